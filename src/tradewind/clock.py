@@ -1,4 +1,4 @@
-"""Time, passed in: the only place of the product that reads a clock, and the type that tests
+"""Time as an argument: the only place of the product that reads a clock, and the type that tests
 replace.
 """
 

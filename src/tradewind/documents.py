@@ -1,7 +1,7 @@
-"""YAML and JSON files as plain values that remember their lines.
+"""Reads YAML and JSON files as plain values with their lines.
 
-Owns the reading and its bounds: a file is at most 1 MiB and expands to at most 100,000 values, so
-that aliases of aliases cannot fill memory. Knows nothing of what a file means.
+Owns reading and its limits: a file has at most 1 MiB and expands to at most 100,000 values, so that
+nested aliases cannot exhaust memory. It never interprets the contents.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Document:
         """Take the values in some bytes; the path is for messages."""
         root = _nodes(self, content)
         if root is not None:
-            self.value = _Builder(self).value(root, (), root.start_mark.line + 1)
+            self.value = _DocumentBuilder(self).value(root, (), root.start_mark.line + 1)
 
 
 _BEGIN: Final = Place(1, 1, 1)
@@ -101,7 +101,7 @@ def _nodes(document: Document, content: bytes) -> Any:
         raise document.fail(f"no YAML or JSON: {first}", 1) from None
 
 
-class _Builder:
+class _DocumentBuilder:
     """Turns the nodes of PyYAML into values."""
 
     def __init__(self, document: Document) -> None:

@@ -1,6 +1,6 @@
-"""Durations as Go reads and writes them: `1h30m`, `1.5s`, `250ms`.
+"""Durations in Go's notation: `1h30m`, `1.5s`, `250ms`.
 
-Owns the grammar in both directions; everything else has nanoseconds. Never reads a clock.
+Owns the grammar in both directions; everything else uses nanoseconds. It never reads a clock.
 """
 
 from __future__ import annotations

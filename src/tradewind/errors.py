@@ -1,7 +1,7 @@
 """Every exception that Tradewind raises on purpose.
 
-Owns the class tree only: the texts are made where the fault is found, because only that place can
-name the field, the byte or the file. Nothing here is ever used for our own bugs; those are
+Owns the class hierarchy only: the texts are created where the error is found, because only that
+place can name the field, the byte or the file. It is never used for internal bugs; those are
 assertions.
 """
 

@@ -1,10 +1,10 @@
-"""Faults of the program that were stopped at a border: counted, and said once.
+"""Internal faults that were contained: counted, and logged once.
 
-A border is where one piece of work ends and that of somebody else begins: a session, a consumer, a
-stream, a request, a timer, a service. Whoever does such pieces one after the other catches what
-comes out of one, hands it in here and goes on with the next.
+Faults are contained at the boundary between two pieces of work: a session, a consumer, a stream, a
+request, a timer, a service. Code that runs such pieces one after the other catches the exception of
+one, reports it here and continues with the next.
 
-Owns the counts and what the log was told. It decides nothing, and it never raises: a log that
+Owns the counts and what has been logged. It never decides anything and never raises: a log that
 cannot be written must not turn one fault into two.
 """
 

@@ -1,15 +1,14 @@
-"""Whether compiled code looks at what must hold where one package hands something to another.
+"""Whether compiled code checks its invariants where one package hands something to another.
 
-Owns one flag, and says when it is set: TRADEWIND_INVARIANTS=1 in the environment, as in every test
-and under the sanitizers. Then a broken promise is an AssertionError at the border that it would
-cross, before bytes are written, replies leave or a number is believed, instead of damage that
-somebody finds later:
+Owns one flag and defines when it is set: with TRADEWIND_INVARIANTS=1 in the environment, as in
+every test and under the sanitizers. A violation is then an AssertionError at the boundary, before
+bytes are written, replies leave or a number is trusted, instead of damage found later:
 
     if invariants.checked:
         assert floor <= delivered, (floor, delivered)
 
-Without it a border costs the look at the flag, once per batch or operation, never per byte. What
-a peer or a disk may do wrong is not for here: that is refused with an error, always.
+Otherwise a boundary costs one test of the flag per batch or operation, never per byte. Faults that
+a peer or a disk can cause do not belong here: they are always refused with an error.
 """
 
 import os
@@ -18,5 +17,5 @@ cdef bint checked = os.environ.get("TRADEWIND_INVARIANTS") == "1"
 
 
 def are_checked():
-    """For Python callers."""
+    """The flag, for Python callers."""
     return bool(checked)

@@ -1,13 +1,19 @@
-"""Nkeys: Ed25519 keys written as short base32 text whose first letter tells what they are for.
+"""Nkeys: Ed25519 keys as short base32 text whose first letter tells their purpose.
 
-Owns the text form and the signatures; it never stores a key and never decides who may do what.
+Owns the text format, signatures and the boxes of curve keys. It never stores a key and never
+decides about permissions.
 
     public key   base32( prefix(1)  key(32)   crc16(2, little endian) )   56 characters, "U..."
     seed         base32( prefix(2)  seed(32)  crc16(2, little endian) )   58 characters, "SU..."
 
 The first base32 letter carries five bits, so a prefix byte is the letter's number shifted left by
-three. A seed has two letters: S, then the kind of key; its second letter spreads over both prefix
+three. A seed has two letters: S, then the kind of key; its second letter is spread over both prefix
 bytes.
+
+A curve key ("X...") is an X25519 key. It cannot sign. Two curve keys make boxes that only their
+owners can open, and that prove who made them.
+
+    box          "xkv1"  nonce(24)  XSalsa20-Poly1305(message)
 """
 
 from __future__ import annotations
@@ -17,8 +23,12 @@ import binascii
 import os
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tradewind.errors import TradewindError
+
+if TYPE_CHECKING:
+    from nacl.public import Box
 
 SERVER = "N"
 CLUSTER = "C"
@@ -46,6 +56,7 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _BASE32 = re.compile(r"[A-Z2-7]+\Z")
 _SEED_PREFIX = _ALPHABET.index(SEED) << 3
 _CRC_BYTES = 2
+_BOX_MARK = b"xkv1"
 
 
 class NkeyError(TradewindError):
@@ -97,6 +108,70 @@ class KeyPair:
 
     def __repr__(self) -> str:
         return f"KeyPair({self.public})"
+
+
+class CurveKeyPair:
+    """A private curve key; prints as its public key."""
+
+    __slots__ = ("_private_key",)
+
+    def __init__(self, raw_seed: bytes) -> None:
+        if len(raw_seed) != KEY_BYTES:
+            raise NkeyError(f"a raw seed has {KEY_BYTES} bytes, not {len(raw_seed)}")
+        from nacl.public import PrivateKey
+
+        self._private_key = PrivateKey(raw_seed)
+
+    @classmethod
+    def create(cls, entropy: Callable[[int], bytes] = os.urandom) -> CurveKeyPair:
+        """A new key from `entropy`."""
+        return cls(entropy(KEY_BYTES))
+
+    @classmethod
+    def from_seed(cls, text: str) -> CurveKeyPair:
+        """The key of a seed text "SX..."."""
+        kind, raw_seed = decode_seed(text)
+        if kind != CURVE:
+            raise NkeyError(f"its kind is {KINDS[kind]} (S{kind}...), not curve (SX...)")
+        return cls(raw_seed)
+
+    @property
+    def public(self) -> str:
+        """The public key as text."""
+        return encode_public(CURVE, bytes(self._private_key.public_key))
+
+    @property
+    def seed(self) -> str:
+        """The seed as text; whoever has it is this key."""
+        return encode_seed(CURVE, bytes(self._private_key))
+
+    def seal(self, message: bytes, recipient: str) -> bytes:
+        """A box that only the curve key `recipient` opens."""
+        return _BOX_MARK + bytes(self._box(recipient).encrypt(message))
+
+    def open(self, box: bytes, sender: str) -> bytes:
+        """What the curve key `sender` has put into a box for this key; NkeyError if it has not."""
+        from nacl.exceptions import CryptoError
+
+        if not box.startswith(_BOX_MARK):
+            raise NkeyError(f"a box begins with {_BOX_MARK.decode()}")
+        try:
+            return bytes(self._box(sender).decrypt(box[len(_BOX_MARK) :]))
+        except (CryptoError, ValueError):
+            raise NkeyError("the box was not made by this sender for this key") from None
+
+    def _box(self, other: str) -> Box:
+        from nacl.exceptions import CryptoError
+        from nacl.public import Box, PublicKey
+
+        key = decode_public(other, CURVE)[1]
+        try:
+            return Box(self._private_key, PublicKey(key))
+        except CryptoError:  # a point of small order: it would make the same box for everybody
+            raise NkeyError("the other curve key is not usable") from None
+
+    def __repr__(self) -> str:
+        return f"CurveKeyPair({self.public})"
 
 
 def create_server_id(entropy: Callable[[int], bytes] = os.urandom) -> str:

@@ -1,8 +1,8 @@
-"""Every setting of a server, typed, with its default: where flags, file and embedding meet.
+"""Every setting of a server, typed, with its default, for flags, files and embedding.
 
 Owns names, units and defaults. `server.config` fills these from a file, `server.flags` from the
-command line; everything else only reads them. Units are in the names: `_ns` nanoseconds, `_bytes`
-bytes. Passwords and tokens are `Secret`, which prints as asterisks wherever it ends up.
+command line; everything else only reads them. Units are part of the names: `_ns` nanoseconds,
+`_bytes` bytes. Passwords and tokens are `Secret`, which is always printed as asterisks.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.remapping import MappingRule
-from tradewind.route.rules import PermissionRules
 from tradewind.route.sharing import Export, Import
 
 SECOND_NS = 1_000_000_000
@@ -67,6 +67,19 @@ class UserOptions(msgspec.Struct, frozen=True):
     connection_types: frozenset[str] = frozenset()  # empty: any
 
 
+class CalloutOptions(msgspec.Struct, frozen=True):
+    """`authorization.auth_callout`: a service of `account` decides about logins but those of
+    `users`. `issuer` is the key that signs its answers, `xkey` its curve key (empty: nothing is
+    encrypted). With `allowed_accounts` it decides for users of these and for unknown ones only.
+    """
+
+    issuer: str
+    users: tuple[str, ...]
+    account: str = GLOBAL_ACCOUNT
+    xkey: str = ""
+    allowed_accounts: frozenset[str] = frozenset()
+
+
 class AuthorizationOptions(msgspec.Struct, frozen=True):
     """The `authorization {}` block, or --user, --pass, --auth. `users` are members of `$G`.
 
@@ -79,7 +92,15 @@ class AuthorizationOptions(msgspec.Struct, frozen=True):
     timeout_ns: int = 0  # 0: 2 s, or the TLS timeout plus 1 s
     users: tuple[UserOptions, ...] = ()
     default_permissions: PermissionRules | None = None
+    callout: CalloutOptions | None = None
     defined: bool = False
+
+
+class TraceRule(msgspec.Struct, frozen=True):
+    """Where messages with a sampled traceparent are traced to, and how many of a hundred."""
+
+    destination: str
+    sampling: int = 100
 
 
 class AccountOptions(msgspec.Struct, frozen=True):
@@ -91,13 +112,16 @@ class AccountOptions(msgspec.Struct, frozen=True):
     max_connections: int = -1
     max_subscriptions: int = -1
     max_payload_bytes: int = -1
+    max_leafnodes: int = -1
     nkey: str = ""  # its public key, if it has one
     mappings: tuple[MappingRule, ...] = ()
     exports: tuple[Export, ...] = ()
     imports: tuple[Import, ...] = ()
+    trace_rule: TraceRule | None = None
     jetstream: bool = False
-    # Only what the file sets: max_memory, max_file, max_streams, max_consumers, max_ack_pending,
-    # memory_max_stream_bytes, store_max_stream_bytes, max_bytes_required (0 or 1).
+    # Only what the file sets: max_memory, max_file, max_streams, max_consumers,
+    # max_template_streams, max_ack_pending, memory_max_stream_bytes, store_max_stream_bytes,
+    # max_bytes_required (0 or 1).
     jetstream_limits: dict[str, int] = msgspec.field(default_factory=dict)
 
 
@@ -105,6 +129,8 @@ class TlsOptions(msgspec.Struct, frozen=True):
     """A `tls {}` block or the --tls flags.
 
     `handshake_first_ns`: None sends INFO first, 0 expects TLS first, else how long to wait for TLS.
+    `more_certs` are pairs of files, too: the first certificate for the name that a client asks for
+    is shown to it, or that of `cert_file`.
     """
 
     cert_file: str = ""
@@ -117,6 +143,8 @@ class TlsOptions(msgspec.Struct, frozen=True):
     min_version: str = "1.2"
     cipher_suites: tuple[str, ...] = ()  # names as in Go; empty: the defaults
     pinned_certs: frozenset[str] = frozenset()
+    more_certs: tuple[tuple[str, str], ...] = ()
+    connection_rate_limit: int = 0  # handshakes in a second; 0: any number
 
 
 class WebsocketOptions(msgspec.Struct, frozen=True):
@@ -149,6 +177,8 @@ class RemoteTlsOptions(msgspec.Struct, frozen=True):
     key_file: str = ""
     hostname: str = ""  # the name in the certificate, if it is not the host of the url
     handshake_first: bool = False
+    insecure: bool = False  # whoever answers is taken for the right one
+    timeout_ns: int = 2 * SECOND_NS
 
 
 class RemoteOptions(msgspec.Struct, frozen=True):
@@ -169,6 +199,98 @@ class RemoteOptions(msgspec.Struct, frozen=True):
     nkey_file: str = ""
     credentials: str = ""
     tls: RemoteTlsOptions | None = None
+
+
+class EncryptionOptions(msgspec.Struct, frozen=True):
+    """What messages at rest are encrypted with; `previous_key` opens what it has encrypted."""
+
+    key: Secret
+    previous_key: Secret = NO_SECRET
+    cipher: str = "chacha"  # or "chachapoly", the same, or "aes"
+
+
+class CompressionOptions(msgspec.Struct, frozen=True):
+    """How a leaf connection is compressed: off, accept, s2_auto, s2_fast, s2_better or s2_best.
+
+    `thresholds_ns` are the round trips from which s2_auto compresses fast, better and best.
+    """
+
+    mode: str = "s2_auto"
+    thresholds_ns: tuple[int, ...] = (10_000_000, 50_000_000, 100_000_000)
+
+
+class LeafUserOptions(msgspec.Struct, frozen=True):
+    """Who may connect as a leaf node, and to which account (empty: the global one)."""
+
+    user: UserOptions
+    account: str = ""
+
+
+class LeafAuthorizationOptions(msgspec.Struct, frozen=True):
+    """The `authorization {}` of leaf nodes. With `users` nobody else may connect."""
+
+    users: tuple[LeafUserOptions, ...] = ()
+    account: str = ""
+    timeout_ns: int = 0  # 0: 2 s, or the TLS timeout plus 1 s
+
+
+class LeafProxyOptions(msgspec.Struct, frozen=True):
+    """The HTTP proxy in front of a remote."""
+
+    host: str
+    port: int
+    is_secure: bool = False
+    user: str = ""
+    password: Secret = NO_SECRET
+    timeout_ns: int = 0  # 0: that of the remote
+
+
+class LeafRemoteOptions(msgspec.Struct, frozen=True):
+    """One entry of `leafnodes.remotes`: a server to dial. A url may hold a login."""
+
+    urls: tuple[Secret, ...]
+    account: str = GLOBAL_ACCOUNT
+    credentials: str = ""
+    nkey_seed: Secret = NO_SECRET
+    tls: RemoteTlsOptions | None = None
+    deny_imports: tuple[str, ...] = ()
+    deny_exports: tuple[str, ...] = ()
+    hub: bool = False
+    no_randomize: bool = False
+    ignore_discovered: bool = False
+    compression: CompressionOptions = CompressionOptions()
+    first_info_timeout_ns: int = SECOND_NS
+    dial_timeout_ns: int = SECOND_NS
+    ws_compression: bool = False
+    ws_no_masking: bool = False
+    isolate: bool = False
+    request_isolation: bool = False
+    proxy: LeafProxyOptions | None = None
+    disabled: bool = False
+
+
+class LeafOptions(msgspec.Struct, frozen=True):
+    """The `leafnodes {}` block. Port 0: nobody is listened to."""
+
+    host: str = "0.0.0.0"
+    port: int = 0
+    advertise: str = ""
+    no_advertise: bool = False
+    authorization: LeafAuthorizationOptions = LeafAuthorizationOptions()
+    tls: TlsOptions | None = None
+    compression: CompressionOptions = CompressionOptions()
+    min_version: str = ""
+    isolate: bool = False
+    reconnect_ns: int = SECOND_NS
+    write_deadline_ns: int = 0  # 0: the server's
+    remotes: tuple[LeafRemoteOptions, ...] = ()
+
+    @property
+    def auth_timeout_ns(self) -> int:
+        """How long a leaf node may take to authenticate."""
+        if self.authorization.timeout_ns:
+            return self.authorization.timeout_ns
+        return self.tls.timeout_ns + SECOND_NS if self.tls else 2 * SECOND_NS
 
 
 class JetStreamOptions(msgspec.Struct, frozen=True):
@@ -194,6 +316,8 @@ class JetStreamOptions(msgspec.Struct, frozen=True):
     unique_tag: str = ""
     legacy_preview: bool = True
     remotes: tuple[RemoteOptions, ...] = ()
+    encryption: EncryptionOptions | None = None  # None: new streams are not encrypted
+    chain_key: Secret = NO_SECRET  # seed that signs chains, or its file; empty: made once
 
 
 class ResolverOptions(msgspec.Struct, frozen=True):
@@ -229,6 +353,16 @@ class OperatorOptions(msgspec.Struct, frozen=True):
     def is_active(self) -> bool:
         """Whether anybody is trusted; a resolver alone changes nothing."""
         return bool(self.operators or self.trusted_keys)
+
+
+class OpenTelemetryOptions(msgspec.Struct, frozen=True):
+    """The `opentelemetry {}` block: where spans go. `headers` may hold a key of the collector."""
+
+    endpoint: str
+    sampling: int = 100
+    service_name: str = "tradewind"
+    headers: dict[str, Secret] = msgspec.field(default_factory=dict)
+    timeout_ns: int = 10 * SECOND_NS
 
 
 # What can be switched on before it becomes the default; nats-server knows more of them, which
@@ -291,8 +425,12 @@ class ServerOptions(msgspec.Struct, frozen=True):
     system_account: str = SYSTEM_ACCOUNT  # empty: none
     tls: TlsOptions | None = None
     allow_non_tls: bool = False
+    proxy_protocol: bool = False  # a proxy says whose connection it passes on
     websocket: WebsocketOptions | None = None
+    leafnodes: LeafOptions | None = None
+    default_js_domain: dict[str, str] = msgspec.field(default_factory=dict)  # account -> domain
     jetstream: JetStreamOptions = JetStreamOptions()
+    opentelemetry: OpenTelemetryOptions | None = None
     feature_flags: dict[str, bool] = msgspec.field(default_factory=dict)
     # Where it came from
     config_file: str = ""

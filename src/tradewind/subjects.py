@@ -1,6 +1,6 @@
 """Token rules of subjects in plain Python, for the control plane.
 
-Owns the questions about two patterns; the per-message ones (a literal against the trie) are in
+Owns the comparison of two patterns; matching per message (a literal against the trie) is in
 `route.sublist`.
 """
 

@@ -1,4 +1,4 @@
-"""The JSON API of JetStream as data: errors, types, endpoints, and the rules for configurations.
+"""The JetStream JSON API as data: errors, types, endpoints, and the rules for configurations.
 
-Used by the server and by clients alike. Never touches a socket, a disk, a clock or a stream.
+It is used by the server and by clients. It never touches a socket, a disk, a clock or a stream.
 """

@@ -1,8 +1,8 @@
-"""What all types of the API have in common: Go's types, and Go's way to leave fields out.
+"""The common base of all API types: Go's types, and Go's rules for omitting fields.
 
-Owns the base struct and the encoder. A field with a plain default is left out when it has that
-value, as Go does with `omitempty`; a field declared with `always` is written in any case. So the
-declaration of a type says what its JSON looks like.
+Owns the base struct and the encoder. A field with a plain default is omitted if it has that value,
+as with Go's `omitempty`; a field declared with `always` is always written. The declaration of a
+type therefore determines its JSON.
 """
 
 from __future__ import annotations

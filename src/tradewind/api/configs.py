@@ -1,7 +1,7 @@
-"""Configurations as the plain dicts that meta.inf holds.
+"""Configurations as plain dicts, as stored in meta.inf.
 
-Owns the conversion in both directions, which keeps members that this version does not know: they
-are the settings of a newer server and must be there when it reads the folder again.
+Owns the conversion in both directions. It never drops unknown fields: they are settings of a newer
+server and must still be there when that server reads the folder again.
 """
 
 from __future__ import annotations

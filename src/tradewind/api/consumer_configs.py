@@ -1,7 +1,7 @@
 """The configurations of the consumers of one stream.
 
-Owns them by name, and which of them takes which subjects, so that it costs no more to ask for
-those of one than for those of thousands. Those that serve other streams take nothing from anybody.
+Owns them by name, and an index of their filters, so that looking up overlapping consumers costs the
+same for one as for thousands. Consumers that serve mirrors and sources never conflict with others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Which configurations of consumers are right, and what is filled in.
+"""Validates consumer configurations and fills in defaults.
 
-Owns the rules in the order of the official server, because the first that is broken is what the
-client gets to see. Never makes a consumer: it takes the stream and the other consumers as
-arguments.
+Owns the rules in the order of nats-server, because the client sees the first one that is violated.
+It never creates a consumer: the stream and the other consumers are arguments.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from tradewind.api.consumer_types import (
 from tradewind.api.endpoints import EndpointCall
 from tradewind.api.errors import CONSUMER_INVALID_POLICY, PEDANTIC, STREAM_INVALID_CONFIG, ApiError
 from tradewind.api.limits import ServerLimits
+from tradewind.api.nak_policy import BACKOFF_KEY, NakPolicyError, nak_policy_of
 from tradewind.api.names import (
     DESCRIPTION_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -32,7 +32,7 @@ from tradewind.api.names import (
     metadata_bytes,
 )
 from tradewind.api.request_types import ConsumerAction, ConsumerCreateRequest
-from tradewind.api.responses import AccountLimits
+from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.sourcing_rules import is_for_server
 from tradewind.api.stream_types import RetentionPolicy, StreamConfig
 from tradewind.api.subject_tree import numbered
@@ -97,7 +97,7 @@ def check_consumer_create(
     action: ConsumerAction = ConsumerAction.CREATE_OR_UPDATE,
     pedantic: bool = False,
     server: ServerLimits,
-    account: AccountLimits,
+    account: JetStreamAccountLimits,
     has_interest: Callable[[str], bool],
 ) -> ConsumerConfig:
     """The configuration to create a consumer with, or to change one to; ApiError if refused.
@@ -137,7 +137,10 @@ def is_same_config(one: ConsumerConfig, other: ConsumerConfig) -> bool:
 
 
 def check_consumer_config(
-    config: ConsumerConfig, stream: StreamConfig, server: ServerLimits, account: AccountLimits
+    config: ConsumerConfig,
+    stream: StreamConfig,
+    server: ServerLimits,
+    account: JetStreamAccountLimits,
 ) -> None:
     """The rules that hold for every consumer, after defaults are filled in."""
     _check_names_and_replicas(config, stream)
@@ -171,6 +174,7 @@ def check_consumer_config(
     if metadata_bytes(config.metadata) > METADATA_BYTES_MAX:
         raise errors.CONSUMER_METADATA_LENGTH(limit=f"{METADATA_BYTES_MAX // 1024}KB")
     _check_priority(config)
+    _check_nak_policy(config)
 
 
 def _invalid(text: str) -> ApiError:
@@ -181,7 +185,7 @@ def with_defaults(
     config: ConsumerConfig,
     stream: StreamConfig,
     server: ServerLimits,
-    account: AccountLimits,
+    account: JetStreamAccountLimits,
     *,
     pedantic: bool,
 ) -> ConsumerConfig:
@@ -315,7 +319,10 @@ def _check_pull(config: ConsumerConfig, stream: StreamConfig, server: ServerLimi
 
 
 def _check_limits(
-    config: ConsumerConfig, stream: StreamConfig, server: ServerLimits, account: AccountLimits
+    config: ConsumerConfig,
+    stream: StreamConfig,
+    server: ServerLimits,
+    account: JetStreamAccountLimits,
 ) -> None:
     for limit in (
         server.max_ack_pending,
@@ -397,12 +404,26 @@ def _check_priority(config: ConsumerConfig) -> None:
             raise errors.CONSUMER_INVALID_GROUP_NAME()
 
 
+def _check_nak_policy(config: ConsumerConfig) -> None:
+    try:
+        policy = nak_policy_of(config.metadata)
+    except NakPolicyError as error:
+        raise CONSUMER_INVALID_POLICY(err=str(error)) from None
+    if policy is None:
+        return
+    if config.ack_policy not in (AckPolicy.EXPLICIT, AckPolicy.ALL):
+        policies = "the ack policy explicit or all"
+        raise CONSUMER_INVALID_POLICY(err=f"tradewind.nak: it needs {policies}")
+    if policy.uses_backoff and not config.backoff:
+        raise CONSUMER_INVALID_POLICY(err=f"{BACKOFF_KEY}: it needs a consumer with a backoff")
+
+
 def _check_new(
     config: ConsumerConfig,
     stream: StreamConfig,
     consumers: ConsumerConfigs,
     server: ServerLimits,
-    account: AccountLimits,
+    account: JetStreamAccountLimits,
 ) -> None:
     if is_for_server(config):
         return

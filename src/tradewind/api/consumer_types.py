@@ -1,7 +1,7 @@
-"""Consumers in the API: configuration and information.
+"""Consumers in the API: configuration and info.
 
-Owns the fields, their order and which of them are left out when empty. Never judges a value; that
-is `consumer_rules`.
+Owns the fields, their order and which of them are omitted if empty. It never validates a value,
+which is up to `consumer_rules`.
 """
 
 from __future__ import annotations

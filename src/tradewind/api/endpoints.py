@@ -1,7 +1,7 @@
-"""The endpoints of the API: subjects, types, what a body may be, who runs them, a line of help.
+"""The endpoints of the API: subjects, types, bodies, handlers, and a line of help.
 
-Owns the table, and the way from a subject to its row and the names in it. Never runs a request.
-Server dispatch, client methods and documentation derive from it.
+Owns the table, and finding the row and the names for a subject. It never executes a request. Server
+dispatch, client methods and documentation are derived from it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,34 @@ import msgspec
 from tradewind.api import request_types as ask
 from tradewind.api import responses as answer
 from tradewind.api.base import ApiStruct
+from tradewind.api.chain import (
+    ChainCheckpoint,
+    ChainEntries,
+    ChainEntriesRequest,
+    ChainInfo,
+    ChainProof,
+    ChainProofRequest,
+)
 from tradewind.api.errors import BAD_REQUEST, NOT_EMPTY_REQUEST
 from tradewind.api.requests import decode_lenient, decode_request, holds_json, is_empty_request
+from tradewind.api.templates import (
+    TemplateListResponse,
+    TemplatePutRequest,
+    TemplatePutResponse,
+    TemplateTryRequest,
+    TemplateTryResponse,
+)
+from tradewind.api.truncation import (
+    StreamTruncateRequest,
+    StreamTruncateResponse,
+    StreamUndoRequest,
+    StreamUndoResponse,
+)
 
 PREFIX: Final = "$JS.API."
+# What only this server has. The body and the answer of a commit are in `commit_types`.
+OWN_PREFIX: Final = "$TW.API."
+COMMIT_SUBJECT: Final = f"{OWN_PREFIX}COMMIT"
 
 
 class Body(Enum):
@@ -49,7 +73,7 @@ class Audit(Enum):
     NEVER = auto()
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class ApiEndpoint(msgspec.Struct, frozen=True):
     """A row of the table. `subject` follows the prefix; $s, $c and $rest stand for names."""
 
     name: str
@@ -67,6 +91,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     makes: str = ""
     # It looks for its stream before it finds fault with the body.
     finds_stream_first: bool = False
+    prefix: str = PREFIX
 
     @property
     def needs_cluster(self) -> bool:
@@ -94,38 +119,38 @@ class Endpoint(msgspec.Struct, frozen=True):
     def subject_for(self, stream: str = "", consumer: str = "", rest: str = "") -> str:
         """The full subject of a request."""
         names = {"$s": stream, "$c": consumer, "$rest": rest}
-        return PREFIX + ".".join(names.get(token, token) for token in self.subject.split("."))
+        return self.prefix + ".".join(names.get(token, token) for token in self.subject.split("."))
 
 
 class EndpointCall(msgspec.Struct, frozen=True):
     """What the subject of a request says. `rest` is the filter or subject behind the names."""
 
-    endpoint: Endpoint
+    endpoint: ApiEndpoint
     stream: str = ""
     consumer: str = ""
     rest: str = ""
 
 
-ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    Endpoint(
+ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
+    ApiEndpoint(
         "account_info",
         "INFO",
-        "What the account uses and may use.",
+        "JetStream usage and limits of the account.",
         Body.IGNORED,
         response=answer.AccountInfoResponse,
         handler="account.info",
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_create",
         "STREAM.CREATE.$s",
-        "Make a stream; the same configuration again changes nothing.",
+        "Create a stream; repeating the same configuration has no effect.",
         Body.ALWAYS,
         ask.StreamConfigRequest,
         answer.StreamCreateResponse,
         handler="streams.create",
         makes="stream",
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_update",
         "STREAM.UPDATE.$s",
         "Change the configuration of a stream.",
@@ -134,25 +159,25 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         answer.StreamUpdateResponse,
         handler="streams.update",
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_names",
         "STREAM.NAMES",
-        "The names of streams, 1024 at a time.",
+        "List stream names, 1024 at a time.",
         Body.OPTIONAL,
         ask.StreamNamesRequest,
         answer.StreamNamesResponse,
         handler="streams.names",
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_list",
         "STREAM.LIST",
-        "Streams with their states, 256 at a time.",
+        "List streams with their states, 256 at a time.",
         Body.OPTIONAL,
         ask.StreamListRequest,
         answer.StreamListResponse,
         handler="streams.list_",
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_info",
         "STREAM.INFO.$s",
         "Configuration and state of a stream.",
@@ -161,42 +186,42 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         answer.StreamInfoResponse,
         handler="streams.info",
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_delete",
         "STREAM.DELETE.$s",
-        "Remove a stream with its messages and consumers.",
+        "Delete a stream with its messages and consumers.",
         response=answer.StreamDeleteResponse,
         handler="streams.delete",
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_purge",
         "STREAM.PURGE.$s",
-        "Remove messages of a stream.",
+        "Purge messages of a stream.",
         Body.OPTIONAL,
         ask.StreamPurgeRequest,
         answer.StreamPurgeResponse,
         handler="streams.purge",
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_msg_get",
         "STREAM.MSG.GET.$s",
-        "One message by sequence, subject or time.",
+        "Get one message by sequence, subject or time.",
         Body.REQUIRED,
         ask.MsgGetRequest,
         answer.MsgGetResponse,
         handler="messages.get",
         audit=Audit.IF_REFUSED,
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_msg_delete",
         "STREAM.MSG.DELETE.$s",
-        "Remove one message.",
+        "Delete one message.",
         Body.REQUIRED,
         ask.MsgDeleteRequest,
         answer.MsgDeleteResponse,
         handler="messages.delete",
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_snapshot",
         "STREAM.SNAPSHOT.$s",
         "Send a backup of a stream in chunks.",
@@ -206,193 +231,295 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         handler="backups.snapshot",
         finds_stream_first=True,
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_restore",
         "STREAM.RESTORE.$s",
-        "Make a stream from the chunks of a backup.",
+        "Restore a stream from the chunks of a backup.",
         Body.REQUIRED,
         ask.StreamRestoreRequest,
         answer.StreamRestoreResponse,
         handler="backups.restore",
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_peer_remove",
         "STREAM.PEER.REMOVE.$s",
-        "Take a copy from a server of a cluster.",
+        "Remove a replica from a server of a cluster.",
         Body.IGNORED,
         ask.PeerRequest,
         answer.StreamPeerRemoveResponse,
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_peer_evacuate",
         "STREAM.PEER.EVACUATE.$s",
-        "Move a copy away from a server of a cluster.",
+        "Move a replica away from a server of a cluster.",
         Body.IGNORED,
         ask.PeerRequest,
         answer.StreamPeerEvacuateResponse,
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_cancel_move",
         "STREAM.CANCEL_MOVE.$s",
-        "Stop moving a stream between servers of a cluster.",
+        "Cancel moving a stream between servers of a cluster.",
         Body.IGNORED,
         response=answer.StreamCancelMoveResponse,
     ),
-    Endpoint(
+    ApiEndpoint(
         "stream_leader_stepdown",
         "STREAM.LEADER.STEPDOWN.$s",
-        "Let another server of a cluster lead a stream.",
+        "Elect a new leader for a stream.",
         Body.IGNORED,
         ask.StepdownRequest,
         answer.StreamStepdownResponse,
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_create_ephemeral",
         "CONSUMER.CREATE.$s",
-        "Make a consumer with a name that the server chooses.",
+        "Create a consumer with a generated name.",
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
         handler="consumers.create",
         makes="consumer",
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_create",
         "CONSUMER.CREATE.$s.$c",
-        "Make or change a consumer.",
+        "Create or change a consumer.",
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
         handler="consumers.create",
         makes="consumer",
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_create_filtered",
         "CONSUMER.CREATE.$s.$c.$rest",
-        "Make or change a consumer; permissions can tell the filter.",
+        "Create or change a consumer, with its filter in the subject for permissions.",
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
         handler="consumers.create",
         makes="consumer",
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_create_durable",
         "CONSUMER.DURABLE.CREATE.$s.$c",
-        "Make or change a durable consumer, as older clients do.",
+        "Create or change a durable consumer, as older clients do.",
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
         handler="consumers.create",
         makes="consumer",
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_names",
         "CONSUMER.NAMES.$s",
-        "The names of the consumers of a stream, 1024 at a time.",
+        "List the names of the consumers of a stream, 1024 at a time.",
         Body.OPTIONAL,
         ask.ConsumersRequest,
         answer.ConsumerNamesResponse,
         handler="consumers.names",
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_list",
         "CONSUMER.LIST.$s",
-        "Consumers of a stream with their states, 256 at a time.",
+        "List the consumers of a stream with their states, 256 at a time.",
         Body.OPTIONAL,
         ask.ConsumersRequest,
         answer.ConsumerListResponse,
         handler="consumers.list_",
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_info",
         "CONSUMER.INFO.$s.$c",
         "Configuration and state of a consumer.",
         response=answer.ConsumerInfoResponse,
         handler="consumers.info",
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_delete",
         "CONSUMER.DELETE.$s.$c",
-        "Remove a consumer.",
+        "Delete a consumer.",
         response=answer.ConsumerDeleteResponse,
         handler="consumers.delete",
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_pause",
         "CONSUMER.PAUSE.$s.$c",
-        "Stop delivery until a time, or resume it.",
+        "Pause delivery until a time, or resume it.",
         Body.OPTIONAL,
         ask.ConsumerPauseRequest,
         answer.ConsumerPauseResponse,
         handler="consumers.pause",
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_unpin",
         "CONSUMER.UNPIN.$s.$c",
-        "Let another client take over a priority group.",
+        "Unpin a priority group, so that another client can take over.",
         Body.LENIENT,
         ask.ConsumerUnpinRequest,
         answer.ConsumerUnpinResponse,
         handler="consumers.unpin",
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_reset",
         "CONSUMER.RESET.$s.$c",
-        "Start a consumer again from a sequence.",
+        "Reset a consumer to a sequence.",
         Body.OWN,
         ask.ConsumerResetRequest,
         answer.ConsumerResetResponse,
         handler="consumers.reset",
         audit=Audit.NEVER,
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_leader_stepdown",
         "CONSUMER.LEADER.STEPDOWN.$s.$c",
-        "Let another server of a cluster lead a consumer.",
+        "Elect a new leader for a consumer.",
         Body.IGNORED,
         ask.StepdownRequest,
         answer.ConsumerStepdownResponse,
     ),
-    Endpoint(
+    ApiEndpoint(
         "consumer_next",
         "CONSUMER.MSG.NEXT.$s.$c",
-        "Ask a pull consumer for messages.",
+        "Request messages from a pull consumer.",
         Body.OWN,
         ask.NextRequest,
     ),
-    Endpoint(
+    ApiEndpoint(
         "direct_get",
         "DIRECT.GET.$s",
-        "Messages as they are, without JSON around them.",
+        "Get messages in their original form, without JSON.",
         Body.OWN,
         ask.MsgGetRequest,
     ),
-    Endpoint(
+    ApiEndpoint(
         "direct_get_last",
         "DIRECT.GET.$s.$rest",
-        "The last message of a subject as it is.",
+        "Get the last message of a subject in its original form.",
         Body.OWN,
         ask.MsgGetRequest,
     ),
 )
-ENDPOINT_BY_NAME: Final[Mapping[str, Endpoint]] = {
+ENDPOINT_BY_NAME: Final[Mapping[str, ApiEndpoint]] = {
     endpoint.name: endpoint for endpoint in ENDPOINTS
+}
+# Their handlers are loaded when somebody asks.
+OWN_ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
+    ApiEndpoint(
+        "stream_chain_info",
+        "STREAM.CHAIN.INFO.$s",
+        "The hash chain of a stream: its head and its last checkpoint.",
+        response=ChainInfo,
+        handler="chains.info",
+        prefix=OWN_PREFIX,
+    ),
+    ApiEndpoint(
+        "stream_chain_checkpoint",
+        "STREAM.CHAIN.CHECKPOINT.$s",
+        "Sign the head of the hash chain now.",
+        response=ChainCheckpoint,
+        handler="chains.checkpoint",
+        prefix=OWN_PREFIX,
+    ),
+    ApiEndpoint(
+        "stream_chain_proof",
+        "STREAM.CHAIN.PROOF.$s",
+        "Prove that an entry is in the hash chain, or that one head continues another.",
+        Body.REQUIRED,
+        ChainProofRequest,
+        ChainProof,
+        handler="chains.proof",
+        prefix=OWN_PREFIX,
+    ),
+    ApiEndpoint(
+        "stream_chain_entries",
+        "STREAM.CHAIN.ENTRIES.$s",
+        "A page of the entries of the hash chain.",
+        Body.OPTIONAL,
+        ChainEntriesRequest,
+        ChainEntries,
+        handler="chains.entries",
+        prefix=OWN_PREFIX,
+    ),
+    ApiEndpoint(
+        "stream_truncate",
+        "STREAM.TRUNCATE.$s",
+        "Remove messages by time, number, subject or header; it can be taken back.",
+        Body.ALWAYS,
+        StreamTruncateRequest,
+        StreamTruncateResponse,
+        handler="truncation.truncate",
+        prefix=OWN_PREFIX,
+    ),
+    ApiEndpoint(
+        "stream_undo",
+        "STREAM.UNDO.$s",
+        "Bring back what a truncation has removed.",
+        Body.OPTIONAL,
+        StreamUndoRequest,
+        StreamUndoResponse,
+        handler="truncation.undo",
+        prefix=OWN_PREFIX,
+    ),
+    ApiEndpoint(
+        "template_put",
+        "TEMPLATE.PUT.$s",
+        "Create or update a template for streams that a first publish creates.",
+        Body.ALWAYS,
+        TemplatePutRequest,
+        TemplatePutResponse,
+        handler="templates.put",
+        prefix=OWN_PREFIX,
+    ),
+    ApiEndpoint(
+        "template_delete",
+        "TEMPLATE.DELETE.$s",
+        "Remove a template; its streams stay.",
+        response=TemplatePutResponse,
+        handler="templates.delete",
+        prefix=OWN_PREFIX,
+    ),
+    ApiEndpoint(
+        "template_list",
+        "TEMPLATE.LIST",
+        "All templates, and how many streams they have made.",
+        response=TemplateListResponse,
+        handler="templates.list_",
+        prefix=OWN_PREFIX,
+    ),
+    ApiEndpoint(
+        "template_try",
+        "TEMPLATE.TRY",
+        "What a first publish to a subject would do.",
+        Body.REQUIRED,
+        TemplateTryRequest,
+        TemplateTryResponse,
+        handler="templates.try_",
+        prefix=OWN_PREFIX,
+    ),
+)
+OWN_ENDPOINT_BY_NAME: Final[Mapping[str, ApiEndpoint]] = {
+    endpoint.name: endpoint for endpoint in OWN_ENDPOINTS
 }
 
 
 def parse_subject(subject: str) -> EndpointCall | None:
     """Which endpoint a subject means, None if none has it. Domains are taken off before."""
-    if not subject.startswith(PREFIX):
+    table = _BY_START if subject.startswith(PREFIX) else _OWN_BY_START
+    prefix = PREFIX if table is _BY_START else OWN_PREFIX
+    if not subject.startswith(prefix):
         return None
-    tokens = subject.removeprefix(PREFIX).split(".")
-    for pattern, endpoint in _BY_START.get(tokens[0], ()):
+    tokens = subject.removeprefix(prefix).split(".")
+    for pattern, endpoint in table.get(tokens[0], ()):
         if (call := _match(tokens, pattern, endpoint)) is not None:
             return call
     return None
 
 
-def _match(tokens: list[str], pattern: tuple[str, ...], endpoint: Endpoint) -> EndpointCall | None:
+def _match(
+    tokens: list[str], pattern: tuple[str, ...], endpoint: ApiEndpoint
+) -> EndpointCall | None:
     names: dict[str, str] = {}
     if len(tokens) < len(pattern) or not all(tokens):
         return None
@@ -410,12 +537,15 @@ def _match(tokens: list[str], pattern: tuple[str, ...], endpoint: Endpoint) -> E
     return EndpointCall(endpoint, names.get("$s", ""), names.get("$c", ""), names.get("$rest", ""))
 
 
-def _by_start() -> dict[str, list[tuple[tuple[str, ...], Endpoint]]]:
-    table: dict[str, list[tuple[tuple[str, ...], Endpoint]]] = {}
-    for endpoint in ENDPOINTS:
+def _by_start(
+    endpoints: tuple[ApiEndpoint, ...],
+) -> dict[str, list[tuple[tuple[str, ...], ApiEndpoint]]]:
+    table: dict[str, list[tuple[tuple[str, ...], ApiEndpoint]]] = {}
+    for endpoint in endpoints:
         pattern = tuple(endpoint.subject.split("."))
         table.setdefault(pattern[0], []).append((pattern, endpoint))
     return table
 
 
-_BY_START: Final = _by_start()
+_BY_START: Final = _by_start(ENDPOINTS)
+_OWN_BY_START: Final = _by_start(OWN_ENDPOINTS)

@@ -1,9 +1,9 @@
 """The errors of the JetStream API: one table of HTTP-like code, error code and text.
 
-Owns the numbers and the texts of nats-server 2.15, so that clients can rely on them. Which of them
-applies is decided where the fault is found.
+Owns the numbers and texts of nats-server 2.15, on which clients rely. It never decides which error
+applies.
 
-A kind is called to make the exception; the places in its text are given by name:
+A kind is called to create the exception; the placeholders in its text are passed by name:
 
     raise STREAM_NOT_FOUND()
     raise STREAM_WRONG_LAST_SEQUENCE(seq=17)

@@ -1,6 +1,6 @@
 """Events about streams and consumers: advisories and metrics.
 
-Owns their members, and the order and omissions of nats-server. Never decides that something has
+Owns their fields, with the order and omissions of nats-server. It never decides that something has
 happened.
 """
 
@@ -28,7 +28,7 @@ class EventClient(ApiStruct, frozen=True, kw_only=True):
     client_type: str = ""
 
 
-class Event(ApiStruct, frozen=True, kw_only=True):
+class ApiEvent(ApiStruct, frozen=True, kw_only=True):
     """What all of them begin with."""
 
     type: str
@@ -36,7 +36,7 @@ class Event(ApiStruct, frozen=True, kw_only=True):
     timestamp: Time
 
 
-class StreamAction(Event, frozen=True, kw_only=True):
+class StreamAction(ApiEvent, frozen=True, kw_only=True):
     """A stream was created, modified or deleted."""
 
     stream: str
@@ -44,7 +44,7 @@ class StreamAction(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class BatchAbandoned(Event, frozen=True, kw_only=True):
+class BatchAbandoned(ApiEvent, frozen=True, kw_only=True):
     """An atomic batch was given up; `reason` is timeout, large, incomplete or unsupported."""
 
     stream: str
@@ -53,7 +53,7 @@ class BatchAbandoned(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class SnapshotCreate(Event, frozen=True, kw_only=True):
+class SnapshotCreate(ApiEvent, frozen=True, kw_only=True):
     """A backup has begun."""
 
     stream: str
@@ -62,7 +62,7 @@ class SnapshotCreate(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class SnapshotComplete(Event, frozen=True, kw_only=True):
+class SnapshotComplete(ApiEvent, frozen=True, kw_only=True):
     """A backup has ended, well or with an error."""
 
     stream: str
@@ -73,7 +73,7 @@ class SnapshotComplete(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class RestoreCreate(Event, frozen=True, kw_only=True):
+class RestoreCreate(ApiEvent, frozen=True, kw_only=True):
     """A backup is being restored."""
 
     stream: str
@@ -81,7 +81,7 @@ class RestoreCreate(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class RestoreComplete(Event, frozen=True, kw_only=True):
+class RestoreComplete(ApiEvent, frozen=True, kw_only=True):
     """That has ended, well or not."""
 
     stream: str
@@ -92,7 +92,7 @@ class RestoreComplete(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class ConsumerActionEvent(Event, frozen=True, kw_only=True):
+class ConsumerActionEvent(ApiEvent, frozen=True, kw_only=True):
     """A consumer was created or deleted."""
 
     stream: str
@@ -101,7 +101,7 @@ class ConsumerActionEvent(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class ConsumerPause(Event, frozen=True, kw_only=True):
+class ConsumerPause(ApiEvent, frozen=True, kw_only=True):
     """A consumer delivers nothing until then, or delivers again."""
 
     stream: str
@@ -111,7 +111,7 @@ class ConsumerPause(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class GroupPinned(Event, frozen=True, kw_only=True):
+class GroupPinned(ApiEvent, frozen=True, kw_only=True):
     """A client is given all messages of a priority group from now on."""
 
     account: str = ""
@@ -122,7 +122,7 @@ class GroupPinned(Event, frozen=True, kw_only=True):
     pinned_id: str
 
 
-class GroupUnpinned(Event, frozen=True, kw_only=True):
+class GroupUnpinned(ApiEvent, frozen=True, kw_only=True):
     """It is no longer."""
 
     account: str = ""
@@ -133,7 +133,7 @@ class GroupUnpinned(Event, frozen=True, kw_only=True):
     reason: str
 
 
-class MaxDeliver(Event, frozen=True, kw_only=True):
+class MaxDeliver(ApiEvent, frozen=True, kw_only=True):
     """A message was sent as often as the consumer may send it."""
 
     stream: str
@@ -143,18 +143,20 @@ class MaxDeliver(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class Nak(Event, frozen=True, kw_only=True):
-    """A client does not want a message now."""
+class Nak(ApiEvent, frozen=True, kw_only=True):
+    """A client does not want a message now. Reason and delay are told where a policy is."""
 
     stream: str
     consumer: str
     consumer_seq: Uint64
     stream_seq: Uint64
     deliveries: Uint64
+    reason: str = ""
+    delay: Duration = 0
     domain: str = ""
 
 
-class Terminated(Event, frozen=True, kw_only=True):
+class Terminated(ApiEvent, frozen=True, kw_only=True):
     """A message is not sent again, although nobody has done what it asks for."""
 
     stream: str
@@ -166,7 +168,7 @@ class Terminated(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class ConsumerAck(Event, frozen=True, kw_only=True):
+class ConsumerAck(ApiEvent, frozen=True, kw_only=True):
     """How long an acknowledgement took: a metric."""
 
     stream: str
@@ -178,7 +180,16 @@ class ConsumerAck(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class ApiAudit(Event, frozen=True, kw_only=True):
+class ChainBroken(ApiEvent, frozen=True, kw_only=True):
+    """From an entry on the chain of a stream does not fit its messages; nats-server has no such."""
+
+    stream: str
+    index: Uint64
+    reason: str
+    domain: str = ""
+
+
+class ApiAudit(ApiEvent, frozen=True, kw_only=True):
     """A request of the API was answered."""
 
     server: str
@@ -189,7 +200,7 @@ class ApiAudit(Event, frozen=True, kw_only=True):
     domain: str = ""
 
 
-class ApiLimitReached(Event, frozen=True, kw_only=True):
+class ApiLimitReached(ApiEvent, frozen=True, kw_only=True):
     """Too many requests were waiting, and all of them were dropped."""
 
     server: str

@@ -1,9 +1,9 @@
-"""JSON as Go's decoder reads it: what it accepts, and the texts for what it does not.
+"""Parses JSON like Go's decoder, with the same errors.
 
-Owns the syntax. A document becomes nodes that know their place in the text, because errors about
-values quote it. Never knows which fields there should be; that is `requests`.
+Owns the syntax. A document becomes nodes that know their position in the text, because errors about
+values quote it. It never knows the expected fields, which is up to `requests`.
 
-Go takes bytes that are not UTF-8 and halves of surrogate pairs, and reads each as U+FFFD.
+Go accepts invalid UTF-8 and unpaired surrogates, and reads each as U+FFFD.
 """
 
 from __future__ import annotations

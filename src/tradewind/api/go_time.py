@@ -1,6 +1,6 @@
-"""Times in requests, as Go's time.Parse reads RFC 3339 and refuses what is none.
+"""Parses times in requests like Go's time.Parse for RFC 3339, with the same errors.
 
-Owns the texts of these refusals. `times` has the conversion to nanoseconds.
+Owns the texts of these errors. The conversion to nanoseconds is in `times`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Limits that a server or an account sets to streams and consumers, and the check of reservations.
+"""Limits of a server or an account for streams and consumers, and the check of reservations.
 
-Owns the arithmetic: a stream with `max_bytes` reserves them. Never counts what is in use; the
-caller knows that.
+Owns the arithmetic: a stream with `max_bytes` reserves them. It never counts usage, which is up to
+the caller.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tradewind.api.errors import (
     MEMORY_RESOURCES_EXCEEDED,
     STORAGE_RESOURCES_EXCEEDED,
 )
-from tradewind.api.responses import AccountLimits
+from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.stream_types import StorageType, StreamConfig
 
 
@@ -45,7 +45,7 @@ class Reserved(msgspec.Struct, frozen=True):
 
 
 def check_resources(
-    config: StreamConfig, reserved: Reserved, account: AccountLimits, server: ServerLimits
+    config: StreamConfig, reserved: Reserved, account: JetStreamAccountLimits, server: ServerLimits
 ) -> None:
     """ApiError unless a new stream with this checked configuration fits."""
     if 0 < account.max_streams <= reserved.streams:
@@ -60,7 +60,7 @@ def check_resources_of_update(
     old: StreamConfig,
     new: StreamConfig,
     reserved: Reserved,
-    account: AccountLimits,
+    account: JetStreamAccountLimits,
     server: ServerLimits,
 ) -> None:
     """ApiError unless a stream can grow; `reserved` is without it. Shrinking is always allowed."""
@@ -72,7 +72,7 @@ def _check_bytes(
     config: StreamConfig,
     bytes_added: int,
     reserved: Reserved,
-    account: AccountLimits,
+    account: JetStreamAccountLimits,
     server: ServerLimits,
 ) -> None:
     if config.storage is StorageType.MEMORY:

@@ -1,6 +1,6 @@
 """Names, texts and durations of streams and consumers.
 
-Owns their bounds, and what may be a name.
+Owns their limits, and the rules for names.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Requests that are as they should be, read by the JSON decoder of Python's library.
+"""Reads well-formed requests with the JSON decoder of Python's library.
 
-Owns the quick way. It gives the same values as `requests` would, or None: whatever is not plain,
-or wrong, is left to the slow way, which knows every habit of Go and every text of its errors. As
-there, names are found whatever their case, the last of two equal names counts, and null changes
-nothing.
+Owns the fast path. It returns the same values as `requests` would, or None: everything unusual or
+wrong is left to the slow path, which knows all details of Go's decoder and its error texts. As
+there, names are case-insensitive, the last of two equal names is used, and null changes nothing.
 """
 
 from __future__ import annotations

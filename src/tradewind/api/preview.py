@@ -1,8 +1,7 @@
-"""Which streams and consumers were made in the language of a preview of JetStream.
+"""Marks streams and consumers that were created with the API of a JetStream preview.
 
-Owns the mark in their metadata. It outlives a restart, because what such a stream answers to a
-publish, and what an acknowledgement of such a consumer looks like, differs from today: see
-docs/PREVIEW.md. nats-server passes over the mark.
+Owns the mark in their metadata. It survives restarts, because the acknowledgements of such streams
+and consumers differ from today's: see docs/PREVIEW.md. nats-server ignores the mark.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The requests of the API.
 
-Owns their fields. They are decoded by `requests`, which finds faults as the official server does.
+Owns their fields. `requests` decodes them, with the errors of nats-server.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Requests from JSON, strictly, with the errors of the official server.
+"""Decodes requests from JSON strictly, with the errors of nats-server.
 
-Owns how values are put into types and what is said when they do not fit. The texts are those of
-Go's decoder, which clients show to their users. Never judges what a valid request asks for.
+Owns putting values into types and the errors if they do not fit. The texts are those of Go's
+decoder, which clients show to their users. It never judges what a valid request asks for.
 
-As in Go, names are found whatever their case, the last of two equal names counts, null changes
-nothing, and several documents after each other fill the same request.
+As in Go, names are case-insensitive, the last of two equal names is used, null changes nothing, and
+several consecutive documents fill the same request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The responses of the API, and the limits of an account.
 
-Owns their fields and discriminators. A class is the success; a refusal is encoded by
-`encode_error`, which adds the members that the official server writes beside the error.
+Owns their fields and discriminators. A class is the successful response; `encode_error` encodes an
+error, with the additional fields that nats-server writes beside it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
 API_LEVEL: Final = 5
 
 
-class AccountLimits(ApiStruct, frozen=True, kw_only=True):
+class JetStreamAccountLimits(ApiStruct, frozen=True, kw_only=True):
     """What an account may use; -1 means no limit."""
 
     max_memory: Int64 = always(-1)
@@ -70,7 +70,7 @@ class Tier(ApiStruct, frozen=True, kw_only=True):
     reserved_storage: Uint64 = always(0)
     streams: Int = always(0)
     consumers: Int = always(0)
-    limits: AccountLimits = field(default_factory=AccountLimits)
+    limits: JetStreamAccountLimits = field(default_factory=JetStreamAccountLimits)
 
 
 class AccountInfo(Tier, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The rules for mirrors and sources of a stream.
 
-Owns them in the order of the official server. They look at the other streams of the account, as
-far as these are there: an origin may be made later, or belong to somebody else.
+Owns them in the order of nats-server. They consider the other streams of the account, if these
+exist: an origin may be created later, or belong to another account.
 """
 
 from __future__ import annotations

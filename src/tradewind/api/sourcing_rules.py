@@ -1,8 +1,8 @@
-"""Consumers that servers make on an origin, for their mirrors and sources.
+"""Consumers that servers create on an origin for their mirrors and sources.
 
-Owns what becomes of such a request: a stream that keeps its messages by limits gets a consumer that
-nobody sees and that ends with its reader; one that keeps them until they were taken gets a durable
-that is acknowledged by flow control, and may stand beside the consumers of users.
+Owns how such a request is adapted: on a stream with limits retention it creates a hidden consumer
+that ends with its reader; on other streams it creates a durable one that is acknowledged by flow
+control and may exist beside the consumers of users.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which configurations of streams are right, and what is filled in.
+"""Validates stream configurations and fills in defaults.
 
-Owns the rules in the order of the official server, because the first that is broken is what the
-client gets to see. Never makes a stream: it takes the configurations of the others as an argument.
+Owns the rules in the order of nats-server, because the client sees the first one that is violated.
+It never creates a stream: the configurations of the others are an argument.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from tradewind.api import errors
+from tradewind.api.chain import CHAIN_KEY
+from tradewind.api.chain_rules import chain_rule_of
 from tradewind.api.errors import PEDANTIC, STREAM_INVALID_CONFIG, ApiError
 from tradewind.api.limits import ServerLimits
 from tradewind.api.names import (
@@ -21,7 +23,8 @@ from tradewind.api.names import (
     is_valid_name,
     metadata_bytes,
 )
-from tradewind.api.responses import AccountLimits
+from tradewind.api.own_errors import CHAIN_INVALID
+from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.source_rules import (
     check_mirror_and_sources,
     check_source_filters,
@@ -63,7 +66,7 @@ def check_stream_create(
     streams: Mapping[str, StreamConfig],
     pedantic: bool = False,
     server: ServerLimits,
-    account: AccountLimits,
+    account: JetStreamAccountLimits,
 ) -> StreamConfig:
     """The configuration to create a stream with; ApiError if it is refused.
 
@@ -96,7 +99,7 @@ def check_stream_update(
     streams: Mapping[str, StreamConfig],
     pedantic: bool = False,
     server: ServerLimits,
-    account: AccountLimits,
+    account: JetStreamAccountLimits,
 ) -> StreamConfig:
     """The configuration to change a stream to; see check_stream_create."""
     new = check_stream_config(
@@ -160,7 +163,7 @@ def check_stream_config(
     streams: Mapping[str, StreamConfig],
     pedantic: bool,
     server: ServerLimits,
-    account: AccountLimits,
+    account: JetStreamAccountLimits,
 ) -> StreamConfig:
     """The rules that hold for new and changed streams alike; gives it with defaults.
 
@@ -178,6 +181,7 @@ def check_stream_config(
     config = check_mirror_and_sources(config, streams, pedantic=pedantic, domain=server.domain)
     config = _with_subjects(config)
     _check_max_bytes(config, account)
+    _check_chain(config)
     _check_transform(config)
     config = _with_republish(config, pedantic=pedantic)
     return _with_placement(config)
@@ -346,7 +350,7 @@ def _check_reserved(subject: str) -> None:
         raise _invalid("subjects that overlap with system api require no-ack to be true")
 
 
-def _check_max_bytes(config: StreamConfig, account: AccountLimits) -> None:
+def _check_max_bytes(config: StreamConfig, account: JetStreamAccountLimits) -> None:
     limit = (
         account.memory_max_stream_bytes
         if config.storage is StorageType.MEMORY
@@ -356,6 +360,12 @@ def _check_max_bytes(config: StreamConfig, account: AccountLimits) -> None:
         raise errors.STREAM_MAX_BYTES_REQUIRED()
     if 0 < limit < config.max_bytes:
         raise errors.STREAM_MAX_STREAM_BYTES_EXCEEDED()
+
+
+def _check_chain(config: StreamConfig) -> None:
+    is_memory = config.storage is StorageType.MEMORY
+    if chain_rule_of(config.metadata) is not None and is_memory:
+        raise CHAIN_INVALID(key=CHAIN_KEY, err="only for streams in files")
 
 
 def _check_transform(config: StreamConfig) -> None:

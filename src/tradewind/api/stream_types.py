@@ -1,7 +1,7 @@
-"""Streams in the API: configuration, state and information.
+"""Streams in the API: configuration, state and info.
 
-Owns the fields, their order and which of them are left out when empty. Never judges a value; that
-is `stream_rules`.
+Owns the fields, their order and which of them are omitted if empty. It never validates a value,
+which is up to `stream_rules`.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class StreamConfig(ApiStruct, frozen=True, kw_only=True):
     metadata: dict[str, str] = field(default_factory=dict)
 
 
-class LostMessages(ApiStruct, frozen=True, kw_only=True):
+class LostStreamData(ApiStruct, frozen=True, kw_only=True):
     """Messages that are known to have been stored and cannot be read any more."""
 
     msgs: list[Uint64] | None = always(None)
@@ -173,7 +173,7 @@ class StreamState(ApiStruct, frozen=True, kw_only=True):
     subjects: dict[str, Uint64] = field(default_factory=dict)
     num_deleted: Int = 0
     deleted: list[Uint64] = field(default_factory=list)
-    lost: LostMessages | None = None
+    lost: LostStreamData | None = None
     consumer_count: Int = always(0)
 
 

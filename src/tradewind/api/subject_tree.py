@@ -1,7 +1,7 @@
-"""Subjects and patterns by their tokens: which of many share subjects with one, or cover it.
+"""An index of subjects and patterns by token, to find those that overlap or cover a given one.
 
-Owns the tree. Asking it costs as much as the subject has tokens and wildcards, however many others
-there are, where to compare all pairs of a request of thousands took seconds.
+Owns the tree. The cost of a lookup depends on the tokens and wildcards of the subject, never on the
+number of entries; comparing all pairs of a request with thousands took seconds.
 """
 
 from __future__ import annotations

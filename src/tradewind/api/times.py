@@ -1,6 +1,6 @@
-"""Times as Go writes them: RFC 3339 with nanoseconds.
+"""Times in Go's format: RFC 3339 with nanoseconds.
 
-Owns the conversion of times from and to nanoseconds since 1970. Never reads a clock.
+Owns the conversion of times from and to nanoseconds since 1970. It never reads a clock.
 """
 
 from __future__ import annotations

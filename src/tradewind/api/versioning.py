@@ -1,7 +1,7 @@
-"""The metadata that servers keep about versions, and the features that need one.
+"""Version metadata of streams and consumers, and the features that require a version.
 
-Owns the keys that begin with `_nats.`: which level of the API an asset requires is stored with it,
-the version and level of the server are added to answers only.
+Owns the keys that begin with `_nats.`: the API level that an asset requires is stored with it; the
+version and level of the server are added to responses and never stored.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The server without sockets: sessions, accounts, routing, liveness."""
+"""The server without sockets: sessions, accounts, routing and liveness."""

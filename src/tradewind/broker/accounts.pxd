@@ -10,9 +10,12 @@ cdef class Account:
     cdef readonly Sublist sublist
     cdef object router                      # publishes for the server's own services
     cdef public object limits               # AccountLimits
-    cdef public object mappings             # AccountMappings, None: there are none
-    cdef public object bridge               # AccountBridge: what it imports, None: nothing
-    cdef public uint64_t shadow_count       # subscriptions in it of members of other accounts
+    cdef public object mappings             # AccountMappings, or None
+    cdef public object bridge               # AccountBridge: its imports, or None
+    cdef public object leaves               # AccountLeaves: its leaf connections, or None
+    cdef public object trace_rule           # TraceRule: where traces go, or None
+    cdef public bint traces_parents         # a traceparent header can start a trace
+    cdef public uint64_t shadow_count       # subscriptions that members of other accounts have here
     cdef readonly dict sessions             # cid -> Session
     cdef dict _internal                     # handle -> InternalSubscription
     cdef public uint64_t total_connections

@@ -3,8 +3,10 @@ from collections.abc import Callable
 import msgspec
 
 from tradewind.broker.bridging import AccountBridge
+from tradewind.broker.leaf_session import AccountLeaves
 from tradewind.broker.router import Router
 from tradewind.broker.session import Session
+from tradewind.options import TraceRule
 from tradewind.route.remapping import AccountMappings
 from tradewind.route.sublist import Sublist
 
@@ -14,13 +16,14 @@ class InternalSubscription:
 
 class InterestWatch:
     def __init__(self, account: Account, subject: bytes, callback: Callable[[], None]) -> None: ...
-    def look(self) -> None: ...
+    def check_interest(self) -> None: ...
     def cancel(self) -> None: ...
 
 class AccountLimits(msgspec.Struct, frozen=True):
     connections_max: int = -1
     subscriptions_max: int = -1
     payload_bytes_max: int = -1
+    leafnodes_max: int = -1
 
 class SubscriptionInfo(msgspec.Struct, frozen=True):
     subject: str
@@ -44,6 +47,8 @@ class Account:
     bridge: AccountBridge | None
     shadow_count: int
     mappings: AccountMappings | None
+    trace_rule: TraceRule | None
+    traces_parents: bool
     total_connections: int
     slow_consumers: int
     in_msgs: int
@@ -66,6 +71,10 @@ class Account:
         limits: AccountLimits | None = None,
         cache: bool = True,
     ) -> None: ...
+    leaves: AccountLeaves | None
+    @property
+    def leaf_count(self) -> int: ...
+    def members(self) -> list[Session]: ...
     def has_interest(self, subject: str) -> bool: ...
     def is_subscribed(self, subject: str) -> bool: ...
     def watch(self, subject: bytes, queue: bytes, watcher: Callable[[], object]) -> None: ...

@@ -1,7 +1,7 @@
 """An account: an isolated subject space with its members and counters.
 
-Owns the sublist of the account and the server's own subscriptions in it. It never sees another
-account: imports and exports are bridges made by the broker (`broker.bridges`), not lookups in here.
+Owns the account's sublist and the server's own subscriptions in it. It never sees another account:
+imports and exports are bridges built by the broker (`broker.bridges`), not lookups made here.
 """
 
 cimport cython
@@ -20,11 +20,12 @@ class AccountLimits(msgspec.Struct, frozen=True):
     connections_max: int = -1
     subscriptions_max: int = -1
     payload_bytes_max: int = -1
+    leafnodes_max: int = -1
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True, gc=False):
-    """One subscription as monitoring shows it; hidden from the garbage collector, because there may
-    be a million.
+    """One subscription as monitoring shows it; not tracked by the garbage collector, because there
+    may be a million of them.
     """
 
     subject: str
@@ -37,8 +38,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 class InternalMessage(msgspec.Struct, frozen=True):
-    """A message handed to one of the server's own services; `session` is the publisher, if a
-    client.
+    """A message for one of the server's own services; `session` is the publisher if it is a client.
     """
 
     account: "Account"
@@ -60,7 +60,7 @@ cdef class InternalSubscription:
 
 
 cdef class InterestWatch:
-    """Somebody waits for a first receiver."""
+    """Waits for the first receiver of a subject."""
 
     cdef Account account
     cdef bytes subject
@@ -71,18 +71,18 @@ cdef class InterestWatch:
         self.account = account
         self.subject = subject
         self.callback = callback
-        self.watcher = self.look
+        self.watcher = self.check_interest
         account.sublist.watch(subject, b"", self.watcher)
         account.sublist.watch(b">", b"", self.watcher)
 
-    def look(self):
-        """Subscriptions have come or gone."""
+    def check_interest(self):
+        """Called when subscriptions have been added or removed."""
         if self.watcher is not None and self.account.sublist.has_interest(self.subject):
             self.cancel()
             self.callback()
 
     def cancel(self):
-        """Wait no more."""
+        """Stop waiting."""
         if self.watcher is not None:
             self.account.sublist.unwatch(self.subject, b"", self.watcher)
             self.account.sublist.unwatch(b">", b"", self.watcher)
@@ -93,7 +93,7 @@ cdef str text_of(const char* data, uint32_t size):
     return data[:size].decode("utf-8", "replace")
 
 
-@cython.no_gc_clear     # a session that is taken apart with it still removes its subscriptions
+@cython.no_gc_clear     # sessions cleared in the same cycle still remove their subscriptions
 cdef class Account:
     """Created by the broker with the router that delivers for it."""
 
@@ -111,60 +111,71 @@ cdef class Account:
         return len(self.sessions)
 
     @property
+    def leaf_count(self):
+        """Number of open connections to other servers."""
+        return 0 if self.leaves is None else len(self.leaves.sessions)
+
+    @property
     def subscription_count(self):
         """Number of client subscriptions; the server's own are not counted."""
         return self.sublist.count - len(self._internal) - self.shadow_count
 
     def has_interest(self, str subject not None):
-        """Whether anybody would receive a message on this subject."""
+        """Whether anyone would receive a message on this subject."""
         return self.sublist.has_interest(subject.encode())
 
     def is_subscribed(self, str subject not None):
-        """Whether somebody subscribes to exactly this subject, without a queue group.
+        """Whether anyone subscribes to exactly this subject, without a queue group.
 
-        Somebody who waits for what was announced to be sent there does; a client that hears all its
-        answers, or everything, through one pattern may not know of it yet.
+        Such a subscriber was told of the subject and waits for messages there. A client that
+        receives all its answers, or everything, through one wildcard may not know of the subject
+        yet.
         """
         return self.sublist.is_subscribed(subject.encode())
 
     def watch(self, bytes subject not None, bytes queue not None, watcher not None):
-        """Have `watcher()` called at the end of each turn in which somebody came to exactly this
-        subject (and queue group) or everybody left it, perhaps also for nothing.
+        """Call `watcher()` at the end of each turn in which exactly this subject (and queue group)
+        gained a subscriber or lost its last one. Spurious calls are possible.
         """
         self.sublist.watch(subject, queue, watcher)
 
     def unwatch(self, bytes subject not None, bytes queue not None, watcher not None):
-        """Undo `watch`; a watcher that is not known is ignored."""
+        """Undo `watch`; an unknown watcher is ignored."""
         self.sublist.unwatch(subject, queue, watcher)
 
     def watch_interest(self, str subject not None, callback not None):
-        """Have `callback()` called once, at the end of the turn in which somebody would first
-        receive a message on this subject, also by a wildcard; gives a function that cancels it.
+        """Call `callback()` once, at the end of the turn in which the subject first has a receiver,
+        wildcards included. Return a function that cancels this.
 
-        It is not called for interest that is there already. Every wildcard subscription that comes
-        asks all who wait here, so whoever calls this bounds how often.
+        It is not called for interest that already exists. Every new wildcard subscription checks
+        all waiting callbacks, so callers must bound their number.
         """
         return InterestWatch(self, subject.encode(), callback).cancel
 
+    def members(self):
+        """All connections, to clients and to other servers."""
+        leaves = () if self.leaves is None else self.leaves.sessions.values()
+        return [*self.sessions.values(), *leaves]
+
     def publish(self, str subject not None, bytes payload not None, str reply="", bytes header=b""):
-        """Publish as the server itself; gives the number of deliveries."""
+        """Publish as the server itself and return the number of deliveries."""
         return self.router.publish_internal(
             self, subject.encode("utf-8", "surrogateescape"), payload,
             reply.encode("utf-8", "surrogateescape"), header)
 
     def subscribe(self, str subject not None, handler, str queue=""):
-        """Have `handler(InternalMessage)` called after each turn in which a message arrived; gives
-        a token.
+        """Call `handler(InternalMessage)` for each message, after the turn in which it arrived.
+        Return a token for `unsubscribe`.
         """
         return self._add_internal(subject.encode(), NULL, handler, queue.encode())
 
     cdef size_t attach(self, bytes subject, Hook hook, object target, bytes group=b"") except 0:
-        """Have `hook` called with `target` for each message at once; gives a token."""
+        """Call `hook` with `target` for each message immediately. Return a token."""
         return self._add_internal(subject, <void*>hook, target, group)
 
     cdef size_t attach_crossing(self, bytes subject, Carry carry, object target) except 0:
-        """Have `carry` called with `target` when a message on `subject` has been delivered here;
-        gives a token.
+        """Call `carry` with `target` once a message on `subject` has been delivered here. Return a
+        token.
         """
         cdef size_t token = self._add_internal(subject, <void*>carry, target, b"")
         (<Subscription*>token).kind = SUB_CROSSING
@@ -194,7 +205,7 @@ cdef class Account:
             self.sublist.remove(entry.subscription)
 
     def sublist_stats(self):
-        """Figures of the routing table as /subsz reports them."""
+        """Figures about the routing table, as /subsz reports them."""
         entries, largest, total = self.sublist.cache_stats()
         matches = self.sublist.matches
         return {
@@ -209,7 +220,7 @@ cdef class Account:
         }
 
     def all_subscriptions(self, offset=0, limit=1024):
-        """A page of the client subscriptions, by connection."""
+        """A page of the client subscriptions, ordered by connection."""
         result = []
         for cid in sorted(self.sessions):
             session = self.sessions[cid]
@@ -224,8 +235,8 @@ cdef class Account:
         return result
 
     def matching(self, str subject not None):
-        """The client subscriptions that a message on this subject would reach (all members of queue
-        groups).
+        """The client subscriptions that a message on this subject could reach, with all members of
+        each queue group.
         """
         cdef bytes name = subject.encode()
         cdef Match* match = self.sublist.match(name, <uint32_t>len(name))

@@ -1,8 +1,8 @@
-"""Who may enter: from CONNECT to membership of an account.
+"""Logins: from CONNECT to membership of an account.
 
-Owns the way of a connection through the gate: nonce, CONNECT, decision (at once or from a worker
-thread), account, permissions, and the same again after a reload. It is the only caller of the gate;
-it never looks at a password itself.
+Owns the path of a connection through the gate: nonce, CONNECT, decision (immediate or from a worker
+thread), account, permissions, and the same again after a reload. It is the only caller of the gate,
+and never looks at a password itself.
 """
 
 from __future__ import annotations
@@ -15,25 +15,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tradewind.broker.connect import ConnectOptions, parse_connect
+from tradewind.broker.connect import ConnectRequest, parse_connect
 from tradewind.broker.contracts import label, printable
 from tradewind.broker.identity import (
+    Consultation,
     Credentials,
     Deferred,
     Gate,
     Identity,
-    Pending,
+    PendingLogin,
     Rejection,
 )
 from tradewind.broker.room import Guests, Room
 from tradewind.broker.session import BLOCKED_AUTHENTICATION_FLAG, Session
 from tradewind.errors import ProtocolError
 from tradewind.options import ServerOptions
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.permissions import Permissions
-from tradewind.route.rules import PermissionRules
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
+    from tradewind.broker.accounts import Account
     from tradewind.broker.broker import Broker
 
 # How many connections may be in front of the gate at once, those of one address half of that at
@@ -51,6 +53,15 @@ def compiled(rules: PermissionRules, seed: int) -> Permissions:
     return Permissions(rules, seed)
 
 
+class Consulted(msgspec.Struct, eq=False, frozen=True):
+    """A connection about which a service was asked; `take_back` undoes that."""
+
+    consultation: Consultation
+    accepted: Callable[[Identity], None]
+    take_back: Callable[[], None]
+    due_ns: int
+
+
 class Admission:
     """The gate's side of the broker."""
 
@@ -62,10 +73,13 @@ class Admission:
         self._strangers: dict[int, Identity] = {}
         # What a worker thread was asked, and what to do when it says yes, by cid.
         self._asked: dict[int, tuple[Deferred, Callable[[Identity], None]]] = {}
-        # The configured secret that a connection has matched, by cid.
+        # The configured secret that a connection has matched, or whom the server has asked about
+        # it, by cid.
         self._matched: dict[int, object] = {}
         # Who waits for something that is fetched, by cid: what to do with a yes.
         self._pending: dict[int, Callable[[Identity], None]] = {}
+        # Who waits for the answer of a service, by cid.
+        self._consulted: dict[int, Consulted] = {}
         # Who has entered by a JWT, and when that is looked at next (monotonic), by cid.
         self._identities: dict[int, Identity] = {}
         self._looked_at_ns: dict[int, int] = {}
@@ -85,7 +99,7 @@ class Admission:
         authenticate.
         """
         gate = self.gate(session)
-        session.options = ConnectOptions()
+        session.options = ConnectRequest()
         if gate.nonce_required:
             random_bytes = os.urandom(NONCE_RANDOM_BYTES)
             session.nonce = base64.urlsafe_b64encode(random_bytes).rstrip(b"=")
@@ -96,14 +110,17 @@ class Admission:
         if isinstance(stranger, Identity):
             self._strangers[session.cid] = stranger
             return
+        self.await_login(session, self._broker.options.auth_timeout_ns)
+
+    def await_login(self, session: Session, timeout_ns: int) -> bool:
+        """It has to authenticate; false if there is no place in front of the gate."""
         session.require_auth()
         if not self._room.has_place_for(session.remote_ip):
-            return
+            return False
         self._unauthenticated.add(session.cid, session.remote_ip)
         broker = self._broker
-        broker.deadlines.add(
-            broker.monotonic_ns() + broker.options.auth_timeout_ns, session.cid, "auth"
-        )
+        broker.deadlines.add(broker.monotonic_ns() + timeout_ns, session.cid, "auth")
+        return True
 
     def enter_without_connect(self, session: Session) -> None:
         """Operations before CONNECT run as the user that strangers are."""
@@ -111,7 +128,7 @@ class Admission:
         if stranger is not None:
             self._join(session, stranger, connected=False)
 
-    def turns_away(self, session: Session) -> bool:
+    def has_no_place(self, session: Session) -> bool:
         """Whether there was no place in front of the gate for a new connection."""
         return session.must_authenticate and session.cid not in self._unauthenticated
 
@@ -146,7 +163,7 @@ class Admission:
 
     def credentials(self, session: Session) -> Credentials:
         """All that a connection has shown."""
-        options: ConnectOptions = session.options
+        options: ConnectRequest = session.options
         credentials = Credentials(
             user=options.user,
             password=options.password,
@@ -165,6 +182,22 @@ class Admission:
             else session.complete_credentials(credentials)
         )
 
+    def login(self, session: Session, accepted: Callable[[Identity], None]) -> None:
+        """Ask the gate about what `session.options` show; `accepted` runs if it says yes."""
+        self._ask(session, accepted)
+
+    def enter_leaf(self, session: Session, account: Account, identity: Identity) -> None:
+        """Make another server a member of its account."""
+        self._unauthenticated.discard(session.cid)
+        broker = self._broker
+        permissions = None
+        if identity.permissions is not None:
+            permissions = compiled(identity.permissions, broker.hash_seed)
+        if identity.claims is not None or identity.is_called_out:
+            self._identities[session.cid] = identity
+            self._watch_expiry(session, identity)
+        session.enter(account, identity.user, permissions, self.limits_of(session))
+
     def _ask(self, session: Session, accepted: Callable[[Identity], None]) -> None:
         """Ask the gate; `accepted` runs now or when a worker thread has the answer. An answer to an
         earlier question does not count any more.
@@ -178,22 +211,33 @@ class Admission:
         ):
             # A reload: the same password still matches the same secret.
             decision = decision.identity
-        if isinstance(decision, Pending):
+        if isinstance(decision, PendingLogin):
             self._wait(session, decision, accepted)
+            return
+        if isinstance(decision, Consultation):
+            self._consult(session, decision, accepted)
             return
         if isinstance(decision, Deferred):
             self._asked[session.cid] = decision, accepted
             self._broker.deferred.add(session.cid, session.remote_ip, decision)
             session.block(BLOCKED_AUTHENTICATION_FLAG)
             return
+        self._conclude(session, decision, accepted)
+
+    def _conclude(
+        self,
+        session: Session,
+        decision: Identity | Rejection,
+        accepted: Callable[[Identity], None],
+    ) -> None:
         if isinstance(decision, Rejection):
-            self.reject(session, decision.reason)
+            self.reject(session, decision.reason, decision.told_account)
         else:
             accepted(decision)
         session.unblock(BLOCKED_AUTHENTICATION_FLAG)
 
     def _wait(
-        self, session: Session, pending: Pending, accepted: Callable[[Identity], None]
+        self, session: Session, pending: PendingLogin, accepted: Callable[[Identity], None]
     ) -> None:
         """Ask again when what it depends on is there; that may be at once."""
 
@@ -206,24 +250,69 @@ class Admission:
         if not pending.start(resume):
             self.reject(session, "too many logins wait for their accounts")
 
+    def _consult(
+        self, session: Session, consultation: Consultation, accepted: Callable[[Identity], None]
+    ) -> None:
+        """Ask the service, unless it was asked about this connection already."""
+        cid = session.cid
+        known = self._identities.get(cid)
+        if known is not None and self._matched.get(cid) == consultation.key:
+            self._conclude(session, known, accepted)
+            return
+
+        def decided(decision: Identity | Rejection) -> None:
+            del self._consulted[cid]
+            if isinstance(decision, Identity):
+                self._matched[cid] = consultation.key
+            try:
+                self._conclude(session, decision, accepted)
+            except Exception as error:
+                self._broker.session_failed(session, error)
+
+        started = consultation.start(session, decided)
+        if isinstance(started, Rejection):
+            self._conclude(session, started, accepted)
+            return
+        due_ns = self._broker.monotonic_ns() + self._broker.options.auth_timeout_ns
+        self._consulted[cid] = Consulted(consultation, accepted, started, due_ns)
+        self._broker.deadlines.add(due_ns, cid, "consultation")
+        session.block(BLOCKED_AUTHENTICATION_FLAG)
+
+    def is_consulted(self, cid: int) -> bool:
+        """Whether a connection waits for the answer of a service, which has a time of its own."""
+        return cid in self._consulted
+
+    def consultation_due(self, session: Session) -> None:
+        """The time for an answer is over."""
+        waiting = self._consulted.get(session.cid)
+        if waiting is None or self._broker.monotonic_ns() < waiting.due_ns:
+            return
+        self._withdraw(session)
+        self._conclude(session, waiting.consultation.overdue, waiting.accepted)
+
     def _withdraw(self, session: Session) -> None:
+        waiting = self._consulted.pop(session.cid, None)
+        if waiting is not None:
+            waiting.take_back()
         self._asked.pop(session.cid, None)
         self._pending.pop(session.cid, None)
         self._broker.deferred.remove(session.cid)
 
-    def decided(self, session: Session, decision: Identity | Rejection) -> None:
+    def decided(self, session: Session, decision: Identity | Rejection | Consultation) -> None:
         """A worker thread has answered."""
         deferred, accepted = self._asked.pop(session.cid)
-        if isinstance(decision, Rejection):
-            self.reject(session, decision.reason)
-        else:
+        if isinstance(decision, Consultation):
+            self._consult(session, decision, accepted)
+            return
+        if isinstance(decision, Identity):
             self._matched[session.cid] = deferred.secret
-            accepted(decision)
-        session.unblock(BLOCKED_AUTHENTICATION_FLAG)
+        self._conclude(session, decision, accepted)
 
-    def reject(self, session: Session, reason: str) -> None:
-        """Close; the peer learns only that it is not authorised."""
-        options: ConnectOptions = session.options
+    def reject(self, session: Session, reason: str, told_account: str = "") -> None:
+        """Close; the peer learns only that it is not authorised. Members of `told_account` learn
+        the reason.
+        """
+        options: ConnectRequest = session.options
         self._broker.totals.auth_failures += 1
         self._broker.log.error(
             f"{label(session)} - authentication error{claimed_identity(options)}"
@@ -231,12 +320,13 @@ class Admission:
         # Monitoring shows whom it claimed to be: that is what an operator looks for.
         session.user = options.user or options.nkey or ("[REDACTED]" if options.token else "")
         self._broker.log.debug(f"{label(session)} - refused: {reason}")
-        self._broker.tell_observers(lambda observer: observer.on_auth_error(session, reason))
+        told = self._broker.accounts.get(told_account)
+        self._broker.tell_observers(lambda observer: observer.on_auth_error(session, reason, told))
         session.close(ops.CLOSED_AUTHENTICATION_FAILURE, ops.ERROR_AUTHORIZATION)
 
     def _accept(self, session: Session, identity: Identity) -> None:
         """The gate said yes: check what is left of CONNECT and make it a member."""
-        options: ConnectOptions = session.options
+        options: ConnectRequest = session.options
         if not self._join(session, identity, connected=True):
             return
         if identity.limits is not None and identity.limits.subscriptions_max == 0:
@@ -276,7 +366,7 @@ class Admission:
         if identity.permissions is not None:
             permissions = compiled(identity.permissions, broker.hash_seed)
         self._identities.pop(session.cid, None)
-        if identity.claims is not None:
+        if identity.claims is not None or identity.is_called_out:
             self._identities[session.cid] = identity
             self._watch_expiry(session, identity)
         limits = self.limits_of(session)
@@ -285,7 +375,8 @@ class Admission:
         )
         return True
 
-    # ---------------------------------------------------------------- who has entered by a JWT
+    # ---------------------------------------------------------------- who has entered by a JWT, or
+    # because a service said so
 
     def identity_of(self, cid: int) -> Identity | None:
         """What a JWT says of a connection; None for those without."""
@@ -337,10 +428,24 @@ class Admission:
     def decide_again(self, session: Session, decision: Identity | Rejection) -> None:
         """The account of a connection has changed, and the gate has been asked about it again."""
         if isinstance(decision, Identity):
-            self._reenter(session, decision)
+            if session.kind == "Leafnode":
+                self._keep_leaf(session, decision)
+            else:
+                self._reenter(session, decision)
             return
         self._broker.log.debug(f"{label(session)} - may not stay: {decision.reason}")
         session.close(decision.live_reason, decision.live_error)
+
+    def _keep_leaf(self, session: Session, identity: Identity) -> None:
+        """Another server stays as it is. What it may do was agreed with it at the start: if that is
+        different now, it has to come again.
+        """
+        before = self._identities.get(session.cid)
+        if before is None or before.permissions != identity.permissions:
+            session.close(ops.CLOSED_AUTHENTICATION_FAILURE)
+            return
+        self._identities[session.cid] = identity
+        self._watch_expiry(session, identity)
 
     # ---------------------------------------------------------------- reload
 
@@ -351,6 +456,9 @@ class Admission:
         if (asked := self._asked.get(session.cid)) is not None:
             # What a thread says by now is about passwords that may not count any more.
             self._ask(session, asked[1])
+            return
+        if (waiting := self._consulted.get(session.cid)) is not None:
+            self._ask(session, waiting.accepted)
             return
         if session.cid in self._pending:
             return  # the gate is asked when it has what it waits for
@@ -398,7 +506,7 @@ def is_plain(value: object) -> bool:
     return not isinstance(value, dict | list)
 
 
-def claimed_identity(options: ConnectOptions) -> str:
+def claimed_identity(options: ConnectRequest) -> str:
     """The part of a log line that says whom a refused connection claimed to be."""
     if options.user:
         return f' - User "{printable(options.user.encode("utf-8", "surrogateescape"))}"'

@@ -10,26 +10,28 @@ from tradewind.containers.table cimport Table
 from tradewind.route.translator cimport Translator
 
 cdef enum:
-    # Answers that an import may wait for; the oldest is given up for one more.
+    # Answers that an import may wait for; one more drops the oldest.
     RESPONSES_MAX = 262144
-    # Of these so many are looked at in one go.
+    # At most this many of them are visited in one step.
     LOOKED_AT_PER_STEP = 10000
     TOKEN_BYTES = 6
 
 ctypedef struct Response:
-    void* bridge            # the ServiceBridge that it came over, borrowed: that one frees it
-    void* desk              # the ResponseDesk that it is listed at, borrowed
+    void* bridge            # the ServiceBridge it came over, which frees it; borrowed
+    void* desk              # the ResponseDesk that lists it; borrowed
     Response* older
     Response* newer
     int64_t since_ns        # monotonic
     uint32_t key_size
     uint32_t reply_size
-    uint8_t is_backward     # an answer to an answer: from the importer to the exporter
-    char text[1]            # the subject that stands for it, then the reply that it stands for
+    uint8_t is_backward     # an answer to an answer, from the importer to the exporter
+    uint8_t is_sampled      # its bridge holds a latency sample for its subject
+    uint8_t is_for_traces   # other servers send their traces here, one each
+    char text[1]            # the generated reply subject, then the original reply
 
 
 cdef class Dice:
-    cdef object chance              # where randomness comes from
+    cdef object chance              # source of randomness
     cdef bytes drawn
     cdef Py_ssize_t used
 
@@ -39,11 +41,11 @@ cdef class Dice:
 cdef class ResponseDesk:
     cdef Account account
     cdef Dice dice
-    cdef readonly bytes start       # what all its subjects begin with
+    cdef readonly bytes start       # prefix of all its subjects
     cdef Table responses            # subject -> Response*
 
     cdef Response* expect(self, ServiceBridge bridge, const char* reply, uint32_t size,
-                        bint is_backward) except NULL
+                        bint is_backward, bytes suffix=*) except NULL
     cdef Response* find(self, const char* subject, uint32_t size) noexcept
     cdef uint32_t carry(self, Router router, const char* route, uint32_t route_size,
                         Message* message) except? 0xFFFFFFFF
@@ -55,32 +57,44 @@ cdef class ServiceBridge:
     cdef readonly object wanted         # ServiceImport
     cdef readonly object offered        # ServiceExport
     cdef readonly object bridges        # Bridges: desks, deadlines, clock
-    cdef readonly uint64_t number       # of its deadlines
-    cdef Translator translator          # None: subjects stay as they are
-    cdef ResponseDesk desk              # of the exporter, where answers arrive; None until needed
-    cdef ResponseDesk back_desk         # of the importer, for answers to answers; None until needed
-    cdef bytes info_start               # of the header field, up to the round trip time
-    cdef bytes info_end                 # ... and what follows it
+    cdef readonly uint64_t number       # identifies its deadlines
+    cdef Translator translator          # None: subjects stay unchanged
+    cdef ResponseDesk desk              # the exporter's, where answers arrive; None until needed
+    cdef ResponseDesk back_desk         # the importer's, for answers to answers; None until needed
+    cdef bytes info_start               # the header field up to the round-trip time
+    cdef bytes info_end                 # ... and what follows the round-trip time
     cdef Turn turn
-    cdef object clock                   # gives monotonic nanoseconds
+    cdef object clock                   # returns monotonic nanoseconds
     cdef int64_t threshold_ns
     cdef bint is_single
-    cdef bint is_busy                   # something of it is on its way: nothing else is taken
-    cdef bint is_armed                  # a deadline of it is set
-    cdef size_t token                   # its subscription in the importer; 0: none
+    cdef bint is_busy                   # a message of it is under way; no other is accepted
+    cdef bint is_armed                  # one of its deadlines is set
+    cdef size_t token                   # its subscription in the importer; 0 if none
     cdef readonly uint32_t pending
     cdef Response* oldest
     cdef Response* newest
     cdef Buffer subject
     cdef Buffer body
+    cdef bytes stand_in                 # stands in for the current trace's destination; or None
+    cdef object meter                   # LatencyMeter; None: latency is not measured
+    cdef dict samples                   # generated reply subject -> LatencySample
 
     cdef uint32_t carry(self, Router router, const char* route, uint32_t route_size,
                         Message* message) except? 0xFFFFFFFF
     cdef ResponseDesk other_desk(self, ResponseDesk desk)
+    cdef Response* _await_answer(self, Message* request, object sample) except NULL
+    cdef ResponseDesk _desk(self)
+    cdef tuple _pass_trace(self, Router router, bytes local, Message* request, Message* bare)
+    cdef bytes _stand_in(self, Message* request, object trace)
+    cdef int _end_stand_in(self, bint is_needed) except -1
     cdef int _inform(self, Router router, Message* message) except -1
     cdef void link(self, Response* response, bint is_own) noexcept
     cdef void unlink(self, Response* response) noexcept
     cdef void forget(self, Response* response) noexcept
+    cdef object _take_sample(self, Router router, Message* message)
+    cdef object _sample_of(self, Response* response)
+    cdef int _answered(self, Response* response, Message* message, int64_t arrived_ns) except -1
+    cdef int _failed(self, Response* response, int status) except -1
     cdef uint64_t _rtt(self, Message* message) except? 0
     cdef bytes _info(self, Router router, Message* message)
     cdef int _arm(self) except -1

@@ -1,22 +1,22 @@
-"""Service imports: requests that go on in another account, and the way back of their answers.
+"""Service imports: requests that continue in another account, and the way back for their answers.
 
-Owns the answers that are waited for. It makes no decision about who may import what: it is given a
-`ServiceImport` and the `ServiceExport` that covers it.
+Owns the expected answers. It does not decide who may import what: it is given a `ServiceImport` and
+the `ServiceExport` that covers it.
 
     I: PUB my.x _INBOX.1     ->  E: svc.x  _R_.aaaaaa.bbbbbb      (the request)
     E: PUB _R_.aaaaaa.bbbbbb ->  I: _INBOX.1                      (the answer)
 
 Invariants
-- a request and its answers cross when the delivery in the account that they come from is over
-  (`Router._carry_on`), so the walk of a routing table never meets another one of the same table;
-- nothing crosses the same import twice on one way: `is_busy` drops what comes in a circle, and
-  keeps the scratch buffers of a bridge to one message;
-- a `Response` is in the table of its desk and in the list of its bridge, oldest first, or in
+- a request or answer crosses only after its delivery in the account it comes from is complete
+  (`Router._carry_on`), so a walk of a routing table never meets another walk of the same table;
+- nothing crosses the same import twice on one path: `is_busy` drops messages that travel in a
+  circle, so the scratch buffers of a bridge hold at most one message;
+- a `Response` is both in the table of its desk and in the list of its bridge, oldest first, or in
   neither; the bridge frees it;
-- every answer that is waited for goes: when it has come (a single one), when it was the empty
-  message that ends a series, when nobody could get it, when the one who asked is gone, when it is
-  older than the threshold of its export, or when RESPONSES_MAX newer ones wait;
-- subjects that stand for replies cannot be guessed: whoever knows one may answer.
+- every expected answer is eventually removed: when it has arrived (a single one), when the empty
+  message that ends a series has arrived, when nobody could receive it, when the requester is gone,
+  when it is older than the threshold of its export, or when RESPONSES_MAX newer ones are expected;
+- the subjects that stand for replies cannot be guessed: whoever knows one may answer.
 """
 
 cimport cython
@@ -46,19 +46,33 @@ cdef const char* FIRST_LINE = b"NATS/1.0\r\n"
 
 
 cdef inline bint is_acknowledgement(const char* reply, uint32_t size) noexcept nogil:
-    """Acknowledgements are services of their own: their subjects say all."""
+    """Acknowledgements are services of their own: their subjects carry all they need."""
     return size > 8 and memcmp(reply, b"$JS.ACK.", 8) == 0
 
 
+cdef bytes redirect(Message* message, bytes destination):
+    """Rewrite a message's header so that its traces go to `destination`, or nowhere if that is
+    empty. Return the new body, which must live as long as the message.
+    """
+    from tradewind.broker.message_trace import DISABLED, with_destination
+    cdef bytes header = with_destination(message.body[:message.header_size],
+                                         destination or DISABLED)
+    cdef bytes body = header + message.body[message.header_size:message.total_size]
+    message.body = body
+    message.header_size = len(header)
+    message.total_size = len(body)
+    return body
+
+
 cdef class Dice:
-    """Makes parts of subjects that nobody can guess."""
+    """Generates parts of subjects that cannot be guessed."""
 
     def __init__(self, chance not None):
         self.chance = chance
         self.drawn = b""
 
     cdef int token(self, char* place) except -1:
-        """Write TOKEN_BYTES letters and digits."""
+        """Write TOKEN_BYTES letters and digits to `place`."""
         cdef uint64_t number
         cdef uint32_t index
         if self.used + 8 > len(self.drawn):
@@ -79,9 +93,10 @@ cdef uint32_t carry_answer(void* target, void* router, const char* route, uint32
     return (<ResponseDesk>target).carry(<Router>router, route, route_size, message)
 
 
-@cython.no_gc_clear     # bridges that are taken apart with it still remove their answers
+@cython.no_gc_clear     # bridges cleared in the same garbage cycle still remove their answers
 cdef class ResponseDesk:
-    """Where answers to what came from other accounts arrive: one per account, made when needed."""
+    """Where answers to requests from other accounts arrive: one per account, created when needed.
+    """
 
     def __cinit__(self):
         table_init(&self.responses, 0)
@@ -103,14 +118,15 @@ cdef class ResponseDesk:
             &self.responses, table_hash(&self.responses, subject, size), subject, size)
 
     cdef Response* expect(self, ServiceBridge bridge, const char* reply, uint32_t size,
-                        bint is_backward) except NULL:
-        """A new subject that stands for `reply`."""
+                        bint is_backward, bytes suffix=b"") except NULL:
+        """Create a subject that stands for `reply` and ends with `suffix`."""
         cdef uint32_t start_size = <uint32_t>len(self.start)
-        cdef uint32_t key_size = start_size + TOKEN_BYTES
+        cdef uint32_t key_size = start_size + TOKEN_BYTES + <uint32_t>len(suffix)
         cdef Response* response = <Response*>malloc(sizeof(Response) + key_size + size)
         if response == NULL:
             raise MemoryError
         memcpy(&response.text[0], <const char*>self.start, start_size)
+        memcpy(&response.text[start_size + TOKEN_BYTES], <const char*>suffix, len(suffix))
         while True:
             self.dice.token(&response.text[start_size])
             if self.find(&response.text[0], key_size) == NULL:
@@ -119,6 +135,8 @@ cdef class ResponseDesk:
         response.key_size = key_size
         response.reply_size = size
         response.is_backward = is_backward
+        response.is_sampled = False
+        response.is_for_traces = False
         response.bridge = <void*>bridge
         response.desk = <void*>self
         if table_insert(&self.responses,
@@ -131,7 +149,7 @@ cdef class ResponseDesk:
 
     cdef uint32_t carry(self, Router router, const char* route, uint32_t route_size,
                         Message* message) except? 0xFFFFFFFF:
-        """Give an answer to whoever asked, in the account and on the subject that it waits on."""
+        """Deliver an answer to the requester, in its account and on the subject it waits on."""
         cdef Response* response = self.find(route, route_size)
         cdef Response* back = NULL
         cdef ServiceBridge bridge
@@ -140,13 +158,19 @@ cdef class ResponseDesk:
         cdef bint is_last
         cdef uint32_t delivered = 0
         cdef const Message* bare = router.bare
+        cdef object trace = router.trace
+        cdef bytes _body            # keeps the rewritten message alive until it is delivered
+        cdef int64_t arrived_ns = 0
         if response == NULL:
             return 0
         bridge = <ServiceBridge>response.bridge
         if bridge.is_busy:
             return 0
+        if response.is_sampled:
+            arrived_ns = bridge.clock()
         account = bridge.exporter if response.is_backward else bridge.importer
-        is_last = bridge.is_single or message.total_size == 0
+        is_last = not response.is_for_traces and (
+            bridge.is_single or message.total_size == 0)
         if route == message.subject:
             answer.subject = &response.text[response.key_size]
             answer.subject_size = response.reply_size
@@ -161,19 +185,35 @@ cdef class ResponseDesk:
                 answer.reply = &back.text[0]
                 answer.reply_size = back.key_size
             router.bare = NULL
+            if trace is not None:
+                trace.imported(account.name, route[:route_size],
+                               (&response.text[response.key_size])[:response.reply_size])
+                if trace.only:
+                    return 0
+                if trace.is_told:
+                    router.trace = None
+                    _body = redirect(&answer, b"")
             delivered = router.publish_as(
                 account, &response.text[response.key_size], response.reply_size, &answer)
         finally:
             router.bare = bare
+            router.trace = trace
             bridge.is_busy = False
             if (is_last or delivered == 0) and not is_trace_only(message):
+                if response.is_sampled:
+                    if delivered == 0:
+                        bridge._failed(response, 408)
+                    else:
+                        bridge._answered(response, message, arrived_ns)
                 bridge.forget(response)
                 if delivered == 0 and back != NULL:
                     bridge.forget(back)
         return delivered
 
     def waiting(self, uint32_t limit):
-        """subject -> (reply, ServiceBridge) of some of them, as monitoring shows them."""
+        """Return subject -> (reply, ServiceBridge) for up to `limit` answers, as monitoring shows
+        them.
+        """
         cdef uint32_t index
         cdef Response* response
         result = {}
@@ -197,7 +237,7 @@ cdef uint32_t carry_request(void* target, void* router, const char* route, uint3
 
 @cython.no_gc_clear     # __dealloc__ needs the desks
 cdef class ServiceBridge:
-    """One import of a service, from `start` to `close`."""
+    """One service import, active from `start` to `close`."""
 
     def __cinit__(self):
         buffer_init(&self.subject)
@@ -214,7 +254,7 @@ cdef class ServiceBridge:
         self.info_start, self.info_end = bridges.request_info(importer, exporter)
         self.turn = bridges.router.turn
         self.clock = bridges.clock.monotonic_ns
-        # Clients that bring a request bring the time.
+        # A client that sends a request has set the time of the turn.
         self.turn.monotonic_clock = self.clock
         self.offer(offered)
 
@@ -225,17 +265,20 @@ cdef class ServiceBridge:
         buffer_free(&self.body)
 
     def offer(self, offered not None):
-        """Take over what the export says of answers."""
+        """Apply the export's rules for answers."""
         self.offered = offered
         self.is_single = offered.response_type == SINGLETON
         self.threshold_ns = offered.response_threshold_ns
+        self.meter = None if offered.latency is None else self.bridges.meter_of(self)
+        if self.meter is None or self.samples is None:
+            self.samples = {}
 
     def start(self, bytes local not None):
-        """Take requests from now on."""
+        """Accept requests from now on."""
         self.token = self.importer.attach_crossing(local, carry_request, self)
 
     def close(self):
-        """Take no more of them, and wait for no answers."""
+        """Accept no more requests and expect no more answers."""
         if self.token:
             self.importer.unsubscribe(self.token)
             self.token = 0
@@ -243,7 +286,7 @@ cdef class ServiceBridge:
             self.forget(self.oldest)
 
     cdef ResponseDesk other_desk(self, ResponseDesk desk):
-        """Where answers to an answer at `desk` arrive."""
+        """The desk where answers to an answer at `desk` arrive."""
         if desk is not self.desk:
             return self.desk
         if self.back_desk is None:
@@ -252,14 +295,19 @@ cdef class ServiceBridge:
 
     cdef uint32_t carry(self, Router router, const char* route, uint32_t route_size,
                         Message* message) except? 0xFFFFFFFF:
-        """Publish a request in the exporter, with a reply that leads back."""
+        """Publish a request in the exporter, with a reply subject that leads back."""
         cdef Message request = message[0]
         cdef Message bare
         cdef const Message* bare_before = router.bare
         cdef Response* response = NULL
-        cdef bytes mapped           # keeps the subject that it becomes, until it is delivered
+        cdef bytes mapped           # keeps the mapped subject alive until delivery ends
+        cdef bytes local = b"" if router.trace is None else route[:route_size]
+        cdef object trace = router.trace
+        cdef tuple _kept            # keeps rewritten messages alive in the same way
         cdef bint is_shown = route == message.subject
         cdef uint32_t delivered = 0
+        cdef object sample = None
+        cdef object hops = None if trace is None else trace.hops
         if self.is_busy:
             return 0
         self.is_busy = True
@@ -276,15 +324,11 @@ cdef class ServiceBridge:
             if is_shown:
                 request.subject = route
                 request.subject_size = route_size
+            if self.meter is not None and not is_trace_only(message):
+                sample = self._take_sample(router, message)
             if message.reply_size and not is_trace_only(message) \
                     and not is_acknowledgement(message.reply, message.reply_size):
-                if self.desk is None:
-                    self.desk = self.bridges.desk_of(self.exporter)
-                if not self.is_armed:
-                    self._arm()
-                response = self.desk.expect(self, message.reply, message.reply_size, False)
-                request.reply = &response.text[0]
-                request.reply_size = response.key_size
+                response = self._await_answer(&request, sample)
             bare = request
             if bare_before != NULL:
                 bare.body = bare_before.body
@@ -292,18 +336,117 @@ cdef class ServiceBridge:
                 bare.total_size = bare_before.total_size
             self._inform(router, &request)
             router.bare = &bare
+            if trace is not None:
+                _kept = self._pass_trace(router, local, &request, &bare)
+                if _kept is None:
+                    return 0
             delivered = router.publish_as(self.exporter, route, route_size, &request)
         finally:
             router.bare = bare_before
+            router.trace = trace
             self.is_busy = False
+            if self.stand_in is not None:
+                self._end_stand_in(trace.hops > hops)
             if response != NULL and delivered == 0:
+                self._failed(response, 503)
                 self.forget(response)
+            if sample is not None and message.reply_size == 0:
+                self.meter.failed(sample, 400)
             if self.body.capacity > BUFFER_KEEP_BYTES:
                 buffer_free(&self.body)
         return delivered
 
+    cdef Response* _await_answer(self, Message* request, object sample) except NULL:
+        """Replace the reply of a request by a subject that leads back to it."""
+        cdef Response* response = self._desk().expect(
+            self, request.reply, request.reply_size, False,
+            b"" if sample is None else self.meter.suffix)
+        if sample is not None:
+            response.is_sampled = True
+            self.samples[response.text[:response.key_size]] = sample
+        request.reply = &response.text[0]
+        request.reply_size = response.key_size
+        return response
+
+    cdef ResponseDesk _desk(self):
+        """The desk where answers arrive; arms the deadline that ends the wait for them."""
+        if self.desk is None:
+            self.desk = self.bridges.desk_of(self.exporter)
+        if not self.is_armed:
+            self._arm()
+        return self.desk
+
+    cdef tuple _pass_trace(self, Router router, bytes local, Message* request, Message* bare):
+        """Record the crossing in the request's trace, and let the exporter see no more of the trace
+        than it allows. Return what must be kept until the request is delivered, or None if the
+        request ends here.
+        """
+        cdef object trace = router.trace
+        trace.imported(self.exporter.name, local, request.subject[:request.subject_size])
+        if not trace.is_told:
+            return ()
+        if not self.offered.allow_trace:
+            if trace.only:
+                return None
+            router.trace = None
+            return redirect(request, b""), redirect(bare, b"")
+        return redirect(request, self._stand_in(request, trace)),
+
+    cdef bytes _stand_in(self, Message* request, object trace):
+        """A subject that replaces the trace's destination for the exporter; messages that other
+        servers send there are forwarded to the destination.
+        """
+        cdef bytes destination = trace.destination_in(request.body[:request.header_size])
+        cdef Response* response = self._desk().expect(
+            self, destination, <uint32_t>len(destination), False)
+        response.is_for_traces = True
+        self.stand_in = response.text[:response.key_size]
+        return self.stand_in
+
+    cdef int _end_stand_in(self, bint is_needed) except -1:
+        """Called once the request is delivered: unless it went on to another server, no trace will
+        come.
+        """
+        cdef bytes subject = self.stand_in
+        cdef Response* response = self.desk.find(subject, <uint32_t>len(subject))
+        self.stand_in = None
+        if response != NULL and not is_needed:
+            self.forget(response)
+        return 0
+
+    cdef object _take_sample(self, Router router, Message* message):
+        """Start a latency sample for a request; None if it is not measured."""
+        return self.meter.sample(
+            message.body[:message.header_size],
+            None if message.origin == NULL else <Session>message.origin.session,
+            is_chained=router.depth > 1, is_shared=self.wanted.share)
+
+    cdef object _sample_of(self, Response* response):
+        """Take the sample of an answer; None if it is not, or no longer, measured."""
+        if not response.is_sampled:
+            return None
+        response.is_sampled = False
+        return self.samples.pop(response.text[:response.key_size], None)
+
+    cdef int _answered(self, Response* response, Message* message, int64_t arrived_ns) except -1:
+        cdef object sample = self._sample_of(response)
+        if sample is not None:
+            self.meter.answered(
+                sample, arrived_ns,
+                None if message.origin == NULL else <Session>message.origin.session)
+        return 0
+
+    cdef int _failed(self, Response* response, int status) except -1:
+        """Record that there will be no answer."""
+        cdef object sample = self._sample_of(response)
+        if sample is not None:
+            self.meter.failed(sample, status)
+        return 0
+
     cdef int _inform(self, Router router, Message* message) except -1:
-        """Add the header field that tells who asks, in place of any that came with the message."""
+        """Add the header field that identifies the requester, replacing any that came with the
+        message.
+        """
         cdef char digits[20]
         cdef const char* at = message.body
         cdef const char* end = message.body + message.header_size
@@ -354,7 +497,7 @@ cdef class ServiceBridge:
             (<Session>message.origin.session).rtt_ns, 0)
 
     cdef bytes _info(self, Router router, Message* message):
-        """The header field; all of it, or `info_start`, which lacks the round trip time."""
+        """The header field: complete, or `info_start`, which lacks the round-trip time."""
         cdef Session session
         if router.depth > 1:
             return chained_info(message.body[:message.header_size], self.importer.name,
@@ -367,11 +510,11 @@ cdef class ServiceBridge:
                 session.rtt_ns, shared_info(session, self.bridges.server_name))
         return session.request_info[1]
 
-    # -------------------------------------------------------------- answers that are waited for
+    # -------------------------------------------------------------- expected answers
 
     cdef void link(self, Response* response, bint is_own) noexcept:
-        """It is the newest; the oldest goes if there are too many. `is_own`: because of a message
-        of the server itself, which may come long after the last one of a client.
+        """Append as the newest, dropping the oldest above the limit. `is_own`: caused by a message
+        of the server itself, which may come long after a client last set the turn's clock.
         """
         response.since_ns = self.clock() if is_own else self.turn.monotonic_ns
         response.older = self.newest
@@ -397,8 +540,10 @@ cdef class ServiceBridge:
         self.pending -= 1
 
     cdef void forget(self, Response* response) noexcept:
-        """Nobody waits for it any more."""
+        """Stop expecting an answer and free it."""
         cdef Table* table = &(<ResponseDesk>response.desk).responses
+        if response.is_sampled:
+            self.samples.pop(response.text[:response.key_size], None)
         table_remove(table, table_hash(table, &response.text[0], response.key_size),
                      &response.text[0], response.key_size)
         self.unlink(response)
@@ -410,11 +555,12 @@ cdef class ServiceBridge:
         return 0
 
     def expire(self, int64_t now_ns):
-        """Give up what is older than the threshold, as much as fits into a turn."""
+        """Give up answers older than the threshold, at most LOOKED_AT_PER_STEP per call."""
         cdef uint32_t count = 0
         self.is_armed = False
         while self.oldest != NULL and self.oldest.since_ns + self.threshold_ns <= now_ns \
                 and count < LOOKED_AT_PER_STEP:
+            self._failed(self.oldest, 504)
             self.forget(self.oldest)
             count += 1
         if self.oldest != NULL:
@@ -423,8 +569,8 @@ cdef class ServiceBridge:
                 max(self.oldest.since_ns + self.threshold_ns, now_ns), self.number)
 
     def sweep(self, uint32_t skip):
-        """Give up answers that nobody would get, from the one after the oldest `skip` on; gives
-        how many are to be skipped the next time, None when all have been looked at.
+        """Give up answers that nobody would receive, skipping the `skip` oldest. Return how many to
+        skip next time, or None once all have been checked.
         """
         cdef Response* response = self.oldest
         cdef Response* following
@@ -440,6 +586,7 @@ cdef class ServiceBridge:
                                            response.reply_size):
                 skip += 1
             else:
+                self._failed(response, 408)
                 self.forget(response)
             response = following
             count += 1

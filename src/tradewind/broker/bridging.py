@@ -1,15 +1,17 @@
-"""Which accounts are joined, and where: bridges from what all accounts export and import.
+"""Connects accounts: creates bridges from their exports and imports.
 
-Owns the bridges of a server: makes them, changes them when the accounts do, and gives them their
-deadlines. What happens to a message is in `broker.bridges` (services) and `broker.router`
-(shadows of subscriptions). An account without imports has no bridge, and one that nobody imports
-from does not know of any.
+Owns the bridges of a server: creates them, updates them when accounts change, and runs their
+deadlines. It never handles messages, which is up to `broker.bridges` (services) and `broker.router`
+(shadow subscriptions). An account without imports has no bridge, and an account that only exports
+does not need one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from tradewind.broker.bridges import Dice, ResponseDesk, ServiceBridge
 from tradewind.broker.request_info import plain_info
@@ -30,11 +32,17 @@ from tradewind.subjects import is_literal, is_subset
 if TYPE_CHECKING:
     from tradewind.broker.accounts import Account
     from tradewind.broker.broker import Broker
+    from tradewind.broker.latency import LatencyMeter, Metric
 
 # How long after a subscription has gone answers to it may still be waited for.
 SWEEP_NS: Final = 100_000_000
-# Where a subscription reaches: the account, the subject there, and how subjects come back.
-_Reach = tuple["Account", bytes, Translator | None]
+# The deadline of measurements; those of bridges have higher numbers.
+REPORTS_NUMBER: Final = 0
+# Measurements that may wait for the end of a turn; more are left out.
+REPORTS_MAX: Final = 65536
+# Where a subscription reaches: the account, the subject there, how subjects come back, and whether
+# traces show what comes of it.
+_Reach = tuple["Account", bytes, Translator | None, bool]
 
 
 class StreamBridge:
@@ -55,7 +63,7 @@ class StreamBridge:
         if common is None:
             return None
         remote = common if self._back is None else self._back.apply(common)
-        return self.exporter, remote.encode(), self.translator
+        return self.exporter, remote.encode(), self.translator, self.wanted.allow_trace
 
 
 class AccountBridge:
@@ -122,6 +130,8 @@ class Bridges:
         self._next_number = 1
         self.router = broker.router
         self.clock = broker.clock
+        self.chance = broker.chance
+        self._reports: list[tuple[Account, str, Metric]] = []
         self.shares: dict[str, Shares] = {}
 
     @property
@@ -188,7 +198,7 @@ class Bridges:
             account.bridge = AccountBridge(self, made, bridges)
             account.bridge.number = self._number(account.bridge)
         if not stays and (streams or before is not None):
-            for session in list(account.sessions.values()):
+            for session in account.members():
                 session.reshadow()
 
     def _open_service(
@@ -231,8 +241,30 @@ class Bridges:
         """Have `due` called with this number then."""
         self._broker.deadlines.add(deadline_ns, number, "bridge")
 
+    def meter_of(self, bridge: ServiceBridge) -> LatencyMeter:
+        """Who measures the requests over a bridge; its export wants that."""
+        from tradewind.broker.latency import LatencyMeter
+
+        assert bridge.offered.latency is not None
+        return LatencyMeter(self, bridge.exporter, bridge.importer, bridge.offered.latency)
+
+    def report(self, account: Account, subject: str, metric: Metric) -> None:
+        """Publish a measurement soon."""
+        if not self._reports:
+            self.due_at(self.clock.monotonic_ns(), REPORTS_NUMBER)
+        if len(self._reports) < REPORTS_MAX:
+            self._reports.append((account, subject, metric))
+
+    def _publish_reports(self) -> None:
+        reports, self._reports = self._reports, []
+        for account, subject, metric in reports:
+            account.publish(subject, msgspec.json.encode(metric))
+
     def due(self, number: int) -> None:
         """A deadline of a bridge has come; the bridge may have gone before."""
+        if number == REPORTS_NUMBER:
+            self._publish_reports()
+            return
         bridge = self._numbered.get(number)
         if isinstance(bridge, ServiceBridge):
             bridge.expire(self.clock.monotonic_ns())

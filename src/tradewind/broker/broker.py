@@ -1,9 +1,9 @@
 """The server without sockets: connections, accounts, liveness and limits.
 
-Owns every open session and every account. It takes bytes and times through sessions and `tick`, and
-gives effects back through `end_turn` (sessions with output, a verdict or an end) and `deferred`
-(passwords to check elsewhere). It does no I/O and reads no clock but the one passed in, so a whole
-server runs inside a test.
+Owns every open session and every account. Input is bytes and times, through sessions and `tick`;
+output is returned by `end_turn` (sessions with output, a decision or an end) and `deferred`
+(passwords to check elsewhere). It never does I/O and reads only the clock that is passed in, so a
+test can run a whole server.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,6 @@ from tradewind.broker.accounts import Account, AccountLimits, InternalMessage
 from tradewind.broker.admission import Admission
 from tradewind.broker.bridges import ServiceBridge
 from tradewind.broker.bridging import Bridges
-from tradewind.broker.checks import Check, CheckQueue
 from tradewind.broker.contracts import (
     BrokerLog,
     ClosedSession,
@@ -32,21 +32,27 @@ from tradewind.broker.contracts import (
     printable,
 )
 from tradewind.broker.deadlines import Deadlines
-from tradewind.broker.identity import Gate, Identity, Rejection
-from tradewind.broker.info import ServerInfo
+from tradewind.broker.identity import Consultation, Gate, Identity, Rejection
+from tradewind.broker.info import CommonInfo
+from tradewind.broker.password_checks import Check, CheckQueue
 from tradewind.broker.router import Router
 from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
-from tradewind.broker.turn_end import end_turn
+from tradewind.broker.turn_end import end_turn, next_deadline_ns
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
-from tradewind.options import GLOBAL_ACCOUNT, AccountOptions, ServerOptions
-from tradewind.route.remapping import AccountMappings
+from tradewind.options import GLOBAL_ACCOUNT, AccountOptions, LeafOptions, ServerOptions
+from tradewind.route.remapping import AccountMappings, Destination, MappingRule
 from tradewind.route.sharing_rules import Shares
 from tradewind.wire import ops
 from tradewind.wire.parser import KIND_NAMES
 
 if TYPE_CHECKING:
+    from tradewind.broker.leaf_session import LeafSession
+    from tradewind.broker.leaves import Leaves
+    from tradewind.broker.message_trace import Tracing
+    from tradewind.broker.unheard import Taker
     from tradewind.jwt import AccountClaims
+    from tradewind.otel.recorder import SpanRecorder
 
 SECOND_NS = 1_000_000_000
 FIRST_PING_NS = 2 * SECOND_NS
@@ -71,9 +77,18 @@ class Broker:
         # Each has a number of its own, as what queue groups see could tell theirs.
         self.router = Router(chance.getrandbits(64))
         self.engine: Engine | None = None
+        # Who gets what nobody else hears, see `unheard`.
+        self.unheard_taker: Taker | None = None
         self.deadlines = Deadlines()
         self.deferred = CheckQueue()  # passwords to check elsewhere
         self.watch = TurnWatch(clock, log)
+        # Called in every turn, see there; so they are no methods, which would cost a frame.
+        self.end_turn: Callable[[], list[Session]] = partial(
+            end_turn, self, self.router, self.watch
+        )
+        self.next_deadline_ns: Callable[[], int | None] = partial(
+            next_deadline_ns, self, self.deadlines
+        )
         self.faults = self.router.faults
         self.faults.report = log.error
         self.hash_seed = chance.getrandbits(64)
@@ -87,6 +102,8 @@ class Broker:
         self.config_load_ns = self.start_ns
         self.lame_duck = False
         self.sessions: dict[int, Session] = {}
+        self.leaf_sessions: dict[int, LeafSession] = {}
+        self.leaves: Leaves | None = None  # if there are leaf nodes
         self.closed: deque[ClosedSession] = deque(maxlen=options.max_closed_clients)
         self.observers: list[Observer] = []
         self.totals = Totals(self.router)
@@ -94,9 +111,12 @@ class Broker:
         self.bridges = Bridges(self)
         self.account_claims: dict[str, tuple[AccountClaims, str]] = {}  # and the JWT
         self._set_accounts(accounts)
-        self.info = ServerInfo(server_id, self.server_name, headers=not options.no_header_support)
+        self.info = CommonInfo(server_id, self.server_name, headers=not options.no_header_support)
         self.admission = Admission(self, gates)
         self._next_cid = 1
+        # What traces say of this server; made when the first of them is.
+        self.server_info: Callable[[], Any] = dict
+        self._tracing: Tracing | None = None
         self._set_trace()
 
     def _set_trace(self) -> None:
@@ -116,7 +136,13 @@ class Broker:
         else:
             cache = not self.options.disable_sublist_cache
             self.accounts[name] = Account(name, self.router, self.hash_seed, limits, cache)
-        self.accounts[name].mappings = self._mappings_of(name)
+        account = self.accounts[name]
+        account.mappings = self._mappings_of(name)
+        described = self.options.accounts.get(name)
+        account.trace_rule = described.trace_rule if described is not None else None
+        account.traces_parents = account.trace_rule is not None or self.router.spans is not None
+        if self.leaves is not None:
+            self.leaves.follow(account)
 
     def set_account(self, account: AccountOptions, limits: AccountLimits) -> None:
         """One account has come, or has changed, that the configuration does not name."""
@@ -126,6 +152,12 @@ class Broker:
         shared = (before.exports, before.imports) if before is not None else ((), ())
         if shared != (account.exports, account.imports):
             self._join_accounts()
+
+    def record_spans(self, spans: SpanRecorder | None) -> None:
+        """Have messages with a sampled traceparent recorded from now on, or no more."""
+        self.router.spans = spans
+        for account in self.accounts.values():
+            account.traces_parents = account.trace_rule is not None or spans is not None
 
     def waiting_answers(self, name: str, limit: int) -> dict[str, tuple[str, ServiceBridge]]:
         """The answers of an account that others wait for, for monitoring."""
@@ -140,9 +172,17 @@ class Broker:
         rules = account.mappings if account is not None else ()
         if name == GLOBAL_ACCOUNT:
             rules = self.options.mappings
+        domain = self.options.default_js_domain.get(name, "")
+        if domain and not self._has_jetstream(account):
+            rules = (*rules, *domain_rules(domain))
         if not rules:
             return None
         return AccountMappings(rules, random_below=self.chance.randrange)
+
+    def _has_jetstream(self, account: AccountOptions | None) -> bool:
+        others = any(one.jetstream for one in self.options.accounts.values())
+        named = account is not None and account.jetstream
+        return self.options.jetstream.enabled and (named or not others)
 
     # ---------------------------------------------------------------- time
 
@@ -172,11 +212,10 @@ class Broker:
             self,
             self.router,
             self.accounts[GLOBAL_ACCOUNT],
-            self._next_cid,
+            self.next_cid(),
             self.options,
             self.hash_seed,
         )
-        self._next_cid += 1
         session.remote_ip = remote.ip
         session.remote_port = remote.port
         session.connection_type = connection_type
@@ -199,10 +238,27 @@ class Broker:
         self.deadlines.add(self.monotonic_ns() + interval_ns + jitter_ns, session.cid, "ping")
         return session
 
+    def next_cid(self) -> int:
+        """A number for a connection."""
+        self._next_cid += 1
+        return self._next_cid - 1
+
+    def start_leaves(self, options: LeafOptions) -> Leaves:
+        """Have leaf nodes from now on."""
+        # Loaded when it is needed: a server that runs alone starts sooner.
+        from tradewind.broker.leaves import Leaves
+
+        self.leaves = Leaves(self, options)
+        return self.leaves
+
+    def session_of(self, cid: int) -> Session | None:
+        """The connection with this number, of a client or another server."""
+        return self.sessions.get(cid) or self.leaf_sessions.get(cid)
+
     def _refuse_at_limits(self, session: Session) -> bool:
         """Close a new connection that is one too many."""
         over = 0 <= self.options.max_connections < len(self.sessions)
-        if over or self.admission.turns_away(session):
+        if over or self.admission.has_no_place(session):
             self.log.error(f"{label(session)} - {ops.ERROR_MAX_CONNECTIONS}")
             session.close(ops.CLOSED_MAX_CONNECTIONS, ops.ERROR_MAX_CONNECTIONS)
             return True
@@ -218,7 +274,8 @@ class Broker:
             auth_required=self.admission.auth_required(session),
             nonce=session.nonce.decode(),
             client_id=session.cid,
-            client_ip=session.remote_ip,
+            # Behind a proxy it is known only when the proxy has said it.
+            client_ip="" if self.options.proxy_protocol else session.remote_ip,
             **({"ldm": self.lame_duck} | extra),
         )
 
@@ -276,9 +333,30 @@ class Broker:
         """Tell the peer, and the log, what it may not publish."""
         name = subject.decode("utf-8", "surrogateescape")
         kind = "Publish with Reply of" if is_reply else "Publish to"
+        if self.router.trace is not None:
+            self.router.trace.failed(f'Permissions Violation for {kind} "{name}"')
         session.send_error(f'Permissions Violation for {kind} "{name}"')
         what = "Reply" if is_reply else "Subject"
         self.log.error(f'{label(session)} - Publish Violation - {what} "{printable(subject)}"')
+
+    @property
+    def tracing(self) -> Tracing:
+        """Traces of messages; made when the first of them is asked for."""
+        if self._tracing is None:
+            from tradewind.broker.message_trace import Tracing
+
+            self._tracing = Tracing(self, self.server_info)
+        return self._tracing
+
+    def publish_traced(self, session: Session, handle: int) -> None:
+        """A message asks for a trace: `handle` is the address of its operation."""
+        from tradewind.broker.traced import publish_traced
+
+        publish_traced(session, handle, self.tracing)
+
+    def too_large(self, session: Session, data: bytes) -> None:
+        """A message with a header is too large: this is how it begins."""
+        self.tracing.too_large(session, data)
 
     def subscribe_denied(self, session: Session, subject: bytes, queue: bytes, sid: bytes) -> None:
         """Tell the peer, and the log, what it may not subscribe to."""
@@ -307,7 +385,10 @@ class Broker:
 
     def trace_operation(self, session: Session, kind: int, argument: bytes, body: bytes) -> None:
         """Log an inbound operation, if asked for; credentials are cut out of CONNECT."""
-        name = KIND_NAMES[kind]
+        self.trace_line(session, KIND_NAMES[kind], argument, body)
+
+    def trace_line(self, session: Session, name: str, argument: bytes, body: bytes) -> None:
+        """The same by the name of the operation."""
         text = self.admission.redacted(argument) if name == "CONNECT" else printable(argument)
         self.log.trace(
             f"{label(session)} - <<- [{name} {text}]"
@@ -335,15 +416,17 @@ class Broker:
     def session_closing(self, session: Session) -> None:
         """Called by the session while its subscriptions are still there."""
         record = closed_session(session, self.now_ns())
-        self.sessions.pop(session.cid, None)
-        session.account.sessions.pop(session.cid, None)
+        self._forget(session)
         self.closed.append(record)
         self.admission.closed(session)
+        is_leaf = session.kind == "Leafnode"
         if session.close_reason in (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE):
             self.totals.slow_consumers += 1
+            self.totals.slow_leaves += is_leaf
             session.account.slow_consumers += 1
         elif session.close_reason == ops.CLOSED_STALE:
             self.totals.stale_connections += 1
+            self.totals.stale_leaves += is_leaf
         if session.is_connected or session.close_reason == ops.CLOSED_AUTHENTICATION_FAILURE:
             self.tell_observers(lambda observer: observer.on_disconnect(record))
 
@@ -360,20 +443,6 @@ class Broker:
         self.log.debug(f"{label(session)} - Client connection closed: {session.close_reason}")
 
     # ---------------------------------------------------------------- turns and timers
-
-    def end_turn(self) -> list[Session]:
-        """Everything that happened since the last turn: sessions whose link has to write, pause,
-        resume or close.
-        """
-        return end_turn(self, self.router, self.watch)
-
-    def next_deadline_ns(self) -> int | None:
-        """When `tick` has something to do next, by the monotonic clock."""
-        due_ns = self.deadlines.next_ns()
-        engine_ns = None if self.engine is None else self.engine.next_deadline_ns()
-        if due_ns is None or engine_ns is None:
-            return engine_ns if due_ns is None else due_ns
-        return min(due_ns, engine_ns)
 
     def close_doomed(self, session: Session) -> None:
         """Routing found that a session has to go."""
@@ -396,7 +465,11 @@ class Broker:
         except Exception as another:
             self.faults.contain("session", another, label(session))
         # Also if closing it is what failed.
+        self._forget(session)
+
+    def _forget(self, session: Session) -> None:
         self.sessions.pop(session.cid, None)
+        self.leaf_sessions.pop(session.cid, None)
         session.account.sessions.pop(session.cid, None)
 
     def tick(self) -> None:
@@ -405,7 +478,7 @@ class Broker:
             if kind == "bridge":
                 self._bridge_due(cid)
                 continue
-            session = self.sessions.get(cid)
+            session = self.session_of(cid)
             if session is not None:
                 try:
                     _DUE[kind](self, session)
@@ -435,6 +508,8 @@ class Broker:
         now_ns = self.monotonic_ns()
         interval_ns = self._ping_interval_ns(session)
         self.deadlines.add(now_ns + interval_ns, session.cid, "ping")
+        if self.admission.is_consulted(session.cid):
+            return  # nothing of it is read before the service has answered
         rtt_asked = (
             session.rtt_measured_ns > 0 and now_ns - session.rtt_measured_ns < RTT_INTERVAL_NS
         )
@@ -451,9 +526,12 @@ class Broker:
         session.write(b"PING\r\n")
 
     def _authentication_due(self, session: Session) -> None:
-        if session.must_authenticate:
+        if session.must_authenticate and not self.admission.is_consulted(session.cid):
             self.log.error(f"{label(session)} - Authentication Timeout")
             session.close(ops.CLOSED_AUTHENTICATION_TIMEOUT, ops.ERROR_AUTHENTICATION_TIMEOUT)
+
+    def _consultation_due(self, session: Session) -> None:
+        self.admission.consultation_due(session)
 
     def _expiry_due(self, session: Session) -> None:
         self.admission.expiry_due(session)
@@ -499,11 +577,12 @@ class Broker:
 
     # ---------------------------------------------------------------- changes while running
 
-    def authenticated(self, check: Check, decision: Identity | Rejection) -> None:
+    def authenticated(self, check: Check, decision: Identity | Rejection | Consultation) -> None:
         """The answer of a worker thread to a check that it took from `deferred`."""
         cid = self.deferred.finished(check, decision)
         if cid is not None:
-            session = self.sessions[cid]
+            session = self.session_of(cid)
+            assert session is not None, "a check that is asked for ends with its connection"
             try:
                 self.admission.decided(session, decision)
             except Exception as error:
@@ -530,11 +609,14 @@ class Broker:
                 self.admission.recheck(session)
         for session in self.sessions.values():
             session.trace = self.log.trace_enabled
+        if self.leaves is not None and options.leafnodes is not None:
+            self.leaves.reload(options.leafnodes, identities_changed=identities_changed)
         self._set_trace()
 
     def close_all(self, reason: str, sessions: Iterable[Session] | None = None) -> None:
         """End connections, all of them by default."""
-        for session in list(self.sessions.values()) if sessions is None else list(sessions):
+        everybody = [*self.sessions.values(), *self.leaf_sessions.values()]
+        for session in everybody if sessions is None else list(sessions):
             try:
                 session.close(reason)
             except Exception as error:
@@ -550,17 +632,41 @@ class Broker:
 
     def kick(self, cid: int) -> bool:
         """Close one connection; false if there is none of that number."""
-        session = self.sessions.get(cid)
+        session = self.session_of(cid)
         if session is None:
             return False
         session.close(ops.CLOSED_KICKED)
         return True
 
 
+def _leaf_due(kind: str, broker: Broker, session: Session) -> None:
+    if broker.leaves is not None:
+        _LEAF_DUE[kind](broker.leaves, session)
+
+
+# The parts of the API of JetStream that a domain has under its own name.
+_DOMAIN_API = ("INFO", "STREAM.>", "CONSUMER.>", "DIRECT.>", "META.>", "SERVER.>", "ACCOUNT.>")
+
+
+def domain_rules(domain: str) -> tuple[MappingRule, ...]:
+    """Mappings by which clients that name no domain reach this one (`default_js_domain`)."""
+    prefix = f"$JS.{domain}.API."
+    pairs = [(f"$JS.API.{part}", prefix + part) for part in _DOMAIN_API]
+    pairs += [(part, prefix + part) for part in ("$KV.>", "$OBJ.>")]
+    return tuple(MappingRule(source, (Destination(target),)) for source, target in pairs)
+
+
+_LEAF_DUE: dict[str, Callable[[Leaves, Any], None]] = {
+    "leaf_sync": lambda leaves, session: leaves.sync_due(session),
+    "leaf_decode": lambda _, session: session.decode_more(),
+    "leaf_answer": lambda leaves, session: leaves.answer_due(session),
+}
 _DUE: dict[str, Callable[[Broker, Session], None]] = {
     "ping": Broker._ping_due,
     "auth": Broker._authentication_due,
     "write": Broker._write_due,
     "stall": Broker._stall_due,
     "expiry": Broker._expiry_due,
+    "consultation": Broker._consultation_due,
+    **{kind: partial(_leaf_due, kind) for kind in _LEAF_DUE},
 }

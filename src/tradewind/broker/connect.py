@@ -1,8 +1,8 @@
-"""CONNECT: from JSON to options, with the merging rules of nats-server.
+"""CONNECT: from JSON to options, with the merge rules of nats-server.
 
-Owns the field names and defaults of CONNECT. A repeated CONNECT changes only what it names; `null`
-counts as absent; keys are compared without case; unknown keys are ignored; a wrong type is the
-peer's fault.
+Owns the field names and defaults of CONNECT. A repeated CONNECT changes only the fields it
+contains; `null` means absent; keys are case-insensitive; unknown keys are ignored; a wrong type is
+an error of the peer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tradewind.errors import ProtocolError
 _PROTOCOL_INT_MAX = 2**63
 
 
-class ConnectOptions(msgspec.Struct, frozen=True):
+class ConnectRequest(msgspec.Struct, frozen=True):
     """What a client said of itself. The defaults hold until it says anything: a bare telnet is
     verbose and pedantic.
     """
@@ -44,7 +44,7 @@ class ConnectOptions(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         """Without anything that is secret."""
         return (
-            f"ConnectOptions(user={self.user!r}, nkey={self.nkey!r}, name={self.name!r},"
+            f"ConnectRequest(user={self.user!r}, nkey={self.nkey!r}, name={self.name!r},"
             f" lang={self.lang!r}, version={self.version!r})"
         )
 
@@ -73,7 +73,7 @@ _FIELDS: dict[str, tuple[str, type]] = {
 }
 
 
-def parse_connect(argument: bytes, current: ConnectOptions) -> ConnectOptions:
+def parse_connect(argument: bytes, current: ConnectRequest) -> ConnectRequest:
     """Merge the JSON of a CONNECT into `current`; ProtocolError when it is not as it should be."""
     try:
         document: Any = msgspec.json.decode(argument.decode("utf-8", "replace"))

@@ -1,6 +1,6 @@
-"""The shapes at the edges of the broker: what it is given, and what it shows of itself.
+"""The interfaces of the broker: its inputs, and the state it exposes.
 
-Owns plain data and protocols, so that the server, the monitor and the tests agree without importing
+Owns plain data classes and protocols, so that the server, the monitor and the tests need not import
 each other.
 """
 
@@ -34,7 +34,9 @@ class Observer(Protocol):
 
     def on_connect(self, session: Session) -> None: ...  # noqa: D102
     def on_disconnect(self, closed: ClosedSession) -> None: ...  # noqa: D102
-    def on_auth_error(self, session: Session, reason: str) -> None: ...  # noqa: D102
+    def on_auth_error(  # noqa: D102
+        self, session: Session, reason: str, told: Account | None
+    ) -> None: ...
 
 
 class Engine(Protocol):
@@ -69,6 +71,8 @@ class Totals(msgspec.Struct):
     stale_connections: int = 0
     stalled_clients: int = 0
     auth_failures: int = 0
+    slow_leaves: int = 0
+    stale_leaves: int = 0
 
     @property
     def in_msgs(self) -> int:
@@ -153,6 +157,8 @@ def closed_session(session: Session, stop_ns: int) -> ClosedSession:
 def label(session: Session) -> str:
     """How a connection is named in the log."""
     options = session.options
+    if session.kind == "Leafnode":
+        return f"{session.remote_ip}:{session.remote_port} - lid:{session.cid}"
     text = f"{session.remote_ip}:{session.remote_port} - cid:{session.cid}"
     if session.is_connected:
         version = f"v{options.version}" if options.version else ""

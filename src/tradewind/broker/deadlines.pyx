@@ -1,8 +1,8 @@
-"""What has to happen when: a heap of deadlines keyed by connection.
+"""When something is due: a heap of deadlines keyed by connection.
 
-Owns only the order. A deadline is never cancelled: whoever is called checks whether it still
-applies, which makes closing a connection free of charge. One entry per connection and kind keeps
-the heap small. The earliest is asked for in every turn.
+Owns only the order. A deadline is never cancelled: the code it wakes checks whether it still
+applies, so closing a connection costs nothing here. One entry per connection and kind keeps the
+heap small. The earliest deadline is read in every turn.
 """
 
 from heapq import heappop, heappush
@@ -28,7 +28,7 @@ cdef class Deadlines:
         return (<tuple>self.heap[0])[0] if self.heap else None
 
     def take_due(self, now_ns):
-        """Take out everything due now, as (cid, kind), in order."""
+        """Remove everything due now and return it as (cid, kind), in order."""
         due = []
         while self.heap and self.heap[0][0] <= now_ns:
             _, cid, kind = heappop(self.heap)

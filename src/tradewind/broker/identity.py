@@ -1,8 +1,7 @@
-"""Who is on the other end: what a connection presents, and what the gate answers.
+"""Types for authentication: the credentials of a connection, and the decision of the gate.
 
-Owns the types between the broker, which asks, and the gate (`server.auth`), which decides. Every
-listener kind presents `Credentials` to the same gate: there is no second way in. Nothing here
-checks anything.
+Owns the types between the broker and the gate (`server.auth`), which decides. Every kind of
+listener presents `Credentials` to the same gate. It never checks anything.
 """
 
 from __future__ import annotations
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from tradewind.route.rules import PermissionRules
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
+    from tradewind.broker.session import Session
     from tradewind.jwt.claims import UserClaims, UserScope
 
 
@@ -67,6 +67,7 @@ class Identity(msgspec.Struct, frozen=True):
     claims: UserClaims | None = None
     scope: UserScope | None = None
     account_title: str = ""
+    is_called_out: bool = False  # a service has decided
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -74,15 +75,16 @@ class Rejection(msgspec.Struct, frozen=True):
     Violation".
 
     A connection that had entered and may not stay is told `live_error` instead (empty: nothing),
-    and monitoring shows `live_reason`.
+    and monitoring shows `live_reason`. Members of `told_account` are told the reason in an event.
     """
 
     reason: str
     live_error: str = ops.ERROR_AUTHORIZATION
     live_reason: str = ops.CLOSED_AUTHENTICATION_FAILURE
+    told_account: str = ""
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingLogin(msgspec.Struct, frozen=True):
     """It depends on something that has to be fetched first.
 
     `start` begins that and later calls what it was given, in the event loop: then ask again. It
@@ -90,6 +92,26 @@ class Pending(msgspec.Struct, frozen=True):
     """
 
     start: Callable[[Callable[[], None]], bool]
+
+
+class Consultation(msgspec.Struct, frozen=True):
+    """A service decides, which is asked by a message (an auth callout).
+
+    `start` asks it about a connection and later calls what it was given, once, in the event loop;
+    it gives a function that takes the question back, or why it cannot be asked. When the time for
+    an answer is over, `overdue` says so. Who was decided about need not be asked again while `key`
+    is the same.
+    """
+
+    start: Callable[
+        [Session, Callable[[Identity | Rejection], None]], Callable[[], None] | Rejection
+    ]
+    overdue: Rejection
+    key: object = None
+
+    def __repr__(self) -> str:
+        """Without what the functions know."""
+        return "Consultation()"
 
 
 class Deferred(msgspec.Struct, frozen=True):
@@ -100,7 +122,7 @@ class Deferred(msgspec.Struct, frozen=True):
     checked again while the secret is the same.
     """
 
-    decide: Callable[[], Identity | Rejection]
+    decide: Callable[[], Identity | Rejection | Consultation]
     user: str | None = None
     identity: Identity | None = None
     secret: object = None
@@ -108,6 +130,9 @@ class Deferred(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         """Without anything that is secret."""
         return f"Deferred(user={self.user!r}, identity={self.identity!r})"
+
+
+Decision = Identity | Rejection | Deferred | PendingLogin | Consultation
 
 
 class Gate(Protocol):
@@ -121,5 +146,5 @@ class Gate(Protocol):
     def nonce_required(self) -> bool:
         """Whether INFO carries a nonce to sign."""
 
-    def check(self, credentials: Credentials) -> Identity | Rejection | Deferred | Pending:
+    def check(self, credentials: Credentials) -> Decision:
         """Decide who this is. Never raises, never blocks."""

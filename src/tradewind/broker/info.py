@@ -1,6 +1,6 @@
-"""INFO: what the server says of itself, to everyone and to one connection.
+"""INFO: the description of the server, for all connections and for one connection.
 
-Owns the field names, their order and when they are left out. It never decides anything.
+Owns the field names, their order and when they are omitted. It never decides anything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ListenerInfo(msgspec.Struct):
     ping_interval_ns: int = 0  # 0: the server's
 
 
-class ServerInfo(msgspec.Struct):
+class CommonInfo(msgspec.Struct):
     """The part of INFO that all connections share."""
 
     server_id: str
@@ -38,6 +38,7 @@ class ServerInfo(msgspec.Struct):
     headers: bool = True
     jetstream: bool = False
     domain: str = ""
+    xkey: str = ""  # by which services of auth callouts encrypt their answers
     listeners: dict[str, ListenerInfo] = msgspec.field(default_factory=dict)
 
     def listener(self, connection_type: str) -> ListenerInfo:
@@ -56,6 +57,7 @@ class ServerInfo(msgspec.Struct):
             "tls_available": listener.tls_available,
             "connect_urls": listener.connect_urls,
             "domain": self.domain,
+            "xkey": self.xkey,
             **extra,
         }
         fields = {

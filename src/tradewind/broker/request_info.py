@@ -1,6 +1,6 @@
-"""What a service in another account learns of whoever asks: the header field Nats-Request-Info.
+"""The header field Nats-Request-Info: what a service in another account learns about the requester.
 
-Owns the document. Where it goes is `broker.bridges`.
+Owns the document. It never sends it: `broker.bridges` does.
 """
 
 from __future__ import annotations

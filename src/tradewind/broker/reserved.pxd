@@ -1,6 +1,6 @@
-"""Subjects that a client may not use, whatever its permissions say.
+"""Subjects that a client may not use, whatever its permissions.
 
-Owns nothing; looked at for every publish.
+Owns nothing; consulted for every publish.
 """
 
 from libc.stdint cimport uint32_t
@@ -8,8 +8,8 @@ from libc.string cimport memcmp
 
 
 cdef inline bint reserved_reply(const char* reply, uint32_t size) noexcept nogil:
-    """Replies that only the server may set: a client could forge answers or acknowledgements with
-    them.
+    """Replies that only the server may set, because a client could forge answers or
+    acknowledgements with them.
     """
     if size == 0 or (reply[0] != 95 and reply[0] != 36):
         return False
@@ -20,7 +20,7 @@ cdef inline bint reserved_reply(const char* reply, uint32_t size) noexcept nogil
 
 
 cdef inline bint reserved_subject(const char* subject, uint32_t size) noexcept nogil:
-    """Subjects that belong to servers among themselves."""
+    """Subjects reserved for communication between servers."""
     if size < 6 or (subject[0] != 95 and subject[0] != 36):
         return False
     return memcmp(subject, b"_GR_.", 5) == 0 or memcmp(subject, b"$NRG.", 5) == 0

@@ -1,7 +1,8 @@
-"""A waiting room of limited size in which no address can take all the places.
+"""A waiting room of limited size in which no address can take all places.
 
-Owns who is in it, by address. One address may have as many places as are left free: alone half of
-the room; of several that come at the same time each has as much as is left for one more.
+Owns the places by address. An address may have as many places as are still free: a single address
+gets half of the room, and if several arrive at the same time, each gets as much as is left for one
+more.
 """
 
 from __future__ import annotations

@@ -12,31 +12,37 @@ cdef enum:
     READ_AREA_BYTES = 262144
     # An outbox of this size is handed to its link before the turn is over.
     PRESSURE_BYTES = 524288
-    # A request that has changed accounts so often goes nowhere any more.
+    # A request that has changed accounts this often is not carried any further.
     CROSSINGS_MAX = 64
 
 cdef class Router:
     cdef list touched                   # sessions with output or a verdict in this turn
-    cdef list leaving                   # closed sessions that still have subscriptions
-    cdef list internal                  # (handler, InternalMessage) still to be called
+    cdef list leaving                   # closed sessions that still have subscriptions to remove
+    cdef list internal                  # (handler, InternalMessage) pairs still to be called
     cdef SubscriptionArray exhausted    # reached their maximum during the current publish
-    cdef SubscriptionArray crossings    # met by the publishes under way, still to be carried on
-    cdef uint32_t depth                 # how often the message at hand has changed accounts
-    cdef bint is_rerouted               # it shows another subject than the one it is published on
-    cdef const Message* bare            # the same without what crossings added, for hooks; or NULL
-    cdef Buffer local_subject           # of the last message given to a shadow
+    cdef SubscriptionArray crossings    # found by the current publishes, still to be carried on
+    cdef SubscriptionArray leaves       # one per leaf connection that receives the current message
+    cdef const char* route              # ... which goes to the subscribers of this subject
+    cdef uint32_t route_size
+    cdef readonly list telling          # AccountLeaves that announce their account's interest
+    cdef uint32_t depth                 # how often the current message has changed accounts
+    cdef bint is_rerouted               # it shows a subject other than the one it is routed by
+    cdef const Message* bare            # the message as it was before crossings, for hooks; or NULL
+    cdef Buffer local_subject           # of the last message delivered through a shadow
     cdef uint64_t random_state
-    cdef char* read_area                # of all sessions: a read is parsed before the next begins
-    cdef object read_view               # all of it
-    cdef size_t read_room               # so much of it is for one read
-    cdef uint64_t in_bytes_before       # what was counted when the last turn ended
+    cdef char* read_area                # shared by all sessions: a read is parsed before the next
+    cdef object read_view               # a view of all of it
+    cdef size_t read_room               # how much of it one read may use
+    cdef uint64_t in_bytes_before       # the count at the end of the last turn
     cdef uint64_t out_bytes_before
-    cdef bint _pressure                 # some outbox grew large: end the turn early
-    cdef bint is_crowded                # some outbox was still large when the turn had ended
-    cdef readonly object faults         # Faults: of hooks, and of all who have a router
+    cdef bint _pressure                 # some outbox grew large, so the turn should end early
+    cdef bint is_crowded                # some outbox was still large after the turn had ended
+    cdef readonly object faults         # Faults: of hooks, and of everyone who has a router
+    cdef public object trace            # MessageTrace of the current message, or None
+    cdef public object spans            # SpanRecorder; None if nobody wants spans
     cdef public object on_trace         # None, or called for every delivery
-    cdef readonly uint64_t crowded_count    # deliveries to crowded sessions: producers watch it
-    cdef readonly size_t largest_pending    # at the fullest receiver of the last publish
+    cdef readonly uint64_t crowded_count    # deliveries to crowded sessions; producers watch it
+    cdef readonly size_t largest_pending    # of the fullest receiver of the last publish
     cdef readonly Turn turn
     cdef readonly Changes changes           # watched subjects whose subscriptions changed
     cdef readonly uint64_t in_msgs
@@ -52,6 +58,14 @@ cdef class Router:
     cdef size_t pending_at(self, Account account, const char* route, uint32_t route_size) noexcept
     cdef int _call_hook(self, Subscription* subscription, Message* message) except -1
     cdef int _deliver(self, Account account, Subscription* subscription, Message* message) except -1
+    cdef int _deliver_traced(self, Account account, Subscription* subscription,
+                             Message* message) except -1
+    cdef int _deliver_shadow_traced(self, Account account, Subscription* shadow,
+                                    Message* message) except -1
+    cdef int _deliver_noted(self, Account account, Subscription* named,
+                            Subscription* subscription, Message* message) except -1
+    cdef int _translate(self, Subscription* shadow, Message* message) except -1
+    cdef str _obstacle(self, Subscription* subscription, SessionState* target, Message* message)
     cdef int _put(self, Account account, Subscription* subscription, SessionState* target,
                   Message* message) except -1
     cdef int _deliver_unusual(self, Account account, Subscription* subscription,
@@ -66,6 +80,15 @@ cdef class Router:
                                Message* message) except -1
     cdef uint32_t _deliver_groups(self, Account account, Match* match,
                                   Message* message) except? 0xFFFFFFFF
+    cdef uint32_t _deliver_groups_once(self, Account account, Match* match,
+                                       Message* message) except? 0xFFFFFFFF
+    cdef bint _leaf_takes(self, const Subscription* subscription,
+                          const Message* message) noexcept
+    cdef int _note_leaf(self, Subscription* subscription, const char* subject,
+                        uint32_t size) except -1
+    cdef int _send_to_leaves(self, Account account, Message* message) except -1
+    cdef void _forget_leaves(self) noexcept
+    cdef bint _encode_leaf(self, SessionState* target, Message* message) noexcept
     cdef void _exhaust(self, Subscription* subscription) noexcept
     cdef void _reap(self, Account account) noexcept
     cdef uint32_t _random_below(self, uint32_t bound) noexcept

@@ -1,15 +1,22 @@
 from collections.abc import Callable
 
 from tradewind.broker.accounts import Account, InternalMessage, SubscriptionInfo
+from tradewind.broker.leaf_session import AccountLeaves
+from tradewind.broker.message_trace import MessageTrace
 from tradewind.broker.session import Session
 from tradewind.broker.turn import Turn
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.faults import Faults
+from tradewind.otel.recorder import SpanRecorder
 from tradewind.route.watches import Changes
 
 class Router:
     @property
     def faults(self) -> Faults: ...
+    # Of the message that is being published.
+    trace: MessageTrace | None
+    # Who is told of messages that carry a sampled traceparent.
+    spans: SpanRecorder | None
     # Called as on_trace(session, subject, sid, reply, body) for every delivery.
     on_trace: Callable[[Session, bytes, bytes, bytes, bytes], None] | None
     @property
@@ -33,6 +40,9 @@ class Router:
     @property
     def out_bytes(self) -> int: ...
     def __init__(self, seed: int) -> None: ...
+    @property
+    def telling(self) -> list[AccountLeaves]: ...
+    def tell_interest(self) -> None: ...
     def drop_leaving(self) -> None: ...
     def take_touched(self) -> list[Session]: ...
     def run_internal(

@@ -1,31 +1,32 @@
-"""A message -> the output buffers of its receivers. This is the loop that runs once per message.
+"""Routes a message to the output buffers of its receivers: the loop that runs once per message.
 
 Owns the list of sessions touched in this turn and the server-wide message counters. It never writes
-to a socket, never closes a session (it marks it doomed and the broker closes it when the turn
-ends), and never calls a service inside a delivery: their messages are queued and handed over by
-`run_internal`, so no Python code can change the routing table while it is being walked. The
-exception are hooks, which take a message at once and promise to leave the routing table alone.
+to a socket, never closes a session (it marks it doomed, and the broker closes it when the turn
+ends), and never calls a service inside a delivery: messages for services are queued and handed over
+by `run_internal`, so no Python code can change the routing table while it is being walked. Hooks
+are the exception: they take a message immediately and must not change the routing table.
 
-What goes on in another account (`broker.bridges`) does so when the delivery in its own is over, so
-no two walks of one routing table are ever under way at once.
+A message that continues in another account (`broker.bridges`) does so once the delivery in its own
+account is complete, so two walks of one routing table never overlap.
 """
 
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 from tradewind cimport invariants
 from tradewind.broker.state cimport (
-    DOOM_MEMORY, DOOM_SLOW_PENDING, Carry, Hook, is_trace_only)
+    DOOM_MEMORY, DOOM_SLOW_PENDING, Carry, Hook, LeafState)
 from tradewind.broker.turn_watch cimport TurnWatch
 from tradewind.route.permissions cimport Permissions
 from tradewind.route.members cimport array_push
 from tradewind.route.sublist cimport (
-    SUB_CROSSING, SUB_REMOVED, SUB_SHADOW, QueueGroup, subscription_free)
+    SUB_CROSSING, SUB_LEAF, SUB_REMOVED, SUB_SHADOW, QueueGroup, subscription_free)
 from tradewind.route.translator cimport Translator
 from tradewind.containers.table cimport table_hash, table_remove
 from tradewind.containers.buffer cimport (
-    buffer_free, buffer_init, buffer_reserve, buffer_size, write_decimal)
+    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size,
+    write_decimal)
 
 from tradewind.broker.accounts import InternalMessage, SubscriptionInfo
 from tradewind.faults import Faults
@@ -33,22 +34,92 @@ from tradewind.faults import Faults
 cdef enum:
     # "HMSG " + two spaces + two sizes + CRLF twice, rounded up; the strings are added.
     FRAME_BYTES_MAX = 64
-    # One read takes at least so much, however many receivers there are.
+    # One read takes at least this much, however many receivers there are.
     READ_BYTES_MIN = 65536
-    # After this time the services that have not run wait for the next turn.
+    # After this time, services that have not run yet wait for the next turn.
     SERVICES_NS_MAX = 10_000_000
+
+cdef str NOT_DELIVERED = "Not delivered because "
+
+
+cdef bint is_named(const LeafState* origin, const char* queue, uint32_t size) noexcept nogil:
+    """Whether a message from a leaf connection names this queue group."""
+    cdef const char* at = origin.named
+    cdef const char* end = at + origin.named_size
+    cdef const char* start
+    while at < end:
+        start = at
+        while at < end and at[0] != 32 and at[0] != 9:
+            at += 1
+        if <uint32_t>(at - start) == size and memcmp(start, queue, size) == 0:
+            return True
+        while at < end and (at[0] == 32 or at[0] == 9):
+            at += 1
+    return False
+
+
+cdef bint is_elsewhere(const Subscription* subscription, const Message* message) noexcept nogil:
+    """Whether a message comes from a server other than the subscribing one and its cluster."""
+    cdef SessionState* target = <SessionState*>subscription.owner
+    cdef SessionState* origin = message.origin
+    if target.closed or target.doom or target == origin:
+        return False
+    return origin == NULL or origin.leaf == NULL or not target.leaf.cluster \
+        or target.leaf.cluster != origin.leaf.cluster
+
+
+cdef bytes forward(Router router, SessionState* target, const Message* message, Message* sent):
+    """Write the traced message that another server receives and record it in the trace. Return the
+    body, which must be kept as long as `sent`, or None if the server receives nothing.
+    """
+    cdef object session = <object>target.session
+    cdef bytes header = router.trace.forwarded(
+        session, message.body[:message.header_size],
+        session.obstacle_to(router.route[:router.route_size]))
+    cdef bytes body
+    if header is None:
+        return None
+    body = header + message.body[message.header_size:message.total_size]
+    if len(body) > router.trace.payload_max:
+        # The other server would close the connection because of it, so leave the hop out.
+        header = message.body[:message.header_size]
+        body = message.body[:message.total_size]
+    sent.body = body
+    sent.header_size = len(header)
+    sent.total_size = len(body)
+    return body
+
+
+cdef inline void count_out(Router router, SessionState* target, size_t total) noexcept:
+    """Count a message of `total` bytes that has been appended, and check how full the outbox is."""
+    cdef size_t pending
+    target.out_msgs += 1
+    target.out_bytes += total
+    router.out_msgs += 1
+    router.out_bytes += total
+    pending = buffer_size(&target.outbox)
+    if pending > PRESSURE_BYTES:
+        router._pressure = True
+    pending += target.link_pending
+    if pending > router.largest_pending:
+        router.largest_pending = pending
+    if pending > target.pending_max - target.pending_max // 4:
+        router.crowded_count += 1
+        if pending > target.pending_max:
+            target.doom = DOOM_SLOW_PENDING
 
 
 cdef class Router:
     """One per broker."""
 
     def __cinit__(self, uint64_t seed):
-        # Members of a queue group see what comes of it: it must say nothing of another seed.
+        # Queue group members can observe its output, so it must reveal nothing about other seeds.
         self.random_state = seed | 1
         self.faults = Faults()
         self.touched = []
         self.leaving = []
         self.internal = []
+        self.telling = []
         self.turn = Turn()
         self.changes = Changes()
         self.exhausted.items = NULL
@@ -64,18 +135,19 @@ cdef class Router:
     def __dealloc__(self):
         free(self.exhausted.items)
         free(self.crossings.items)
+        free(self.leaves.items)
         buffer_free(&self.local_subject)
         free(self.read_area)
 
     cdef uint32_t _random_below(self, uint32_t bound) noexcept:
-        """xorshift64: fairness between queue members is all that is asked of it."""
+        """xorshift64: it only has to be fair between queue members."""
         self.random_state ^= self.random_state << 13
         self.random_state ^= self.random_state >> 7
         self.random_state ^= self.random_state << 17
         return <uint32_t>((self.random_state >> 32) % bound)
 
     cdef int touch(self, SessionState* state) except -1:
-        """The session has something for its link at the end of this turn."""
+        """List a session that has something for its link at the end of this turn."""
         if not state.dirty:
             state.dirty = 1
             self.touched.append(<object>state.session)
@@ -87,7 +159,7 @@ cdef class Router:
         return bool(self._pressure)
 
     def take_touched(self):
-        """The sessions touched since the last call; each may be touched again from now on."""
+        """The sessions touched since the last call; each may be touched again."""
         cdef list touched = self.touched
         self.touched = []
         self._pressure = False
@@ -98,10 +170,10 @@ cdef class Router:
         return touched
 
     cdef void _fit_reads(self) noexcept:
-        """Read less at a time where each byte goes to many receivers.
+        """Read less at a time when each byte goes to many receivers.
 
-        Then they begin to work while the rest is still to be read, and what is on its way stays in
-        the caches of the processor. A turn with little input says nothing about that.
+        The receivers can then start while the rest is still to be read, and the data stays in the
+        processor's caches. A turn with little input does not change the setting.
         """
         cdef uint64_t taken = self.in_bytes - self.in_bytes_before
         cdef uint64_t given = self.out_bytes - self.out_bytes_before
@@ -115,46 +187,56 @@ cdef class Router:
     def has_work(self):
         """Whether a turn has anything to do."""
         return bool(self.touched or self.internal or self.leaving or self.turn.has_work
-                    or self.changes)
+                    or self.changes or any([one.has_changes for one in self.telling]))
 
     def drop_leaving(self):
-        """Remove a part of what closed sessions have left in the routing tables."""
+        """Remove some of the subscriptions that closed sessions have left in the routing tables."""
         if self.leaving and self.leaving[0].drop_some():
             del self.leaving[0]
 
     # -------------------------------------------------------------- publish
 
     cdef uint32_t publish(self, Account account, Message* message) except? 0xFFFFFFFF:
-        """Deliver to every match; gives the number of receivers (services included)."""
+        """Deliver to every match and return the number of receivers, services included."""
         return self.publish_as(account, message.subject, message.subject_size, message)
 
     cdef uint32_t publish_as(self, Account account, const char* route, uint32_t route_size,
                              Message* message) except? 0xFFFFFFFF:
-        """The same to the subscribers of `route`; they see the message's own subject.
+        """The same for the subscribers of `route`, who see the message's own subject.
 
-        `largest_pending` says afterwards how much waits for the fullest of them.
+        Afterwards `largest_pending` is the output pending at the fullest receiver.
         """
         cdef Match* match = account.sublist.match(route, route_size)
         cdef uint32_t delivered = 0, index
         cdef uint32_t first_crossing = self.crossings.count
         cdef bint is_complete = False
+        cdef bint is_traced = self.trace is not None
         self.largest_pending = 0
         self.is_rerouted = route != message.subject
+        self.route = route
+        self.route_size = route_size
         if match == NULL:
             return 0
         if invariants.checked:
             account.sublist.check_match(match, route, route_size)
         try:
             for index in range(match.plain.count):
-                if self._deliver(account, match.plain.items[index], message):
+                if self._deliver_traced(account, match.plain.items[index], message) if is_traced \
+                        else self._deliver(account, match.plain.items[index], message):
                     delivered += 1
             if match.groups.count:
-                delivered += self._deliver_groups(account, match, message)
+                if account.leaves is None:
+                    delivered += self._deliver_groups(account, match, message)
+                else:
+                    delivered += self._deliver_groups_once(account, match, message)
+            if self.leaves.count:
+                self._send_to_leaves(account, message)
             is_complete = True
         finally:
             if not is_complete:
                 self.crossings.count = first_crossing
-            # Also when a log hook failed: an exhausted subscription must not outlive this call.
+                self._forget_leaves()
+            # Even if a log hook failed: an exhausted subscription must not outlive this call.
             if self.exhausted.count:
                 self._reap(account)
         if self.crossings.count != first_crossing:
@@ -163,7 +245,7 @@ cdef class Router:
 
     cdef uint32_t _carry_on(self, uint32_t first, const char* route, uint32_t route_size,
                             Message* message) except? 0xFFFFFFFF:
-        """Let a message go on in other accounts, now that no match of this one is in use; gives
+        """Continue a message in other accounts, now that no match of this account is in use. Return
         the number of receivers there.
         """
         cdef uint32_t index, last = self.crossings.count, delivered = 0
@@ -187,8 +269,8 @@ cdef class Router:
         return delivered
 
     cdef size_t pending_at(self, Account account, const char* route, uint32_t route_size) noexcept:
-        """How much waits for the fullest plain receiver of a subject, or for the emptiest member of
-        a group.
+        """The output pending at the fullest plain receiver of a subject, or at the emptiest member
+        of a group.
         """
         cdef Match* match = account.sublist.match(route, route_size)
         cdef size_t largest = 0, smallest, pending
@@ -211,8 +293,8 @@ cdef class Router:
 
     cdef uint32_t _deliver_groups(self, Account account, Match* match,
                                   Message* message) except? 0xFFFFFFFF:
-        """One member of each queue group, from a random one on; a member that cannot take it is
-        passed over.
+        """Deliver to one member of each queue group, starting at a random one and passing over
+        members that cannot take it.
         """
         cdef uint32_t index, attempt, start, delivered = 0
         cdef QueueGroup* group
@@ -222,29 +304,33 @@ cdef class Router:
             start = self._random_below(group.members.count)
             for attempt in range(group.members.count):
                 member = group.members.items[(start + attempt) % group.members.count]
-                if self._deliver(account, member, message):
+                if self._deliver_traced(account, member, message) if self.trace is not None \
+                        else self._deliver(account, member, message):
                     delivered += 1
                     break
         return delivered
 
     cdef int _deliver(self, Account account, Subscription* subscription,
                       Message* message) except -1:
-        """Put one message into one receiver's outbox, if it may and can have it."""
+        """Append a message to one receiver's outbox, if permitted and possible."""
         cdef SessionState* target = <SessionState*>subscription.owner
         if subscription.kind:
             return self._deliver_unusual(account, subscription, message)
         if target == NULL:
             if subscription.hook != NULL:
                 return self._call_hook(subscription, message)
-            if is_trace_only(message):
-                return False
             self._deliver_internal(account, subscription, message)
             return True
         return self._put(account, subscription, target, message)
 
     cdef int _deliver_unusual(self, Account account, Subscription* subscription,
                               Message* message) except -1:
-        """To subscriptions that reach into another account."""
+        """Deliver to a subscription that reaches into another account or to another server."""
+        if subscription.kind == SUB_LEAF:
+            if not self._leaf_takes(subscription, message):
+                return False
+            self._note_leaf(subscription, NULL, 0)
+            return True
         if subscription.kind == SUB_SHADOW:
             return self._deliver_shadow(account, subscription, message)
         if subscription.kind == SUB_CROSSING and self.depth < CROSSINGS_MAX:
@@ -254,25 +340,100 @@ cdef class Router:
 
     cdef int _deliver_shadow(self, Account account, Subscription* shadow,
                              Message* message) except -1:
-        """To the subscription that a shadow stands for, under the subject that its account knows.
+        """Deliver to the subscription that a shadow stands for, under the subject that its account
+        knows.
 
-        What came through a service is not passed on: sharing is not transitive.
+        Messages that came through a service import are not passed on: sharing is not transitive.
         """
         cdef Subscription* subscription = <Subscription*>shadow.hook
         cdef Message local = message[0]
         if self.depth or subscription.kind == SUB_REMOVED:
             return False
+        self._translate(shadow, &local)
+        if subscription.kind == SUB_LEAF:
+            if not self._leaf_takes(subscription, message):
+                return False
+            self._note_leaf(subscription, local.subject, local.subject_size)
+            return True
+        return self._put(account, subscription, <SessionState*>shadow.owner, &local)
+
+    cdef int _translate(self, Subscription* shadow, Message* message) except -1:
+        """Give a message the subject that the account of the shadow's owner knows."""
         if shadow.handler != NULL and not self.is_rerouted:
             if (<Translator>shadow.handler).apply(message.subject, message.subject_size,
                                                   &self.local_subject) != 0:
                 raise MemoryError
-            local.subject = self.local_subject.data + self.local_subject.begin
-            local.subject_size = <uint32_t>buffer_size(&self.local_subject)
-        return self._put(account, subscription, <SessionState*>shadow.owner, &local)
+            message.subject = self.local_subject.data + self.local_subject.begin
+            message.subject_size = <uint32_t>buffer_size(&self.local_subject)
+        return 0
+
+    # -------------------------------------------------------------- traced messages
+
+    cdef int _deliver_traced(self, Account account, Subscription* subscription,
+                             Message* message) except -1:
+        """Like `_deliver`, and record the outcome in the trace. A message that is only traced
+        reaches nobody; it counts as received by those who would have received it.
+        """
+        if subscription.kind == SUB_LEAF:
+            if not self.trace.is_told or not is_elsewhere(subscription, message):
+                return self._deliver(account, subscription, message)
+            # Even for a receiver that is not permitted: `forward` records why.
+            self._note_leaf(subscription, NULL, 0)
+            return self._leaf_takes(subscription, message)
+        if subscription.kind == SUB_SHADOW:
+            return self._deliver_shadow_traced(account, subscription, message)
+        if subscription.owner == NULL:
+            if subscription.kind or subscription.hook != NULL:
+                return self._deliver(account, subscription, message)
+            return self.trace.served(message.subject[:message.subject_size]) \
+                and self._deliver(account, subscription, message)
+        return self._deliver_noted(account, subscription, subscription, message)
+
+    cdef int _deliver_noted(self, Account account, Subscription* named,
+                            Subscription* subscription, Message* message) except -1:
+        """Deliver to the session of a subscription; the trace names it by the subject of `named`.
+        """
+        cdef SessionState* target = <SessionState*>subscription.owner
+        cdef str obstacle = self._obstacle(subscription, target, message)
+        self.trace.delivered(<object>target.session, named.subject[:named.subject_size],
+                             named.queue[:named.queue_size], obstacle)
+        if obstacle:
+            return False
+        return True if self.trace.only else self._put(account, subscription, target, message)
+
+    cdef int _deliver_shadow_traced(self, Account account, Subscription* shadow,
+                                    Message* message) except -1:
+        cdef Subscription* subscription = <Subscription*>shadow.hook
+        cdef SessionState* target = <SessionState*>shadow.owner
+        cdef Message local = message[0]
+        if self.depth or subscription.kind == SUB_REMOVED:
+            return False
+        if subscription.kind == SUB_LEAF:
+            return self._deliver_shadow(account, shadow, message)
+        self._translate(shadow, &local)
+        trace = self.trace
+        trace.exported((<object>target.session).account.name, local.subject[:local.subject_size])
+        if shadow.is_traceable:
+            return self._deliver_noted(account, shadow, subscription, &local)
+        # Counted as delivered, although nobody checks whether it could be.
+        return True if trace.only else self._put(account, subscription, target, &local)
+
+    cdef str _obstacle(self, Subscription* subscription, SessionState* target, Message* message):
+        """Why a session does not receive a message; empty if it does."""
+        if target == message.origin and not target.echo:
+            return NOT_DELIVERED + "of no echo"
+        if subscription.filtered and not (<Permissions>target.permissions).delivery_allowed(
+                message.subject, message.subject_size):
+            return NOT_DELIVERED + "subscription denies this subject"
+        if subscription.kind == SUB_REMOVED:
+            return NOT_DELIVERED + "subscription is closed"
+        if target.closed or target.doom:
+            return NOT_DELIVERED + "client is closed"
+        return ""
 
     cdef int _put(self, Account account, Subscription* subscription, SessionState* target,
                   Message* message) except -1:
-        """Into the outbox of a session."""
+        """Append to the outbox of a session."""
         if target.closed or target.doom:
             return False
         if target == message.origin and not target.echo:
@@ -280,8 +441,6 @@ cdef class Router:
         if subscription.filtered and not (<Permissions>target.permissions).delivery_allowed(
                 message.subject, message.subject_size):
             return False
-        if is_trace_only(message):
-            return True
         self.touch(target)
         if not self._encode(subscription, target, message):
             return False
@@ -297,8 +456,8 @@ cdef class Router:
         return True
 
     cdef int _call_hook(self, Subscription* subscription, Message* message) except -1:
-        """A part of the server takes a message; its fault is not that of the publisher, nor of the
-        other receivers.
+        """Hand a message to a part of the server; an error there must not affect the publisher or
+        the other receivers.
         """
         try:
             return (<Hook>subscription.hook)(
@@ -310,11 +469,11 @@ cdef class Router:
 
     cdef bint _encode(self, Subscription* subscription, SessionState* target,
                       Message* message) noexcept:
-        """Append MSG or HMSG; false, with the target doomed, when it holds too much already."""
+        """Append MSG or HMSG; false, with the target doomed, if too much output is pending already.
+        """
         cdef const char* body = message.body
         cdef size_t total = message.total_size
         cdef size_t header = message.header_size
-        cdef size_t pending
         cdef char* at
         if header and not target.headers:
             body += header
@@ -356,28 +515,192 @@ cdef class Router:
         at[0] = 13
         at[1] = 10
         target.outbox.end = at + 2 - target.outbox.data
-        target.out_msgs += 1
-        target.out_bytes += total
-        self.out_msgs += 1
-        self.out_bytes += total
+        count_out(self, target, total)
         subscription.delivered += 1
         if subscription.delivered == subscription.delivered_max:
             self._exhaust(subscription)
-        pending = buffer_size(&target.outbox)
-        if pending > PRESSURE_BYTES:
-            self._pressure = True
-        pending += target.link_pending
-        if pending > self.largest_pending:
-            self.largest_pending = pending
-        if pending > target.pending_max - target.pending_max // 4:
-            self.crowded_count += 1
-            if pending > target.pending_max:
-                target.doom = DOOM_SLOW_PENDING
         return True
 
+    # -------------------------------------------------------------- leaf connections
+
+    cdef bint _leaf_takes(self, const Subscription* subscription,
+                          const Message* message) noexcept:
+        """Whether a message may go to the subscribing server: never back to where it came from."""
+        cdef LeafState* leaf = (<SessionState*>subscription.owner).leaf
+        return is_elsewhere(subscription, message) and (
+            leaf.outgoing == NULL or (<Permissions>leaf.outgoing).publish_allowed(
+                self.route, self.route_size))
+
+    cdef int _note_leaf(self, Subscription* subscription, const char* subject,
+                        uint32_t size) except -1:
+        """List a leaf connection as a receiver of the current message: once, however many
+        subscribers are behind it.
+
+        `subject` is the one an import translates to, or NULL.
+        """
+        cdef LeafState* leaf = (<SessionState*>subscription.owner).leaf
+        if not leaf.is_listed:
+            if array_push(&self.leaves, subscription) != 0:
+                raise MemoryError
+            leaf.is_listed = 1
+        if subject != NULL and buffer_size(&leaf.translated) == 0 \
+                and buffer_append(&leaf.translated, subject, size) != 0:
+            raise MemoryError
+        if subscription.queue_size and (
+                buffer_append(&leaf.chosen, b" ", 1) != 0 or buffer_append(
+                    &leaf.chosen, subscription.queue, subscription.queue_size) != 0):
+            raise MemoryError
+        return 0
+
+    cdef uint32_t _deliver_groups_once(self, Account account, Match* match,
+                                       Message* message) except? 0xFFFFFFFF:
+        """Deliver to one member of each queue group, preferring members on this server that can
+        take it; a message from another server only goes to the groups that it names.
+
+        A leaf connection counts once for each member of the group behind it.
+        """
+        cdef uint32_t index, attempt, start, delivered = 0
+        cdef uint64_t weight, chosen
+        cdef QueueGroup* group
+        cdef Subscription* member
+        cdef LeafState* origin = NULL if message.origin == NULL else message.origin.leaf
+        for index in range(match.groups.count):
+            group = &match.groups.items[index]
+            member = group.members.items[0]
+            if origin != NULL and not is_named(origin, member.queue, member.queue_size):
+                continue
+            weight = 0
+            start = self._random_below(group.members.count)
+            for attempt in range(group.members.count):
+                member = group.members.items[(start + attempt) % group.members.count]
+                if member.kind == SUB_LEAF:
+                    if self._leaf_takes(member, message):
+                        weight += member.weight
+                elif self._deliver_traced(account, member, message) if self.trace is not None \
+                        else self._deliver(account, member, message):
+                    delivered += 1
+                    weight = 0
+                    break
+            if weight == 0:
+                continue
+            chosen = self._random_below(<uint32_t>min(weight, <uint64_t>0xFFFFFFFF))
+            for attempt in range(group.members.count):
+                member = group.members.items[attempt]
+                if member.kind != SUB_LEAF or not self._leaf_takes(member, message):
+                    continue
+                if chosen < member.weight:
+                    delivered += self._deliver_unusual(account, member, message)
+                    break
+                chosen -= member.weight
+        return delivered
+
+    cdef int _send_to_leaves(self, Account account, Message* message) except -1:
+        """Append the current message to the outbox of every leaf connection that receives it."""
+        cdef uint32_t index
+        cdef SessionState* target
+        cdef Message sent = message[0]
+        cdef bytes _body            # keeps the rewritten body of a traced message
+        cdef bint is_traced = self.trace is not None and self.trace.is_told
+        if account.sublist.is_told and account.sublist.interest.changed != NULL:
+            # Interest must be announced before the message leaves, because an answer may come back.
+            account.leaves.tell()
+        for index in range(self.leaves.count):
+            target = <SessionState*>self.leaves.items[index].owner
+            if is_traced:
+                _body = forward(self, target, message, &sent)
+                if _body is None:
+                    continue
+            self.touch(target)
+            if self._encode_leaf(target, &sent):
+                account.out_msgs += 1
+                account.out_bytes += sent.total_size
+                if target.tracks_responses and message.reply_size:
+                    (<object>target.session).track_response(message.reply[:message.reply_size])
+        self._forget_leaves()
+        return 0
+
+    cdef void _forget_leaves(self) noexcept:
+        cdef uint32_t index
+        cdef LeafState* leaf
+        for index in range(self.leaves.count):
+            leaf = (<SessionState*>self.leaves.items[index].owner).leaf
+            leaf.is_listed = 0
+            buffer_clear(&leaf.chosen)
+            buffer_clear(&leaf.translated)
+        self.leaves.count = 0
+
+    cdef bint _encode_leaf(self, SessionState* target, Message* message) noexcept:
+        """Append LMSG or HMSG as servers send them to each other; false, with the target doomed, if
+        too much output is pending already.
+
+        If the message shows a subject other than the one it is routed by, that subject follows the
+        reply.
+        """
+        cdef LeafState* leaf = target.leaf
+        cdef const char* body = message.body
+        cdef const char* subject = self.route
+        cdef uint32_t subject_size = self.route_size
+        cdef size_t total = message.total_size, header = message.header_size
+        cdef size_t groups = buffer_size(&leaf.chosen)
+        cdef char* at
+        cdef bint is_shown_elsewhere = self.is_rerouted and message.reply_size
+        if buffer_size(&leaf.translated):
+            subject = leaf.translated.data + leaf.translated.begin
+            subject_size = <uint32_t>buffer_size(&leaf.translated)
+        if header and not target.headers:
+            body += header
+            total -= header
+            header = 0
+        if buffer_reserve(&target.outbox, total + subject_size + message.subject_size
+                          + message.reply_size + groups + FRAME_BYTES_MAX) != 0:
+            target.doom = DOOM_MEMORY
+            return False
+        at = target.outbox.data + target.outbox.end
+        memcpy(at, b"HMSG " if header else b"LMSG ", 5)
+        at += 5
+        memcpy(at, subject, subject_size)
+        at += subject_size
+        if groups:
+            memcpy(at, b" +" if message.reply_size else b" |", 2)
+            at += 2
+        if message.reply_size:
+            at[0] = 32
+            memcpy(at + 1, message.reply, message.reply_size)
+            at += message.reply_size + 1
+            if is_shown_elsewhere:
+                at[0] = 64
+                memcpy(at + 1, message.subject, message.subject_size)
+                at += message.subject_size + 1
+        if groups:
+            memcpy(at, leaf.chosen.data + leaf.chosen.begin, groups)
+            at += groups
+        if header:
+            at[0] = 32
+            at += 1 + write_decimal(at + 1, header)
+        at[0] = 32
+        at += 1 + write_decimal(at + 1, total)
+        at[0] = 13
+        at[1] = 10
+        if total:
+            memcpy(at + 2, body, total)
+        at += total + 2
+        at[0] = 13
+        at[1] = 10
+        target.outbox.end = at + 2 - target.outbox.data
+        count_out(self, target, total)
+        return True
+
+    def tell_interest(self):
+        """Announce the interest that changed in this turn to other servers."""
+        for tell in self.telling:
+            try:
+                tell.tell()
+            except Exception as error:
+                self.faults.contain("leaf node", error)
+
     cdef void _exhaust(self, Subscription* subscription) noexcept:
-        """Remember a subscription that just got its last message; without memory it is only
-        silenced.
+        """Note a subscription that just received its last message; without memory for that it is
+        only silenced.
         """
         subscription.kind = SUB_REMOVED
         array_push(&self.exhausted, subscription)
@@ -419,10 +742,10 @@ cdef class Router:
         return 0
 
     def run_internal(self, on_error, TurnWatch watch not None, count_max=64):
-        """Call the services for up to `count_max` messages queued so far; gives how many are left.
+        """Call the services for up to `count_max` queued messages and return how many are left.
 
-        Fewer if they take long. A service that fails is reported as on_error(message, exception)
-        and disturbs nobody else.
+        It stops earlier if they take long. A service that fails is reported as on_error(message,
+        exception) and does not affect the others.
         """
         cdef list batch = self.internal[:count_max]
         cdef Py_ssize_t done = 0
@@ -446,7 +769,7 @@ cdef class Router:
 
     def publish_internal(self, Account account not None, bytes subject not None,
                          bytes payload not None, bytes reply=b"", bytes header=b""):
-        """Publish as the server itself; gives the number of receivers."""
+        """Publish as the server itself and return the number of receivers."""
         cdef Message message
         cdef bytes body = header + payload
         message.origin = NULL
@@ -460,7 +783,7 @@ cdef class Router:
         return self.publish(account, &message)
 
     def describe(self, Account account not None, size_t handle):
-        """A client subscription, by its address, as monitoring shows it."""
+        """A subscription of a peer, by its address, as monitoring shows it."""
         cdef Subscription* subscription = <Subscription*>handle
         cdef SessionState* owner = <SessionState*>subscription.owner
         return SubscriptionInfo(

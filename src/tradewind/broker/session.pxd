@@ -11,14 +11,14 @@ from tradewind.wire.parser cimport Operation, ParserState
 
 cdef enum Blocked:
     BLOCKED_AUTHENTICATION = 1      # a worker thread is checking a password
-    BLOCKED_STALL = 2               # a receiver is crowded: this producer waits a moment
+    BLOCKED_STALL = 2               # a receiver is crowded, so this producer waits briefly
     BLOCKED_SERVICE = 4             # many of its requests are still with the server's services
 
 
 cdef class Session:
     cdef SessionState state
     cdef ParserState parser
-    cdef Buffer partial                     # an unfinished operation, or left over while blocked
+    cdef Buffer partial                     # an unfinished operation, or input kept while blocked
     cdef size_t offered                     # bytes in front of the last buffer handed out
     cdef size_t offered_room
     cdef uint8_t offer_kind
@@ -26,9 +26,9 @@ cdef class Session:
     cdef Router router
     cdef Account _account
     cdef Permissions _permissions
-    cdef dict responses                     # reply -> [answers left, deadline], by allow_responses
+    cdef dict responses                     # reply -> [answers left, deadline], for allow_responses
     cdef dict shadows                       # subscription -> [(account, shadow, translator)]
-    cdef public object request_info         # None, or (rtt, what services learn of it)
+    cdef public object request_info         # None, or (rtt, what services learn about it)
     cdef uint32_t services_pending
     cdef uint32_t dropped_to                # slots of `sids` below this have been emptied
     cdef bint awaiting_auth                 # only CONNECT is accepted
@@ -43,7 +43,8 @@ cdef class Session:
     cdef uint32_t subscriptions_max
     cdef uint32_t subscription_tokens_max
     cdef bint stall_enabled
-    # Who and when: for INFO, monitoring and events
+    cdef readonly bint is_coded             # output is encoded, so it differs from the outbox
+    # Identity and times: for INFO, monitoring and events
     cdef readonly uint64_t cid
     cdef public object link                 # the I/O side; the broker never touches it
     cdef public str remote_ip
@@ -74,15 +75,15 @@ cdef class Session:
     cdef int _begin_turn(self, int64_t now_ns) except -1
     cdef int _run(self, const char* data, size_t size, size_t* consumed) except -1
     cdef int _dispatch(self, Operation* operation) except -1
-    cdef int _publish(self, Operation* operation) except -1
-    cdef int _check_trace(self, Operation* operation) except -1
+    cdef int publish(self, Operation* operation, bint is_examined) except -1
     cdef int _may_publish(self, Operation* operation) except -1
+    cdef int _may_use(self, const char* subject, uint32_t size) except -1
     cdef int _may_publish_to(self, const char* subject, uint32_t size) except -1
     cdef int _answer_no_responders(self, Operation* operation) except -1
     cdef int _subscribe(self, Operation* operation) except -1
     cdef int _may_subscribe(self, Operation* operation, bint* filtered) except -1
     cdef int _unsubscribe(self, Operation* operation) except -1
-    cdef int _fail(self, int fault) except -1
+    cdef int _fail(self, const Operation* operation, const char* data, size_t size) except -1
     cdef int _write(self, const char* data, size_t size) except -1
     cdef void _remove(self, Subscription* subscription) noexcept
     cdef void _free(self, Subscription* subscription) noexcept

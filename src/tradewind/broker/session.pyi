@@ -3,13 +3,13 @@ from typing import Any, Final
 
 from tradewind.broker.accounts import Account, SubscriptionInfo
 from tradewind.broker.broker import Broker
-from tradewind.broker.connect import ConnectOptions
+from tradewind.broker.connect import ConnectRequest
 from tradewind.broker.contracts import TlsFacts
 from tradewind.broker.identity import Credentials
 from tradewind.broker.router import Router
 from tradewind.options import ServerOptions
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.permissions import Permissions
-from tradewind.route.rules import PermissionRules
 
 BLOCKED_AUTHENTICATION_FLAG: Final[int]
 BLOCKED_STALL_FLAG: Final[int]
@@ -23,7 +23,7 @@ class Session:
     connection_type: str
     tls: TlsFacts | None
     complete_credentials: Callable[[Credentials], Credentials] | None
-    options: ConnectOptions
+    options: ConnectRequest
     user: str
     close_reason: str
     start_ns: int
@@ -49,8 +49,10 @@ class Session:
     ) -> None: ...
     @property
     def seed(self) -> int: ...
+    @property
+    def is_coded(self) -> bool: ...
     def apply_limits(self, limits: ServerOptions) -> None: ...
-    def configure(self, options: ConnectOptions, headers: bool, trace: bool) -> None: ...
+    def configure(self, options: ConnectRequest, headers: bool, trace: bool) -> None: ...
     request_info: tuple[int, bytes] | None
     def reshadow(self) -> None: ...
     def enter(
@@ -61,6 +63,7 @@ class Session:
         limits: ServerOptions,
         connected: bool = True,
     ) -> None: ...
+    def may_send_to(self, subject: bytes) -> bool: ...
     def drop_exhausted(self, handle: int) -> None: ...
     def require_auth(self) -> None: ...
     @property

@@ -4,13 +4,13 @@ Owns the connection's protocol state, its subscriptions, its unfinished input an
 never does I/O, never reads a clock (times are passed in) and never decides who may enter: CONNECT
 goes to the broker, which asks the gate.
 
-Data flow: the link offers `read_buffer()` to the socket and reports with `received(size, now_ns)`;
-complete operations run at once, the bytes of an unfinished one are kept. All sessions share one
-read area, so an idle connection holds no input memory. What is to be sent collects in the outbox
-until the link calls `take_output()` at the end of the turn.
+The link offers `read_buffer()` to the socket and reports with `received(size, now_ns)`; complete
+operations run immediately, the bytes of an unfinished one are kept. All sessions share one read
+area, so an idle connection holds no input memory. Output collects in the outbox until the link
+calls `take_output()` at the end of the turn.
 
 A session can be *blocked* (see Blocked): it keeps its unread bytes, the link stops reading, and
-`unblock` goes on.
+`unblock` continues.
 """
 
 cimport cython
@@ -23,9 +23,9 @@ from tradewind cimport invariants
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
-from tradewind.broker.trace_header cimport (
-    TRACE_IMPOSSIBLE, TRACE_NONE, TRACE_ONLY, TraceRequest, trace_kind)
+from tradewind.broker.trace_header cimport asks_for_trace
 from tradewind.broker.turn cimport Turn
+from tradewind.broker.unheard cimport is_taken, takers_count
 from tradewind.route.sublist cimport (
     SUB_SHADOW, Match, subject_valid, subscription_free, subscription_new)
 from tradewind.containers.table cimport (
@@ -42,15 +42,15 @@ from tradewind.broker.accounts import SubscriptionInfo
 from tradewind.wire import ops
 
 cdef enum:
-    # Up to this many unfinished bytes are copied in front of the next read; more stay where they
-    # are and grow there.
+    # Up to this many unfinished bytes are copied in front of the next read; longer ones stay and
+    # grow in place.
     PARTIAL_COPY_MAX = 65536
-    # What a connection may make us hold before it has shown who it is.
+    # What a connection may make us hold before it has authenticated.
     UNAUTHENTICATED_BYTES_MAX = 32768
     SERVICES_PENDING_MAX = 128
     RESPONSES_TRACKED_MAX = 8192
     OUTBOX_KEEP_BYTES = 4096
-    # More subscriptions of a connection that has ended are removed in later turns.
+    # A closed connection's subscriptions beyond this number are removed in later turns.
     DROPPED_AT_ONCE_MAX = 10000
 
 cdef enum OfferKind:
@@ -65,7 +65,7 @@ cdef bint is_within(const char* part, size_t part_size, const char* whole,
 
 
 cdef int check_operation(const Operation* operation, const char* data, size_t size) except -1:
-    """All that the parser gives for its kind lies in the bytes that it has consumed."""
+    """Assert that all the parser gives for this kind lies within the bytes it has consumed."""
     cdef size_t consumed = operation.consumed
     assert 0 < consumed <= size, (operation.kind, consumed, size)
     if operation.kind == OP_PING or operation.kind == OP_PONG or operation.kind == OP_OK:
@@ -89,9 +89,9 @@ BLOCKED_STALL_FLAG = BLOCKED_STALL
 BLOCKED_SERVICE_FLAG = BLOCKED_SERVICE
 
 
-@cython.no_gc_clear     # __dealloc__ needs the account, also in a garbage cycle
+@cython.no_gc_clear     # __dealloc__ needs the account, even in a garbage cycle
 cdef class Session:
-    """Made by the broker when a link is established; dead for good once `close` was called."""
+    """Created by the broker for each established link; unusable once `close` was called."""
 
     def __cinit__(self):
         memset(&self.state, 0, sizeof(SessionState))
@@ -128,10 +128,10 @@ cdef class Session:
         buffer_free(&self.state.outbox)
         buffer_free(&self.partial)
 
-    # -------------------------------------------------------------- settings, by the broker
+    # -------------------------------------------------------------- settings, made by the broker
 
     def apply_limits(self, limits):
-        """Take over the limits of the server's options; used at the start and after a reload."""
+        """Apply the limits of the server's options, at the start and after a reload."""
         cdef int64_t payload_max = limits.max_payload_bytes
         cdef int64_t account_max = self._account.limits.payload_bytes_max
         if 0 <= account_max < payload_max:
@@ -144,7 +144,7 @@ cdef class Session:
         self.stall_enabled = not limits.no_fast_producer_stall
 
     def configure(self, options, headers, trace):
-        """Take over what CONNECT asked for."""
+        """Apply what CONNECT asked for."""
         self.options = options
         self.request_info = None
         self.verbose = options.verbose
@@ -157,8 +157,8 @@ cdef class Session:
 
     def enter(self, Account account not None, user, Permissions permissions, limits,
               connected=True):
-        """The gate has let it in: it is a member of `account` from now on (`connected`: by a
-        CONNECT of its own).
+        """Make it a member of `account`, now that the gate has let it in (`connected`: by a CONNECT
+        of its own).
         """
         self._move_subscriptions(account)
         self._account = account
@@ -174,7 +174,7 @@ cdef class Session:
         self.apply_limits(limits)
 
     def _move_subscriptions(self, Account account):
-        """Subscriptions made before the first CONNECT go along into the account."""
+        """Move the subscriptions made before the first CONNECT into the account."""
         cdef uint32_t index
         cdef Subscription* subscription
         if account is self._account:
@@ -190,7 +190,7 @@ cdef class Session:
     # -------------------------------------------------------------- reaching into other accounts
 
     def reshadow(self):
-        """What the account imports has changed: its subscriptions reach there instead."""
+        """The account's imports have changed: rebuild what its subscriptions reach."""
         cdef uint32_t index
         cdef Subscription* subscription
         if self._account.bridge is None and not self.state.has_shadows:
@@ -203,14 +203,14 @@ cdef class Session:
                     self._add_shadows(subscription)
 
     cdef int _add_shadows(self, Subscription* subscription) except -1:
-        """Have a subscription stand in all accounts that its own one imports from, where they may
-        have what it asks for.
+        """Insert a subscription into every account that its own account imports from, where it
+        matches an import.
         """
         cdef Subscription* shadow
         cdef Account exporter
         cdef bytes remote
         cdef list made = []
-        for exporter, remote, translator in self._account.bridge.reached_by(
+        for exporter, remote, translator, is_traceable in self._account.bridge.reached_by(
                 subscription.subject[:subscription.subject_size]):
             shadow = subscription_new(remote, <uint32_t>len(remote), subscription.queue,
                                       subscription.queue_size, b"", 0)
@@ -218,6 +218,7 @@ cdef class Session:
                 raise MemoryError
             shadow.owner = &self.state
             shadow.kind = SUB_SHADOW
+            shadow.is_traceable = is_traceable
             shadow.hook = <void*>subscription
             shadow.handler = NULL if translator is None else <void*>translator
             if exporter.sublist.insert(shadow) != 0:
@@ -246,17 +247,17 @@ cdef class Session:
         return 0
 
     def drop_exhausted(self, size_t handle):
-        """Routing found that one of them has had its last message."""
+        """Remove a subscription that has received its last message."""
         self._remove(<Subscription*>handle)
         self._tell_gone()
 
     def require_auth(self):
-        """Nothing but CONNECT is accepted until `enter`."""
+        """Accept nothing but CONNECT until `enter`."""
         self.awaiting_auth = True
 
     @property
     def must_authenticate(self):
-        """Whether it still has to show who it is."""
+        """Whether it still has to authenticate."""
         return self.awaiting_auth
 
     @property
@@ -271,7 +272,7 @@ cdef class Session:
 
     @property
     def permissions(self):
-        """The rules it is held to, or None."""
+        """The permissions that apply to it, or None."""
         return None if self._permissions is None else self._permissions.rules
 
     @property
@@ -291,7 +292,7 @@ cdef class Session:
         return PyMemoryView_FromMemory(start, self.offered_room, PyBUF_WRITE)
 
     cdef char* offer(self) except NULL:
-        """The same as a pointer to `offered_room` bytes."""
+        """`read_buffer` as a pointer to `offered_room` bytes."""
         cdef size_t kept = buffer_size(&self.partial)
         cdef size_t room
         if kept <= PARTIAL_COPY_MAX:
@@ -304,7 +305,7 @@ cdef class Session:
                 room = min(room, <size_t>UNAUTHENTICATED_BYTES_MAX)
             self.offered_room = room
             return self.router.read_area + kept
-        # A large payload: let it grow in place, as far as the rest of it (and a little more) needs.
+        # A large payload grows in place, to the size of its missing part and a little more.
         room = self.parser.need - kept if self.parser.need > kept else 0
         room = max(room + 4096, <size_t>PARTIAL_COPY_MAX)
         if buffer_reserve(&self.partial, room) != 0:
@@ -315,7 +316,7 @@ cdef class Session:
         return self.partial.data + self.partial.end
 
     cdef int _begin_turn(self, int64_t now_ns) except -1:
-        """Bytes arrived: whatever they cause happens at this time."""
+        """Bytes have arrived: everything they cause happens at this time."""
         cdef Turn turn = self.router.turn
         turn.now_ns = now_ns
         if turn.monotonic_clock is not None:
@@ -349,7 +350,7 @@ cdef class Session:
         return 0
 
     def feed(self, bytes data not None, int64_t now_ns):
-        """The same for bytes that come from elsewhere than a socket (WebSocket frames, tests)."""
+        """`received` for bytes that do not come from a socket (WebSocket frames, tests)."""
         cdef size_t consumed = 0
         cdef const char* start = data
         cdef size_t size = len(data)
@@ -367,7 +368,7 @@ cdef class Session:
         self._keep(start + consumed, size - consumed)
 
     def _run_partial(self):
-        """Run from the kept bytes themselves, and drop what was consumed."""
+        """Run the kept bytes in place, and drop those that were consumed."""
         cdef size_t consumed = 0
         self._run(self.partial.data + self.partial.begin, buffer_size(&self.partial), &consumed)
         if self.state.closed:
@@ -397,7 +398,7 @@ cdef class Session:
         self.router.touch(&self.state)
 
     def unblock(self, uint32_t flag):
-        """Go on with the kept bytes, unless something else still blocks."""
+        """Continue with the kept bytes, unless something else still blocks."""
         if not self.blocked & flag:
             return
         self.blocked &= ~flag
@@ -408,20 +409,20 @@ cdef class Session:
             self._run_partial()
 
     def hold_back(self):
-        """It publishes to a crowded receiver or stream: the next operation waits a moment."""
+        """Delay the next operation, because it publishes to a crowded receiver or stream."""
         if self.stall_enabled and not self.blocked & BLOCKED_STALL:
             self.stalls += 1
             self.block(BLOCKED_STALL)
             self.broker.stalled(self)
 
     cpdef int service_queued(self) except -1:
-        """One of its messages went to a service of the server."""
+        """Count a message of it that went to one of the server's services."""
         self.services_pending += 1
         if self.services_pending >= SERVICES_PENDING_MAX:
             self.block(BLOCKED_SERVICE)
 
     cpdef int service_done(self) except -1:
-        """A service has dealt with one of its messages."""
+        """Count a message of it that a service has finished."""
         self.services_pending -= 1
         if self.services_pending <= SERVICES_PENDING_MAX // 2 and self.blocked:
             self.unblock(BLOCKED_SERVICE)
@@ -429,7 +430,7 @@ cdef class Session:
     # -------------------------------------------------------------- operations
 
     cdef int _run(self, const char* data, size_t size, size_t* consumed) except -1:
-        """Run every complete operation; `consumed` is how far it came."""
+        """Run every complete operation; `consumed` is set to the number of bytes used."""
         cdef Operation operation
         cdef int status
         cdef uint64_t crowded = self.router.crowded_count
@@ -453,7 +454,7 @@ cdef class Session:
                 position += operation.consumed
                 break
             else:
-                self._fail(operation.fault)
+                self._fail(&operation, data + position, size - position)
         if invariants.checked:
             assert position <= size, (position, size)
         consumed[0] = position
@@ -469,7 +470,7 @@ cdef class Session:
                 operation.body[:operation.total_size]
                 if operation.kind == OP_PUB or operation.kind == OP_HPUB else b"")
         if operation.kind == OP_PUB or operation.kind == OP_HPUB:
-            return self._publish(operation)
+            return self.publish(operation, False)
         if operation.kind == OP_PING:
             self._write(b"PONG\r\n", 6)
             if self.connected and not self.first_pong_sent:
@@ -489,25 +490,30 @@ cdef class Session:
             self.close(ops.CLOSED_PARSE_ERROR)
         return 0
 
-    cdef int _fail(self, int fault) except -1:
-        """The peer broke the grammar."""
+    cdef int _fail(self, const Operation* operation, const char* data, size_t size) except -1:
+        """Report that the peer violated the grammar at the beginning of `data`."""
+        cdef int fault = operation.fault
         if fault == FAULT_ARGUMENTS:
             self.close(ops.CLOSED_PROTOCOL)
         elif fault == FAULT_CONTROL_LINE:
             self.close(ops.CLOSED_MAX_CONTROL_LINE, ops.ERROR_MAX_CONTROL_LINE)
         elif fault == FAULT_PAYLOAD:
+            if operation.kind == OP_HPUB:
+                self.broker.too_large(self, data[:min(size, <size_t>PARTIAL_COPY_MAX)])
             self.close(ops.CLOSED_MAX_PAYLOAD, ops.ERROR_MAX_PAYLOAD)
         else:
             self.close(ops.CLOSED_PROTOCOL, ops.ERROR_UNKNOWN_OPERATION)
         return 0
 
-    cdef int _publish(self, Operation* operation) except -1:
+    cdef int publish(self, Operation* operation, bint is_examined) except -1:
+        """Deliver a message. `is_examined`: its trace headers have been read."""
         cdef Message message
-        cdef bytes mapped           # keeps the subject that it becomes, until it is delivered
+        cdef bytes mapped           # keeps the mapped subject alive until delivery ends
         if self.pedantic and not subject_valid(operation.subject, operation.subject_size, True):
             self.send_error(ops.ERROR_INVALID_PUBLISH_SUBJECT)
-        self.state.trace_only = 0
-        if operation.header_size and not self._check_trace(operation):
+        if operation.header_size and not is_examined and asks_for_trace(
+                operation.body, operation.header_size, self._account.traces_parents):
+            self.broker.publish_traced(self, <size_t>operation)
             return 0
         self.state.in_msgs += 1
         self.state.in_bytes += operation.total_size
@@ -517,6 +523,8 @@ cdef class Session:
         self._account.in_bytes += operation.total_size
         if self._account.mappings is not None:
             mapped = self._account.mappings.map(operation.subject[:operation.subject_size])
+            if self.router.trace is not None:
+                self.router.trace.mapped(operation.subject[:operation.subject_size], mapped)
             operation.subject = mapped
             operation.subject_size = <uint32_t>len(mapped)
         if (self.state.permissions != NULL
@@ -536,46 +544,41 @@ cdef class Session:
         message.body = operation.body
         message.header_size = operation.header_size
         message.total_size = operation.total_size
-        if (self.router.publish(self._account, &message) == 0
-                and operation.reply_size and self.no_responders):
-            self._answer_no_responders(operation)
+        if self.router.publish(self._account, &message) == 0:
+            if takers_count and is_taken(self, operation):
+                return 0
+            if operation.reply_size and self.no_responders:
+                self._answer_no_responders(operation)
         return 0
 
-    cdef int _check_trace(self, Operation* operation) except -1:
-        """Whether a message with a header goes on, and whether it is to reach nobody."""
-        cdef TraceRequest request
-        cdef int kind = trace_kind(operation.body, operation.header_size, &request)
-        if kind == TRACE_NONE:
-            return True
-        if kind == TRACE_IMPOSSIBLE:
-            return False
-        if self._permissions is not None and not self._may_publish_to(
-                request.destination, request.destination_size):
-            self.broker.publish_denied(
-                self, request.destination[:request.destination_size], False)
-            return False
-        self.state.trace_only = kind == TRACE_ONLY
-        return True
-
     cdef int _may_publish(self, Operation* operation) except -1:
-        """Rare path: the user has rules, or the subject is one of the servers' own."""
-        cdef bint allowed = True
-        if reserved_subject(operation.subject, operation.subject_size):
-            allowed = operation.subject[0] == 36 and self.broker.is_system_account(self._account)
+        """The rare path: the user has permissions, or the subject may be reserved."""
+        cdef bint allowed = self._may_use(operation.subject, operation.subject_size)
         if allowed and self._permissions is not None:
             allowed = self._may_publish_to(operation.subject, operation.subject_size)
         if not allowed:
             self.broker.publish_denied(self, operation.subject[:operation.subject_size], False)
         return allowed
 
+    cdef int _may_use(self, const char* subject, uint32_t size) except -1:
+        """Some subjects are reserved for servers; the system account may use a part of them."""
+        return not reserved_subject(subject, size) or (
+            subject[0] == 36 and self.broker.is_system_account(self._account))
+
     cdef int _may_publish_to(self, const char* subject, uint32_t size) except -1:
-        """What the rules of the user say."""
+        """Whether the user's permissions allow it."""
         return self._permissions.publish_allowed(subject, size) or (
             self.state.tracks_responses and self._response_allowed(subject, size))
 
+    def may_send_to(self, bytes subject not None):
+        """Whether the server may send there on its behalf; permission to answer does not count."""
+        return self._may_use(subject, <uint32_t>len(subject)) and (
+            self._permissions is None
+            or self._permissions.publish_allowed(subject, <uint32_t>len(subject)))
+
     cdef int _answer_no_responders(self, Operation* operation) except -1:
-        """Nobody got it: tell the publisher through its own subscription to the reply, if it has
-        one.
+        """Nobody received it: tell the publisher through its own subscription to the reply, if it
+        has one.
         """
         cdef Match* match = self._account.sublist.match(operation.reply, operation.reply_size)
         cdef uint32_t index
@@ -629,7 +632,7 @@ cdef class Session:
         return 0
 
     cdef int _may_subscribe(self, Operation* operation, bint* filtered) except -1:
-        """Permissions and limits, in nats-server's order; the peer is told why not."""
+        """Check permissions and limits, in nats-server's order; a refusal is sent to the peer."""
         cdef uint32_t tokens, index
         cdef int64_t account_max = self._account.limits.subscriptions_max
         cdef bint allowed = not (
@@ -680,20 +683,20 @@ cdef class Session:
         self._free(subscription)
 
     cdef void _free(self, Subscription* subscription) noexcept:
-        """Take one out of routing that is in no table of ids any more."""
+        """Remove from routing a subscription that is no longer in the table of ids."""
         if self.state.has_shadows:
             self._drop_shadows(subscription)
         self._account.sublist.remove(subscription)
         subscription_free(subscription)
 
     cdef int _tell_gone(self) except -1:
-        """Answers to what is gone need not be waited for."""
+        """Stop expecting answers whose subscriber is gone."""
         if self._account.bridge is not None:
             self._account.bridge.subscription_gone()
         return 0
 
     def drop_subscriptions(self):
-        """Remove all of them: a repeated CONNECT, or the end."""
+        """Remove all subscriptions, for a repeated CONNECT or the end of the session."""
         cdef uint32_t index
         cdef Subscription* subscription
         for index in range(self.state.sids.capacity):
@@ -704,7 +707,7 @@ cdef class Session:
         self._tell_gone()
 
     def drop_some(self):
-        """Remove a part of those that a closed session has left; false if there are more."""
+        """Remove some of a closed session's subscriptions; false if there are more."""
         cdef uint32_t dropped = 0
         cdef Subscription* subscription
         while self.dropped_to < self.state.sids.capacity:
@@ -713,7 +716,7 @@ cdef class Session:
             subscription = <Subscription*>self.state.sids.slots[self.dropped_to].value
             if subscription != NULL:
                 self._free(subscription)
-                # Nobody looks for a subscription of a closed session any more.
+                # A closed session's subscriptions are no longer looked up by id.
                 self.state.sids.slots[self.dropped_to].value = NULL
                 self.state.sids.count -= 1
                 dropped += 1
@@ -723,8 +726,8 @@ cdef class Session:
         return True
 
     def recheck_subscriptions(self):
-        """After the permissions changed: remove what is no longer allowed and give those as
-        SubscriptionInfo.
+        """After a change of permissions, remove the subscriptions that are no longer allowed and
+        return them as SubscriptionInfo.
         """
         removed = []
         for info in self.subscriptions():
@@ -748,11 +751,11 @@ cdef class Session:
     # -------------------------------------------------------------- allow_responses
 
     def track_response(self, bytes reply not None):
-        """A message with a reply was delivered: answers to it are allowed for a while."""
+        """Allow answers for a while after a message with a reply was delivered."""
         rule = self._permissions.rules.responses
         now_ns = self.broker.monotonic_ns()
         deadline = now_ns + rule.expires_ns if rule.expires_ns >= 0 else -1
-        # Entries are in the order of their deadlines, so the ones to drop are always in front.
+        # Entries are in the order of their deadlines, so expired ones are always in front.
         self.responses.pop(reply, None)
         self.responses[reply] = [rule.count_max, deadline]
         while True:
@@ -801,7 +804,7 @@ cdef class Session:
         self.write(line)
 
     def take_output(self):
-        """All that is queued, as one bytes object; b"" if nothing."""
+        """Take all queued output as one bytes object; b"" if there is none."""
         cdef size_t size = buffer_size(&self.state.outbox)
         cdef bytes data
         if size == 0:
@@ -811,23 +814,23 @@ cdef class Session:
         return data
 
     cdef void drop_output(self, size_t size) noexcept:
-        """The first `size` bytes of the outbox are on their way."""
+        """Drop the first `size` bytes of the outbox, which the link has taken."""
         cdef Buffer* outbox = &self.state.outbox
         outbox.begin += size
         if outbox.begin < outbox.end:
             return
-        # Busy connections keep their buffer, idle ones must not cost memory.
+        # Busy connections keep their buffer; idle ones must not cost memory.
         if size <= OUTBOX_KEEP_BYTES or outbox.capacity > 16 * size:
             buffer_free(outbox)
         else:
             buffer_clear(outbox)
 
     def touch(self):
-        """Have the link look at this session at the end of the turn."""
+        """Have the link check this session at the end of the turn."""
         self.router.touch(&self.state)
 
     def mark_clean(self):
-        """The router has handed this session over to the end of the turn."""
+        """Called when the router has handed this session over to the end of the turn."""
         if invariants.checked:
             assert self.state.dirty, "a session is listed once in a turn"
             assert invariants.is_sound(&self.state.outbox)
@@ -835,12 +838,12 @@ cdef class Session:
         self.state.dirty = 0
 
     def link_pending(self, size_t size):
-        """The link still holds this many bytes that the socket did not take."""
+        """Record how many bytes the link still holds because the socket did not take them."""
         self.state.link_pending = size
 
     @property
     def has_output(self):
-        """Whether `take_output` would give anything."""
+        """Whether `take_output` would return anything."""
         return buffer_size(&self.state.outbox) > 0
 
     @property
@@ -865,10 +868,11 @@ cdef class Session:
         return bool(self.state.closed)
 
     def close(self, str reason not None, str error=""):
-        """Leave routing at once, for good; `error` is queued as the last line. The link closes
-        after the output.
+        """Leave routing immediately and for good; `error` is queued as the last line. The link
+        closes after the output.
 
-        Nothing is delivered to it from now on; very many subscriptions are removed in steps.
+        Nothing is delivered to it from now on; a very large number of subscriptions is removed in
+        steps.
         """
         if self.state.closed:
             return
@@ -888,18 +892,18 @@ cdef class Session:
 
     @property
     def seed(self):
-        """What the places in the table of subscription ids depend on."""
+        """The seed of the table of subscription ids."""
         return self.state.sids.seed
 
     @property
     def kind(self):
-        """What sort of peer it is; this server has clients only."""
+        """The kind of peer."""
         return "Client"
 
     @property
     def client_type(self):
         """How it is connected."""
-        return "websocket" if self.connection_type == "WEBSOCKET" else "nats"
+        return "websocket" if self.connection_type in ("WEBSOCKET", "LEAFNODE_WS") else "nats"
 
     @property
     def name(self):
@@ -928,7 +932,7 @@ cdef class Session:
 
     @property
     def tls_peer_certs(self):
-        """The certificates that the peer showed, DER."""
+        """The certificates that the peer presented, in DER."""
         return (self.tls.certificate,) if self.tls is not None and self.tls.certificate else ()
 
     @property
@@ -957,7 +961,7 @@ cdef class Session:
         return self.state.sids.count
 
     def subscription_subjects(self):
-        """The subjects alone: of a million subscriptions that is what a page can show soon."""
+        """The subjects alone, because a page can show those of a million subscriptions quickly."""
         cdef uint32_t index
         cdef Subscription* subscription
         result = []
@@ -969,7 +973,7 @@ cdef class Session:
         return result
 
     def subscriptions(self, uint32_t limit=0xFFFFFFFF, uint32_t offset=0):
-        """A part of the subscriptions, or all, as SubscriptionInfo."""
+        """Some or all subscriptions, as SubscriptionInfo."""
         cdef uint32_t index, found = 0
         cdef Subscription* subscription
         result = []

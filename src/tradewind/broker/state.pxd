@@ -12,11 +12,20 @@ cdef enum DoomReason:
     DOOM_SLOW_PENDING = 1       # more output than max_pending
     DOOM_MEMORY = 2             # no memory for its output
 
+ctypedef struct LeafState:
+    void* outgoing              # Permissions for what may be sent, borrowed; NULL: everything
+    Buffer chosen               # queue groups with a member there, each preceded by a space
+    Buffer translated           # the current message's subject, if an import changes it
+    const char* named           # queue groups named by the message that the peer sent
+    uint32_t named_size
+    uint32_t cluster            # number of its cluster's name; 0: none
+    uint8_t is_listed           # among the receivers of the current message
+
 ctypedef struct SessionState:
     void* session               # the Session object, borrowed: it outlives every use of this struct
     void* permissions           # its Permissions, borrowed; NULL: none
-    Buffer outbox               # encoded and not yet taken by the link
-    size_t link_pending         # taken by the link, not yet written to the socket
+    Buffer outbox               # encoded output that the link has not taken yet
+    size_t link_pending         # output taken by the link and not yet written to the socket
     size_t pending_max
     Table sids                  # sid -> Subscription*
     uint64_t in_msgs
@@ -24,13 +33,14 @@ ctypedef struct SessionState:
     uint64_t out_msgs
     uint64_t out_bytes
     uint32_t doom               # why it must be closed at the end of the turn
-    uint8_t closed              # out of routing for good
+    uint8_t closed              # removed from routing for good
     uint8_t echo
     uint8_t headers
     uint8_t tracks_responses
-    uint8_t dirty               # in the router's list for this turn
-    uint8_t trace_only          # what it publishes now is to reach nobody
+    uint8_t dirty               # listed by the router for this turn
+    uint8_t trace_only          # what it publishes now must reach nobody
     uint8_t has_shadows         # some of its subscriptions reach into other accounts
+    LeafState* leaf             # of a leaf connection, which owns it; else NULL
 
 ctypedef struct Message:
     SessionState* origin        # NULL: from the server itself
@@ -43,16 +53,17 @@ ctypedef struct Message:
     size_t total_size
 
 cdef inline bint is_trace_only(const Message* message) noexcept nogil:
-    """Whether a message is to reach nobody, although it counts as received."""
+    """Whether a message must reach nobody, although it counts as received."""
     return message.origin != NULL and message.origin.trace_only
 
 
-# Called for each message that reaches an attached subscription, in the middle of its delivery: it
-# must not publish or change subscriptions, and copies what it keeps. Gives 1 if it took the message
-# and 0 if it is not a receiver.
+# Called for each message that reaches an attached subscription, in the middle of its delivery. It
+# must not publish or change subscriptions, and copies what it keeps. Returns 1 if it took the
+# message and 0 if it is not a receiver.
 ctypedef int (*Hook)(void* target, Message* message) except -1
 
-# Called for each message that reaches a crossing subscription on `route`, when its delivery in the
-# account is over: it may publish. Gives the number of receivers. The second argument is the Router.
+# Called for each message that reaches a crossing subscription on `route`, once its delivery in the
+# account is complete, so it may publish. Returns the number of receivers. The second argument is
+# the Router.
 ctypedef uint32_t (*Carry)(void* target, void* router, const char* route, uint32_t route_size,
                            Message* message) except? 0xFFFFFFFF

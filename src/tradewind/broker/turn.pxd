@@ -9,12 +9,12 @@ cdef class Participant:
 cdef class Turn:
     cdef public int64_t now_ns          # wall clock
     cdef public int64_t monotonic_ns
-    cdef public object monotonic_clock  # None, or gives `monotonic_ns` when bytes arrive
+    cdef public object monotonic_clock  # None, or returns `monotonic_ns` when bytes arrive
     cdef list dirty
     cdef list woken
     cdef list deferred
-    # What a stream wants to be said when the copy of a message that it publishes just now is safe,
-    # too: whoever stores the copy takes it. None: nothing.
+    # Rider, while a stream publishes a copy of a message: the acknowledgement to send once the
+    # copy is safe too. Whoever stores the copy takes it. None: there is none.
     cdef object rider
 
     cdef bint is_busy(self) noexcept

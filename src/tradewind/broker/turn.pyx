@@ -1,8 +1,8 @@
-"""What one turn of the event loop has left to do for the engine: who changed, who may go on.
+"""What one turn of the event loop leaves to do for the engine: who has changed, who may continue.
 
 Owns the times of the turn and three lists: participants that have something to write (`dirty`),
 participants that may have something to send (`woken`), and messages that the server published to
-itself and that are handed on only when no delivery is under way (`deferred`). It calls nobody: the
+itself, which are handed on only when no delivery is under way (`deferred`). It calls nobody: the
 engine takes the lists at the end of the turn.
 """
 
@@ -11,11 +11,11 @@ from tradewind cimport invariants
 
 
 cdef class Participant:
-    """Whatever a turn can list, each at most once: streams and consumers."""
+    """Anything a turn can list, each at most once: streams and consumers."""
 
 
 cdef class Turn:
-    """One per broker, used again and again."""
+    """One per broker, reused for every turn."""
 
     def __cinit__(self):
         self.dirty = []
@@ -23,14 +23,14 @@ cdef class Turn:
         self.deferred = []
 
     cdef int mark_dirty(self, Participant participant) except -1:
-        """It has something to write at the end of this turn."""
+        """List a participant that has something to write at the end of this turn."""
         if not participant.is_dirty:
             participant.is_dirty = True
             self.dirty.append(participant)
         return 0
 
     cdef int wake(self, Participant participant) except -1:
-        """It may have something to send at the end of this turn."""
+        """List a participant that may have something to send at the end of this turn."""
         if not participant.is_woken:
             participant.is_woken = True
             self.woken.append(participant)
@@ -46,11 +46,11 @@ cdef class Turn:
 
     def defer(self, handler, bytes subject not None, bytes reply not None, bytes header not None,
               bytes payload not None):
-        """Have handler(subject, reply, header, payload) called later in this turn."""
+        """Call handler(subject, reply, header, payload) later in this turn."""
         self.deferred.append((handler, subject, reply, header, payload))
 
     def take_dirty(self):
-        """The participants with something to write; each may be listed again from now on."""
+        """Take the participants with something to write; each may be listed again."""
         cdef list taken = self.dirty
         cdef Participant participant
         self.dirty = []
@@ -61,7 +61,7 @@ cdef class Turn:
         return taken
 
     def take_woken(self):
-        """The participants with something to send; each may be listed again from now on."""
+        """Take the participants with something to send; each may be listed again."""
         cdef list taken = self.woken
         cdef Participant participant
         self.woken = []
@@ -72,7 +72,7 @@ cdef class Turn:
         return taken
 
     cdef int put_back(self, list dirty, list woken) except -1:
-        """There was no time for these: they come first in the next turn."""
+        """List those again for which there was no time; they come first in the next turn."""
         cdef Participant participant
         cdef list rest = [one for one in dirty if not (<Participant>one).is_dirty]
         if rest:
@@ -87,7 +87,8 @@ cdef class Turn:
         return 0
 
     def take_deferred(self, count_max=1000):
-        """Up to `count_max` deferred messages, oldest first, as tuples that begin with the handler.
+        """Take up to `count_max` deferred messages, oldest first, as tuples that begin with the
+        handler.
         """
         cdef list taken = self.deferred[:count_max]
         del self.deferred[:count_max]
@@ -98,5 +99,5 @@ cdef class Turn:
 
     @property
     def has_work(self):
-        """Whether the engine has to look at it."""
+        """Whether any of the lists has entries."""
         return self.is_busy()

@@ -2,6 +2,7 @@ from typing import Protocol
 
 from tradewind.broker.accounts import InternalMessage
 from tradewind.broker.contracts import Engine
+from tradewind.broker.deadlines import Deadlines
 from tradewind.broker.router import Router
 from tradewind.broker.session import Session
 from tradewind.broker.turn_watch import TurnWatch
@@ -18,3 +19,4 @@ class TurnOwner(Protocol):
         """Routing has found a reason to close it."""
 
 def end_turn(owner: TurnOwner, router: Router, watch: TurnWatch) -> list[Session]: ...
+def next_deadline_ns(owner: TurnOwner, deadlines: Deadlines) -> int | None: ...

@@ -1,7 +1,7 @@
-"""The end of a turn: services and engine run, and whoever has output is named.
+"""The end of a turn: services and engine run, and the sessions with output are collected.
 
-Owns nothing but the order. Compiled, because it is run for every read of a client that waits for
-each answer.
+Owns nothing but the order. Compiled, because it runs for every read of a client that waits for each
+answer.
 """
 
 from tradewind.broker.router cimport Router
@@ -11,12 +11,12 @@ from typing import Protocol
 
 
 class TurnOwner(Protocol):
-    """Whose turn ends: the broker. The stub says what it has."""
+    """The owner of the turn: the broker. The stub declares what it must have."""
 
 
 def end_turn(owner not None, Router router not None, watch not None):
-    """Everything that happened since the last turn: sessions whose link has to write, pause, resume
-    or close.
+    """Finish everything that happened since the last turn. Return the sessions whose link has to
+    write, pause, resume or close.
     """
     cdef Session session
     if router.internal:
@@ -29,6 +29,8 @@ def end_turn(owner not None, Router router not None, watch not None):
             engine.end_turn()
         except Exception as error:
             router.faults.contain("turn", error)
+    if router.telling:
+        router.tell_interest()
     touched = router.take_touched()
     for session in touched:
         if session.state.doom and not session.state.closed:
@@ -37,3 +39,13 @@ def end_turn(owner not None, Router router not None, watch not None):
             except Exception as error:
                 owner.session_failed(session, error)
     return touched
+
+
+def next_deadline_ns(owner not None, deadlines not None):
+    """When the owner's `tick` next has something to do, by the monotonic clock; None: never."""
+    due_ns = deadlines.next_ns()
+    engine = owner.engine
+    engine_ns = None if engine is None else engine.next_deadline_ns()
+    if due_ns is None or (engine_ns is not None and engine_ns < due_ns):
+        return engine_ns
+    return due_ns

@@ -1,31 +1,31 @@
-"""Which turns kept everybody else waiting, and with what.
+"""Which turns kept everybody else waiting, and with what kind of work.
 
-Owns the budget of a turn, the counts of the turns above it by kind of work, and their lines in the
-log: one per kind and minute, however many there are. It stops nobody.
+Owns the budget of a turn, the counts of turns above it by kind of work, and their lines in the log:
+one per kind and minute, however many there are. It interrupts nothing.
 
 A turn is all that the event loop does between the end of one turn and the end of the next, reading
-of sockets included. What counts is the processor time of the thread, so neither an idle loop nor a
-busy machine looks like a long turn. Reading it is a system call; so it is read only if some time
-has passed since the last reading, which a turn above the budget always has. So every turn costs two
-looks at a plain clock, and the result is at most `REFRESH_NS` too high.
+from sockets included. It is measured by the processor time of the thread, so neither an idle loop
+nor a busy machine looks like a long turn. Reading that time is a system call, so it is read only if
+some time has passed since the last reading, as it always has in a turn above the budget. Every turn
+therefore costs two readings of a plain clock, and the result is at most `REFRESH_NS` too high.
 
-Within a turn, work whose cost depends on what somebody asked for is divided into steps: `begin`,
-and `lap` with its kind when it is done. A kind comes out of a fixed set (endpoints, pages, the
-parts of a turn), never from a client, because each has a metric. What no step accounts for is
-`input`, the sockets and what runs for them, or `commit` if a commit has ended in that turn.
+Within a turn, work whose cost depends on a request is divided into steps: `begin`, and `lap` with
+its kind when the step is done. Kinds form a fixed set (endpoints, pages, the parts of a turn) and
+never come from a client, because each has a metric. Time outside all steps counts as `input`, the
+sockets and what runs for them, or as `commit` if a commit has ended in that turn.
 """
 
 from libc.stdint cimport int64_t
 
 from tradewind.broker.contracts import printable
 
-# Nobody is to wait longer than this for what somebody else has asked for.
+# Nobody should wait longer than this for work that somebody else requested.
 BUDGET_NS = 50_000_000
-# The processor time is read anew after this time.
+# The processor time is read again after this interval.
 REFRESH_NS = 2_000_000
-# Between two lines of one kind in the log.
+# Minimum interval between two lines of one kind in the log.
 QUIET_NS = 60_000_000_000
-# Characters of a subject or name in a line of the log.
+# Maximum length of a subject or name in a line of the log.
 DETAIL_MAX = 256
 
 cdef int64_t refresh_ns = REFRESH_NS
@@ -50,7 +50,7 @@ cdef class StepSum:
     cdef int64_t count
     cdef int64_t sum_ns
     cdef int64_t longest_ns
-    cdef object detail                  # of the longest
+    cdef object detail                  # of the longest step
 
 
 cdef class TurnWatch:
@@ -66,20 +66,21 @@ cdef class TurnWatch:
         self.start()
 
     def start(self):
-        """A turn begins now; what was before it is forgotten, as nobody has waited for it."""
+        """Begin a turn now; time before it is ignored, because nobody has waited for it."""
         self.turn_ns = self.step_ns = self.read_ns = self.monotonic_ns()
         self.used_ns = self.thread_ns()
         self.steps.clear()
 
     cpdef int64_t begin(self) except -1:
-        """A step begins, at the time that is given; what was before it is input, unless a step."""
+        """Begin a step and return the time; the time before it is input, unless a step covers it.
+        """
         self.step_ns = self.monotonic_ns()
         return self.step_ns
 
     cpdef int64_t lap(self, kind, detail) except -1:
-        """The step is done, and the next one begins; gives the time.
+        """End the step, begin the next one and return the time.
 
-        `detail` says which one it was, in whatever has a str().
+        `detail` identifies the work; it is anything with a str().
         """
         cdef int64_t now_ns = self.monotonic_ns()
         cdef int64_t step_ns = now_ns - self.step_ns
@@ -95,7 +96,7 @@ cdef class TurnWatch:
         return now_ns
 
     cpdef int end_turn(self) except -1:
-        """The turn is over; what was done since the last step is its end."""
+        """End the turn; work since the last step counts as the end of the turn."""
         cdef int64_t now_ns = self.monotonic_ns()
         cdef int64_t used_ns, end_ns
         if now_ns - self.read_ns >= refresh_ns:

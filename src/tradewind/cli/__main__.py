@@ -1,4 +1,4 @@
-"""`python -m tradewind.cli` is the executable `tradewind`."""
+"""`python -m tradewind.cli` runs the executable `tradewind`."""
 
 from __future__ import annotations
 

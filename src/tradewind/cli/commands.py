@@ -1,7 +1,7 @@
-"""The commands of `tradewind`: name, where it is, aliases, one line of help.
+"""The commands of `tradewind`: name, module, aliases, one line of help.
 
-Owns the table only. A module is imported when its command is called, so a new command costs the
-others nothing. `frame` describes how to write one.
+Owns the table only. It never imports a command: a module is imported when its command is called, so
+a new command costs the others nothing. `frame` describes how to write one.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry("bench", "tradewind.cli.bench.bench:app", "Benchmarks"),
     CommandEntry("cheat", "tradewind.cli.reference.cheat:app", "Cheat sheets"),
     CommandEntry(
+        "cluster", "tradewind.cli.cluster.cluster:app", "Run or configure a nats-server cluster"
+    ),
+    CommandEntry(
         "consumer",
         "tradewind.cli.consumers.consumer:app",
         "Consumers",
@@ -45,13 +48,24 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "dashboard",
         "tradewind.cli.servers.dashboard:app",
-        "See and steer a server in a browser",
+        "View and manage a server in a browser",
         ("dash",),
+    ),
+    CommandEntry(
+        "dead-letters",
+        "tradewind.cli.streams.dead_letters:app",
+        "Messages that consumers have given up",
+        ("dlq",),
     ),
     CommandEntry(
         "demo",
         "tradewind.cli.spark.demo:app",
         "Run a demo: a server, live orders and a Spark pipeline",
+    ),
+    CommandEntry(
+        "dr",
+        "tradewind.cli.recovering.dr:app",
+        "Disaster recovery: fail over to a mirror, and back",
     ),
     CommandEntry(
         "errors", "tradewind.cli.reference.errors:app", "Look up error codes", ("err", "error")
@@ -74,6 +88,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "latency", "tradewind.cli.servers.rtt:latency_app", "Measure message latency", ("lat",)
     ),
+    CommandEntry("move", "tradewind.cli.moving.move:app", "Move streams to another server"),
     CommandEntry("object", "tradewind.cli.buckets.objects:app", "Object stores", ("obj",)),
     CommandEntry(
         "pipeline", "tradewind.cli.spark.pipeline:app", "Data pipelines on Spark", ("pipe",)
@@ -95,5 +110,14 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "sub", "tradewind.cli.messaging.subscribe:app", "Subscribe to subjects", ("subscribe",)
     ),
+    CommandEntry(
+        "template", "tradewind.cli.streams.template:app", "Streams created by their first publish"
+    ),
     CommandEntry("top", "tradewind.cli.servers.top:app", "Live view of a server's load"),
+    CommandEntry("trace", "tradewind.cli.messaging.trace:app", "Trace the path of a message"),
+    CommandEntry(
+        "transaction",
+        "tradewind.cli.streams.transaction:app",
+        "Publish, acknowledge and delete messages in one commit",
+    ),
 )

@@ -1,7 +1,7 @@
-"""`tradewind`: finds the command, runs it, and turns whatever goes wrong into one line.
+"""`tradewind`: finds the command, runs it, and turns any failure into one line.
 
-Owns the root command with lazily imported modules, and the exit codes. 0: done; 1: failed;
-2: wrong arguments; 130: interrupted. Checks have codes of their own.
+Owns the root command with lazily imported modules, and the exit codes. 0: done; 1: failed; 2: wrong
+arguments; 130: interrupted. Checks have their own codes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _start(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version"
     ),
 ) -> None:
-    """Publish, subscribe, and look after streams on any NATS server."""
+    """Publish, subscribe and manage streams on any NATS server."""
 
 
 def make_root() -> Command:

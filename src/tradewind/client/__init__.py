@@ -1,4 +1,4 @@
-"""The client library: connections to any NATS server, Tradewind's or the official one.
+"""The client library: connections to any NATS server, Tradewind or nats-server.
 
-Imports nothing of the server: it knows the wire protocol and the JSON API, no more.
+It never imports server code: it uses only the wire protocol and the JSON API.
 """

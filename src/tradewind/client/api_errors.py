@@ -1,8 +1,8 @@
-"""Refusals of the JetStream API as exceptions: one class per error code, with a hint.
+"""Errors of the JetStream API as exceptions: one class per error code, with a hint.
 
-Owns the classes, which are made from the table of `tradewind.api.errors` (STREAM_NOT_FOUND gives
-StreamNotFoundError), and what to do about the common ones. `api_errors.pyi` lists them for type
-checkers and is written by `tools/api_errors_stub.py`.
+Owns the classes, which are generated from the tables in `tradewind.api.errors` and `own_errors`
+(STREAM_NOT_FOUND becomes StreamNotFoundError), and the hints for common errors. `api_errors.pyi`
+lists them for type checkers and is written by `tools/api_errors_stub.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tradewind.api import errors as table
+from tradewind.api import own_errors
 from tradewind.api.errors import ApiError, ErrorKind
 from tradewind.client.errors import ClientError
 
@@ -43,6 +44,11 @@ _HINTS = {
     "STREAM_STORE_FAILED": "the stream is full (discard new), or its disk failed",
     "STREAM_SUBJECT_OVERLAP": "a subject belongs to one stream only: see streams.find",
     "STREAM_TOO_MANY_REQUESTS": "publish more slowly: wait for acknowledgements",
+    "TRANSACTION_BUSY": "commit fewer transactions at once",
+    "TRANSACTION_FAILED": "see the log of the server: its disk fails",
+    "TRANSACTION_NOT_AWAITED": "it is acknowledged already, or was never delivered",
+    "TRANSACTION_NO_STREAM": "create a stream with this subject, or check the subject",
+    "TRANSACTION_REDELIVERED": "somebody else has it now: go on with the next message",
 }
 
 
@@ -67,7 +73,8 @@ def class_name(kind_name: str) -> str:
 
 def kinds() -> dict[str, ErrorKind]:
     """The rows of the table by their names."""
-    return {name: kind for name, kind in vars(table).items() if isinstance(kind, ErrorKind)}
+    every = {**vars(table), **vars(own_errors)}
+    return {name: kind for name, kind in every.items() if isinstance(kind, ErrorKind)}
 
 
 def _make_classes() -> dict[int, type[JetStreamApiError]]:

@@ -1,8 +1,8 @@
-"""The client without an event loop in user code: every coroutine becomes a call that blocks.
+"""The blocking client: every coroutine becomes a blocking call, without an event loop in user code.
 
-Owns the one background thread with its loop that all blocking connections of a process share, and
-the rules by which asynchronous objects are turned into blocking ones. It repeats no logic of the
-client: whatever an asynchronous class can do, its blocking twin can do.
+Owns the background thread and event loop that all blocking connections of a process share, and the
+rules that turn asynchronous objects into blocking ones. It never repeats logic of the client: a
+blocking object can do everything that its asynchronous counterpart can.
 
     coroutine                    runs in the loop, the caller waits; Ctrl-C cancels it
     async iterator, generator    blocking iterator
@@ -35,7 +35,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        self.loop = asyncio.new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
         self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="tradewind-callback")
         self.thread = threading.Thread(
             target=self.loop.run_forever, name="tradewind-client", daemon=True
@@ -58,6 +58,16 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+
+class BorrowedLoop(LoopThread):
+    """The running loop of a program, for blocking code that its worker threads execute."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.process = os.getpid()
+        self.loop = loop
+        self.workers = ThreadPoolExecutor(WORKERS_MAX, thread_name_prefix="tradewind-callback")
+        self.thread = threading.current_thread()
 
 
 _lock = threading.Lock()

@@ -1,7 +1,7 @@
-"""Making, finding and removing buckets: `js.kv` and `js.objects`.
+"""Creating, finding and deleting buckets: `js.kv` and `js.objects`.
 
-Owns the life of buckets; what is in them is in `kv.py` and `objects.py`, and what their settings
-mean in `bucket_settings.py`.
+Owns the life cycle of buckets. It never handles their contents, which are in `kv.py` and
+`objects.py`; the meaning of their settings is in `bucket_settings.py`.
 """
 
 from __future__ import annotations
@@ -165,4 +165,4 @@ async def _delete(js: JetStream, prefix: str, bucket: str) -> None:
 
 
 def _missing(bucket: str) -> BucketNotFoundError:
-    return BucketNotFoundError(f"there is no bucket {bucket!r}: make it with create first")
+    return BucketNotFoundError(f"bucket {bucket!r} does not exist: create it first")

@@ -1,13 +1,13 @@
-"""A connection to a NATS server that stays: publish, subscribe, request, drain.
+"""A persistent connection to a NATS server: publish, subscribe, request, drain.
 
-Owns what users call; the life of the connection under it is in `lifecycle.py`. All methods belong
-to one event loop; `tradewind.sync` is for threads.
+Owns the public methods; the life cycle of the underlying connection is in `lifecycle.py`. All
+methods must be called in one event loop; for threads there is `tradewind.sync`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Self, Unpack
 
 from tradewind.client.core.contexts import load_context
@@ -67,9 +67,43 @@ class Connection(Lifecycle):
 
     def __init__(self, options: ConnectOptions) -> None:
         super().__init__(options)
+        # For every message: without a frame of Python between the caller and the outbox.
+        self.__dict__["publish"] = self._wire.publish
         self.replies = Replies(self, options.inbox_prefix)
         self._contexts: dict[tuple[str, str, float | None, int], JetStream] = {}
         self.services = Services(self)
+
+    def publish(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        reply: str | None = None,
+        headers: HeaderInput | None = None,
+    ) -> Awaitable[None]:
+        """Publish a message.
+
+        The message is on its way when this returns. Await the result in loops, so that a full
+        outbox slows the program down instead of raising PendingLimitError.
+
+        >>> await connection.publish("orders.new", b"two apples", headers={"Trace": "7"})
+        """
+        return self._wire.publish(subject, payload, reply=reply, headers=headers)
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message, headers included, that the server accepts."""
+        return self._wire.max_payload
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether an awaited publish would wait."""
+        return self._wire.is_crowded
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes wait to be sent."""
+        return self._wire.pending_bytes
 
     def new_inbox(self) -> str:
         """A subject that nobody else uses, to get replies on."""
@@ -96,7 +130,7 @@ class Connection(Lifecycle):
                 f"subject {subject!r}: needs tokens joined by single dots, no blanks, '>' only last"
             )
         if queue and not is_valid_subject(queue):
-            raise BadSubjectError(f"queue {queue!r}: needs a name without blanks")
+            raise BadSubjectError(f"queue {queue!r}: must be a name without spaces")
         self._check_open()
         if self.is_draining:
             raise DrainingError(f"subscribe to {subject!r}: the connection is being drained")
@@ -116,7 +150,7 @@ class Connection(Lifecycle):
             ),
             messages_max=max_msgs,
         )
-        self._subscribe(subscription)
+        self._subscribe(subscription._inbox)
         return subscription
 
     async def request(
@@ -221,7 +255,7 @@ class Connection(Lifecycle):
     async def drain(self, timeout: float | None = None) -> None:
         """Finish in order: no new messages, handle those that came, send what is queued, close."""
         if self.is_closed or self.is_draining:
-            raise DrainingError("drain: the connection is closed or being drained already")
+            raise DrainingError("drain: the connection is already closed or being drained")
         self._is_draining = True
         seconds = self.options.drain_timeout if timeout is None else timeout
         try:
@@ -247,7 +281,7 @@ class Connection(Lifecycle):
     async def _drain_one(self, queue: Subscription) -> None:
         emptied: asyncio.Future[None] = self._loop.create_future()
         await queue.drain()
-        queue._on_emptied(emptied)
+        queue._inbox.when_empty(emptied)
         await emptied
 
     def _fail_requests(self, error: Exception, subject: str) -> None:

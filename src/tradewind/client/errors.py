@@ -1,7 +1,8 @@
-"""What a client program can be told: one class per cause.
+"""The exceptions of the client: one class per cause.
 
-Owns the class tree and the translation of the server's `-ERR` texts. Each text says what to do.
-All are `tradewind.errors.TradewindError`, and those about time are a `TimeoutError` too.
+Owns the class hierarchy and the translation of the server's `-ERR` texts. Each text says what to
+do. All classes derive from `tradewind.errors.TradewindError`, and those about time from
+`TimeoutError` too.
 """
 
 from __future__ import annotations
@@ -147,6 +148,20 @@ class JetStreamUnavailableError(ClientError):
     """Nobody answers requests to the JetStream API: it is off, or another account has it."""
 
 
+class NoTransactionsError(JetStreamUnavailableError):
+    """Transactions, and what is made of them, need a Tradewind server with JetStream."""
+
+
+class NotTradewindError(ClientError):
+    """The server has no API of Tradewind's own: it is another one, or has no JetStream."""
+
+
+class NoLeaderError(OperationTimeoutError):
+    """In a cluster nobody answered for a stream or for JetStream itself: while a leader is elected,
+    or while too few servers run. The same request works later.
+    """
+
+
 class BadAnswerError(ClientError):
     """The server answered in a way that this version does not understand."""
 
@@ -237,7 +252,7 @@ def error_from_wire(wire_text: str) -> ServerError:
             f"{wire_text}: the permissions of this user do not include it", wire_text
         )
     if lower in _CONNECTION_LIMITS:
-        return ConnectionLimitError(f"the server takes no more clients: {wire_text}", wire_text)
+        return ConnectionLimitError(f"the server accepts no more clients: {wire_text}", wire_text)
     if lower == "maximum subscriptions exceeded":
         return SubscriptionLimitError(
             f"{wire_text}: unsubscribe something first, or raise max_subscriptions", wire_text

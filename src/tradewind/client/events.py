@@ -1,6 +1,6 @@
-"""What happens to a connection while nobody waits for it: one class per kind of event.
+"""Asynchronous events of a connection: one class per kind of event.
 
-Given to the `on_event` option; without one they are written to the log `tradewind.client`.
+They are passed to the `on_event` option; without it they are logged to `tradewind.client`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""JetStream as a program uses it: publish into streams, read through consumers.
+"""JetStream for programs: publish to streams, read from consumers.
 
-Owns what a publish can demand and the headers that say so; the window of messages on their way is
-in `publishing.py`. Streams and consumers are managed by `manager.py`.
+Owns the options of a publish and their headers; the window of unacknowledged messages is in
+`publishing.py`. Streams and consumers are managed by `manager.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime
+import re
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
 from tradewind.client.api_errors import NoMessageFoundError
@@ -18,6 +19,7 @@ from tradewind.client.core.headers import Headers, encode_headers
 from tradewind.client.core.protocol import Ready
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OperationTimeoutError, OptionsError
+from tradewind.client.streams.ack_inbox import PendingAck
 from tradewind.client.streams.batches import Batch
 from tradewind.client.streams.consumers import ConsumerAccess
 from tradewind.client.streams.counter_values import (
@@ -29,13 +31,16 @@ from tradewind.client.streams.counter_values import (
 from tradewind.client.streams.delivered import StatusHandler
 from tradewind.client.streams.fast_batches import FastBatch
 from tradewind.client.streams.manager import JetStreamManager
-from tradewind.client.streams.pipeline import PendingAck
 from tradewind.client.streams.publishing import PublishWindow
 from tradewind.client.streams.pushed import PushedMessages, bind_push, create_push
 from tradewind.client.streams.row_window import RowWindow
+from tradewind.client.streams.transactions import Transaction
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection, HeaderInput, Payload
+    from tradewind.client.streams.chains import Chains
+    from tradewind.client.streams.dead_letters import DeadLetters
+    from tradewind.client.why.asking import Why
 
 # How many messages may wait for their acknowledgement.
 WINDOW_MESSAGES = 4096
@@ -72,6 +77,7 @@ class PublishOptions(TypedDict, total=False):
     schedule_time_zone: str
 
 
+_MSG_ID: Final = re.compile(rb"\r\nNats-Msg-Id:[ \t]*[^ \t\r]")
 _HEADERS = {
     "msg_id": "Nats-Msg-Id",
     "expect_stream": "Nats-Expected-Stream",
@@ -97,7 +103,8 @@ class JetStream:
     >>> ack = await js.publish("orders.new", b"two apples", msg_id="order-17")
     >>> print(ack.stream, ack.seq, ack.duplicate)
 
-    `kv` has the key-value buckets, `objects` the object stores.
+    `kv` has the key-value buckets, `objects` the object stores, `why` explains what does not move,
+    `dead_letters` has what consumers have given up, `chains` proves that nobody changed a stream.
     """
 
     connection: Connection
@@ -170,7 +177,7 @@ class JetStream:
         block = publish_block(headers, options)
         data = _as_bytes(payload)
         seconds = self.api.timeout if timeout is None else timeout
-        has_id = "msg_id" in options
+        has_id = has_message_id(block)
         if self._window.has_room:
             return Ready(self._window.send(subject, data, block, seconds, has_id=has_id))
         return self._publish_later(subject, data, block, seconds, has_id=has_id)
@@ -197,6 +204,27 @@ class JetStream:
             ) from None
         if (error := self._window.take_failures()) is not None:
             raise error
+
+    @property
+    def why(self) -> Why:
+        """Why consumers and streams do not move, in words."""
+        from tradewind.client.why.asking import Why
+
+        return Why(self.manager)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What consumers have given up: look at it, change it, send it back."""
+        from tradewind.client.streams.dead_letters import DeadLetters
+
+        return DeadLetters(self)
+
+    @property
+    def chains(self) -> Chains:
+        """The hash chains of streams: their heads, proofs and verification."""
+        from tradewind.client.streams.chains import Chains
+
+        return Chains(self)
 
     @property
     def publish_async_pending(self) -> int:
@@ -248,6 +276,17 @@ class JetStream:
         """
         return Batch(self.api)
 
+    def transaction(self, *, timeout: float | None = None) -> Transaction:
+        """Messages for several streams and acknowledgements that happen together or not at all.
+
+        It is committed at the end of the block; after an exception nothing of it has happened.
+
+        >>> async with js.transaction() as transaction:
+        ...     transaction.publish("invoices.17", b"two apples")
+        ...     transaction.ack(message)
+        """
+        return Transaction(self.api, publish_headers, timeout)
+
     def fast_batch(self, *, flow: int = 1000, skips_failures: bool = False) -> FastBatch:
         """Many messages in a row, with few acknowledgements; the stream needs allow_batched.
 
@@ -297,7 +336,7 @@ class JetStream:
         if not self._window.is_ready(seconds):
             return None
         block = publish_block(headers, options)
-        has_id = "msg_id" in options
+        has_id = has_message_id(block)
         return self._window.send(subject, _as_bytes(payload), block, seconds, has_id=has_id)
 
     async def _publish_later(
@@ -318,6 +357,14 @@ def publish_block(headers: HeaderInput | None, options: PublishOptions) -> bytes
     """The header block of a publish; None if it has no headers."""
     made = publish_headers(headers, options)
     return None if made is None else encode_headers(made)
+
+
+def has_message_id(block: bytes | None) -> bool:
+    """Whether a stream would store a message with these headers only once.
+
+    However the id came there: as an option, or as a header. An empty one is none.
+    """
+    return block is not None and _MSG_ID.search(block) is not None
 
 
 def publish_headers(headers: HeaderInput | None, options: PublishOptions) -> HeaderInput | None:

@@ -1,4 +1,4 @@
-"""A received message, as the parser makes it and users see it."""
+"""A received message, as the parser creates it and users see it."""
 
 from libc.stdint cimport int64_t, uint64_t
 
@@ -20,9 +20,9 @@ cdef class Msg:
     cdef readonly bytes data
     cdef bytes _reply               # None: no reply subject
     cdef bytes _header              # the block as received; None: no headers
-    cdef object _headers            # parsed at first use
+    cdef object _headers            # parsed on first use
     cdef Metadata _metadata         # likewise
-    cdef bint _settled              # acknowledged in a way that is final
+    cdef bint _settled              # a final acknowledgement was sent
     cdef Publisher _publisher
 
     cdef int _answer(self, const char* payload, Py_ssize_t size, bint final) except -1

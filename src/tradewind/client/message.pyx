@@ -1,7 +1,7 @@
 """A received message: subject, payload, headers, and the ways to answer or acknowledge it.
 
-Owns its own bytes: it stays valid as long as somebody keeps it. Headers and metadata are parsed
-when they are first asked for. Answers are encoded into the outbox of the connection at once.
+Owns its own bytes, so it stays valid as long as it is kept. Headers and metadata are parsed when
+they are first read. Answers are encoded into the outbox of the connection immediately.
 
 The reply subject of a message that a consumer delivered describes it:
 
@@ -14,8 +14,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 import datetime
 
-from tradewind.client.errors import AlreadyAcknowledgedError, NoReplyError, NotJetStreamError
-from tradewind.client.core.headers import Headers, decode_headers
+from tradewind.api.nak_policy import REASON_FIELD, is_reason
+from tradewind.client.errors import (
+    AlreadyAcknowledgedError, BadHeaderError, NoReplyError, NotJetStreamError)
+from tradewind.client.core.headers import Headers, decode_headers, encode_headers
 
 cdef enum:
     SHORT_TOKENS = 9
@@ -25,10 +27,10 @@ cdef enum:
 
 @cython.final
 cdef class Metadata:
-    """Where a message stands in its stream and consumer.
+    """The position of a message in its stream and consumer.
 
-    `delivered_count` is 1 the first time; `pending_count` is how many messages the consumer has
-    still to deliver after this one.
+    `delivered_count` is 1 the first time; `pending_count` is the number of messages that the
+    consumer still has to deliver after this one.
     """
 
     @property
@@ -46,7 +48,7 @@ cdef class Metadata:
 
 
 cdef Metadata decode_metadata(bytes reply):
-    """The metadata in a reply subject; None if it is not one of a consumer."""
+    """The metadata in a reply subject; None if it is not that of a consumer."""
     cdef list tokens
     cdef int first
     cdef Metadata result
@@ -78,14 +80,14 @@ cdef Metadata decode_metadata(bytes reply):
 @cython.freelist(4096)
 @cython.no_gc
 cdef class Msg:
-    """A message as it was received; only the library makes them."""
+    """A message as it was received; only the library creates them."""
 
     def __init__(self):
         raise TypeError("messages are made by the library: publish() takes a subject and a payload")
 
     @property
     def reply(self):
-        """Where an answer is expected; empty if none is."""
+        """The subject for an answer; empty if none is expected."""
         return "" if self._reply is None else self._reply.decode(errors="surrogateescape")
 
     @property
@@ -102,7 +104,7 @@ cdef class Msg:
 
     @property
     def status(self):
-        """The status code of a message that a server made itself (503, 100 ...); 0: none."""
+        """The status code of a message that a server created itself (503, 100, ...); 0: none."""
         if self._header is None or PyBytes_GET_SIZE(self._header) < 12:
             return 0
         cdef const char* text = PyBytes_AS_STRING(self._header) + 8
@@ -117,14 +119,14 @@ cdef class Msg:
 
     @property
     def description(self):
-        """The text behind the status code."""
+        """The text after the status code."""
         if not self.status:
             return ""
         return self._header.partition(b"\r\n")[0][12:].strip().decode(errors="surrogateescape")
 
     @property
     def metadata(self):
-        """Where the message stands in its stream; NotJetStreamError for any other message."""
+        """The position of the message in its stream; NotJetStreamError for any other message."""
         if self._metadata is None:
             self._metadata = self._parse_metadata()
         return self._metadata
@@ -142,20 +144,34 @@ cdef class Msg:
         return self._publisher.publish(self.reply, payload, headers=headers)
 
     def ack(self):
-        """Tell the consumer that the message is done; sent with the next bytes, not awaited."""
+        """Acknowledge that the message has been processed; sent with the next bytes, not awaited.
+        """
         self._answer(b"+ACK", 4, True)
 
-    def nak(self, delay=None):
-        """Ask for the message again, at once or after `delay` seconds."""
-        cdef bytes text
-        if delay is None:
-            self._answer(b"-NAK", 4, True)
+    def nak(self, delay=None, *, reason=""):
+        """Request redelivery after `delay` seconds, or when the consumer chooses.
+
+        Without `delay` it is redelivered immediately, unless the consumer has a policy, which may
+        depend on `reason`: the name of a class of errors.
+        """
+        cdef bytes text = b"-NAK"
+        cdef bytes block
+        if delay is not None:
+            text = b'-NAK {"delay": %d}' % int(delay * NS_PER_SECOND)
+        if not reason:
+            self._answer(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), True)
             return
-        text = b'-NAK {"delay": %d}' % int(delay * NS_PER_SECOND)
-        self._answer(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), True)
+        if not is_reason(reason):
+            raise BadHeaderError(
+                f"the reason {reason[:64]!r}: 1 to 32 letters, digits, '-' or '_' are needed")
+        check_open(self)
+        block = encode_headers({REASON_FIELD: reason})
+        self._publisher._publish(PyBytes_AS_STRING(self._reply), PyBytes_GET_SIZE(self._reply),
+                                 NULL, 0, block, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+        self._settled = True
 
     def working(self):
-        """Ask for more time: the wait for the acknowledgement starts again."""
+        """Request more time: the wait for the acknowledgement starts again."""
         self._answer(b"+WPI", 4, False)
 
     def term(self, str reason=""):
@@ -164,28 +180,22 @@ cdef class Msg:
         self._answer(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), True)
 
     def ack_sync(self, *, timeout=None):
-        """Acknowledge and wait until the server has taken note of it; to be awaited.
+        """Acknowledge and wait until the server has confirmed it; to be awaited.
 
         A message of a blocking connection blocks instead.
         """
-        return self._publisher._run_for_user(self._ack_sync(timeout))
+        return self._publisher.owner._run_for_user(self._ack_sync(timeout))
 
     async def _ack_sync(self, timeout):
-        if self._settled:
-            raise AlreadyAcknowledgedError(_ALREADY)
-        if self._reply is None:
-            raise NoReplyError(_NO_ACK)
-        await self._publisher.request(self.reply, b"+ACK", timeout=timeout)
+        check_open(self)
+        await self._publisher.owner.request(self.reply, b"+ACK", timeout=timeout)
         self._settled = True
 
     def __repr__(self):
         return f"Msg({self.subject!r}, {len(self.data)} bytes)"
 
     cdef int _answer(self, const char* payload, Py_ssize_t size, bint final) except -1:
-        if self._settled:
-            raise AlreadyAcknowledgedError(_ALREADY)
-        if self._reply is None:
-            raise NoReplyError(_NO_ACK)
+        check_open(self)
         self._publisher._encode(PyBytes_AS_STRING(self._reply), PyBytes_GET_SIZE(self._reply),
                                 NULL, 0, NULL, 0, payload, size)
         self._settled = final
@@ -201,6 +211,15 @@ cdef class Msg:
 
 cdef str _ALREADY = "the message was acknowledged before: ack, nak or term it only once"
 cdef str _NO_ACK = "the message has no reply subject, so nobody waits for an acknowledgement"
+
+
+cdef int check_open(Msg message) except -1:
+    """Raise unless its acknowledgement is still awaited."""
+    if message._settled:
+        raise AlreadyAcknowledgedError(_ALREADY)
+    if message._reply is None:
+        raise NoReplyError(_NO_ACK)
+    return 0
 
 
 cdef Msg make_message(Publisher publisher, str subject, bytes reply, bytes header, bytes data):

@@ -1,1 +1,1 @@
-"""What a consumer of a stream sends next, to whom, and what of it is acknowledged."""
+"""What a consumer of a stream delivers next, to which client, and what has been acknowledged."""

@@ -1,12 +1,12 @@
-"""The state of a consumer as bytes: all of it, or what has changed since it was taken last.
+"""Encodes the state of a consumer: all of it, or what has changed since it was last taken.
 
-Owns the encoding of an `AckState`, in the loop and without an object per message. All of it is an
-o.dat, which `store.format.consumer_file` draws; changes are the body of a record of the log
-beside it, which `store.format.ack_log` draws. Never writes and never reads a file; decoding is
-theirs, because it happens once in the life of a server.
+Owns the encoding of an `AckState`, in the loop and without an object per message. The whole state
+is an o.dat, drawn in `store.format.consumer_file`; changes are the body of a record of the log
+beside it, drawn in `store.format.ack_log`. It never reads or writes a file; those modules decode,
+because that happens once in the life of a server.
 
-What has changed is said by what is there now, not by what has happened: a message that is pending
-is written with its times, one that is not as gone. So the cost is that of the messages touched,
+A change records the present state of a message, not what happened to it: a pending message is
+written with its times, any other as gone. The cost is therefore that of the messages touched,
 however many are pending, and applying a record twice does nothing.
 """
 
@@ -14,16 +14,22 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint6
 from libc.stdlib cimport qsort
 from tradewind cimport invariants
 from tradewind.consumer.pending cimport AckState, PendingEntry
-from tradewind.containers.buffer cimport Buffer, buffer_free, buffer_init, buffer_reserve
+from tradewind.containers.buffer cimport (
+    Buffer, buffer_append, buffer_free, buffer_init, buffer_reserve)
+from tradewind.saturated cimport later
 
 cdef enum:
     MAGIC = 22
     VERSION = 2
     NS_PER_SECOND = 1000000000
     VARINT_BYTES_MAX = 10
-    # What is known of a changed message; the same numbers are in ack_log.py.
+    # What is known about a changed message; the same numbers are in ack_log.py.
     IS_PENDING = 1
     IS_REDELIVERED = 2
+    IS_EXACT = 4
+
+# Follows an o.dat if times have fractions of a second; drawn in ack_log.py.
+cdef bytes EXACT_MAGIC = b"twexact1"
 
 
 cdef int put(Buffer* target, uint64_t value) except -1:
@@ -48,7 +54,9 @@ cdef int put_signed(Buffer* target, int64_t value) except -1:
 
 
 cdef int64_t seconds_of(int64_t time_ns, int64_t offset_ns) noexcept nogil:
-    """Wall time in whole seconds, cut towards zero as Go divides; far times stay in range."""
+    """Wall time in whole seconds, truncated towards zero as Go divides; distant times stay in
+    range.
+    """
     if offset_ns > 0 and time_ns > INT64_MAX - offset_ns:
         return INT64_MAX // NS_PER_SECOND
     if offset_ns < 0 and time_ns < INT64_MIN - offset_ns:
@@ -57,6 +65,11 @@ cdef int64_t seconds_of(int64_t time_ns, int64_t offset_ns) noexcept nogil:
     if time_ns >= 0:
         return time_ns // NS_PER_SECOND
     return -(INT64_MAX // NS_PER_SECOND) if time_ns == INT64_MIN else -(-time_ns // NS_PER_SECOND)
+
+
+cdef int64_t rest_of(int64_t time_ns, int64_t offset_ns) noexcept nogil:
+    """The fraction of a second that `seconds_of` cuts off."""
+    return later(time_ns, offset_ns) - seconds_of(time_ns, offset_ns) * NS_PER_SECOND
 
 
 cdef int put_floors(Buffer* target, AckState acks) except -1:
@@ -70,9 +83,9 @@ cdef int put_floors(Buffer* target, AckState acks) except -1:
 
 
 def encode_whole(AckState acks not None, int64_t offset_ns, int64_t now_ns):
-    """The o.dat of this moment; from here on changes are noted.
+    """Encode the o.dat of this moment; changes are noted from here on.
 
-    `offset_ns` makes wall time of our times, `now_ns` is the wall time.
+    `offset_ns` added to our times gives wall time; `now_ns` is the wall time.
     """
     cdef Buffer target
     buffer_init(&target)
@@ -110,6 +123,26 @@ cdef int _put_whole(Buffer* target, AckState acks, int64_t offset_ns, int64_t no
     for seq, redeliveries in acks.redelivered.items():
         put(target, <uint64_t>seq - acks.floor_stream)
         put(target, redeliveries)
+    return _put_exact(target, acks, offset_ns)
+
+
+cdef int _put_exact(Buffer* target, AckState acks, int64_t offset_ns) except -1:
+    """The fractions of seconds of times set explicitly; nothing if there are none."""
+    cdef uint32_t index, count = 0
+    cdef PendingEntry* entry
+    for index in range(acks.begin, acks.end):
+        entry = &acks.entries[index]
+        count += entry.live and entry.exact
+    if count == 0:
+        return 0
+    if buffer_append(target, EXACT_MAGIC, len(EXACT_MAGIC)) != 0:
+        raise MemoryError
+    put(target, count)
+    for index in range(acks.begin, acks.end):
+        entry = &acks.entries[index]
+        if entry.live and entry.exact:
+            put(target, entry.seq - acks.floor_stream)
+            put_signed(target, rest_of(entry.time_ns, offset_ns))
     return 0
 
 
@@ -119,7 +152,7 @@ cdef int compare_numbers(const void* one, const void* other) noexcept nogil:
 
 
 def take_changes(AckState acks not None, int64_t offset_ns):
-    """What has changed since it was taken last, or None: then all of the state has to be."""
+    """Encode what has changed since it was last taken; None if the whole state must be taken."""
     cdef Buffer target
     if acks.changed_all:
         return None
@@ -154,13 +187,17 @@ cdef int _put_changes(Buffer* target, AckState acks, int64_t offset_ns) except -
 
 
 cdef int _put_message(Buffer* target, AckState acks, uint64_t seq, int64_t offset_ns) except -1:
-    """What is known of one message now."""
+    """Encode what is known about one message now."""
     cdef int64_t index = acks._find(seq)
     cdef uint64_t redeliveries = acks.redelivered.get(seq, 0) if acks.redelivered else 0
-    put(target, (IS_PENDING if index >= 0 else 0) | (IS_REDELIVERED if redeliveries else 0))
+    cdef bint is_exact = index >= 0 and acks.entries[index].exact
+    put(target, (IS_PENDING if index >= 0 else 0) | (IS_REDELIVERED if redeliveries else 0)
+        | (IS_EXACT if is_exact else 0))
     if index >= 0:
         put(target, acks.entries[index].consumer_seq)
         put_signed(target, seconds_of(acks.entries[index].time_ns, offset_ns))
+    if is_exact:
+        put_signed(target, rest_of(acks.entries[index].time_ns, offset_ns))
     if redeliveries:
         put(target, redeliveries)
     return 0

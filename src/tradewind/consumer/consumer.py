@@ -1,9 +1,9 @@
-"""A consumer: its configuration, its times, and everything that does not happen per message.
+"""A consumer: its configuration, its timers, and everything that does not happen per message.
 
-Owns when something has to happen (`next_deadline_ns`, `tick`), which pull requests are taken, what
-acks other than plain ones mean, pause, inactivity, heartbeats, information and the state to save.
-The messages themselves are sent by `Delivery`. It knows its stream by name and by its store only,
-never removes a message, and never publishes outside of `fill` and `tick`.
+Owns its deadlines (`next_deadline_ns`, `tick`), accepting pull requests, acks other than plain
+ones, pause, inactivity, heartbeats, info and the state to save. `Delivery` sends the messages. A
+consumer knows its stream only by name and store. It never removes a message, and never publishes
+outside of `fill` and `tick`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from tradewind.api.consumer_types import (
     ReplayPolicy,
     SequenceInfo,
 )
+from tradewind.api.dead_letters import EXPIRED, MAX_DELIVER, TERM, dead_letters_of
+from tradewind.api.nak_policy import nak_policy_of, reason_of
 from tradewind.api.preview import PREVIEW_SETS, preview_of
 from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
 from tradewind.broker.accounts import Account
@@ -38,21 +40,22 @@ from tradewind.consumer.deliver_policies import (
 )
 from tradewind.consumer.delivery import Delivery
 from tradewind.consumer.done_listener import DoneListener
+from tradewind.consumer.given_up import GivenUp
 from tradewind.consumer.pending import AckState
-from tradewind.consumer.pulls import Pulls
-from tradewind.consumer.removals import RemovalFanOut
-from tradewind.consumer.requests import (
+from tradewind.consumer.pull_requests import (
     PRIORITY_MAX,
     RefusedRequestError,
     check_pull,
     decode_pull,
     nak_delay_ns,
 )
+from tradewind.consumer.pulls import Pulls
+from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.taker import Taker
 from tradewind.durations import later
 from tradewind.errors import StoreError
 from tradewind.store.format.consumer_file import ConsumerState
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 # What a configuration may name, and nobody can reach.
 COUNT_MAX: Final = 2**32 - 1
@@ -77,6 +80,7 @@ class ConsumerContext(msgspec.Struct, frozen=True):
     called when the state is to be written, `inactive(consumer)` when nobody has used it for long.
     `on_done` is None for a stream that keeps messages by limits only. `keep_acks(consumer)` has
     `answer_acks` called when all that is acknowledged is kept; without it nobody waits for that.
+    `chance` gives numbers from 0 to below 1, for waits that are spread.
     `long_subjects`: subjects of acknowledgements and flow control name domain and account, too.
     """
 
@@ -86,18 +90,21 @@ class ConsumerContext(msgspec.Struct, frozen=True):
     store: MessageStore
     removals: RemovalFanOut
     advise: Callable[[str, dict[str, object]], None]
-    save: Callable[[Consumer], None]
-    inactive: Callable[[Consumer], None]
+    save: Callable[[ServerConsumer], None]
+    inactive: Callable[[ServerConsumer], None]
     new_id: Callable[[], str]
     on_done: DoneListener | None = None
     account_hash: str = ""
     domain: str = ""
     long_subjects: bool = False
     message_bytes_max: int = BURST_BYTES_DEFAULT
-    keep_acks: Callable[[Consumer], None] | None = None
+    keep_acks: Callable[[ServerConsumer], None] | None = None
+    # Takes what it gives up, if its configuration says so.
+    give_up: Callable[[ServerConsumer, GivenUp], None] | None = None
+    chance: Callable[[], float] = lambda: 0.0
 
 
-class Consumer(Taker):
+class ServerConsumer(Taker):
     """One consumer of one stream. `config` is complete and valid. It is a `DeliveryOwner`."""
 
     def __init__(
@@ -112,6 +119,7 @@ class Consumer(Taker):
         self.name = name
         self.config = config
         self.created_ns = created_ns
+        self.stream_name = context.stream_name
         # (kind, fields) still to be published.
         self._advisories: list[tuple[str, dict[str, object]]] = []
         store = context.store
@@ -191,6 +199,7 @@ class Consumer(Taker):
     def _apply(self, config: ConsumerConfig) -> None:
         """What may change in the life of a consumer."""
         delivery = self.delivery
+        self._nak_policy = nak_policy_of(config.metadata)
         self.config = config
         acknowledges = config.ack_policy != AckPolicy.NONE
         delivery.max_ack_pending = (
@@ -204,6 +213,9 @@ class Consumer(Taker):
             config.priority_policy == PriorityPolicy.OVERFLOW,
             config.priority_policy == PriorityPolicy.PINNED_CLIENT,
         )
+        self.dead_letters = dead_letters_of(config.metadata)
+        self.acks.keeps_exceeded = self._gives_up(MAX_DELIVER)
+        self.acks.keep_attempts(self.dead_letters is not None)
         self._inactive_ns = _inactive_threshold_ns(config)
         self._inactive_due_ns = 0
         self._pause_until_ns = parse_time(config.pause_until) if config.pause_until else 0
@@ -242,6 +254,8 @@ class Consumer(Taker):
         for seq, deliveries in self.acks.take_exceeded():
             self._advise("max_deliver", stream_seq=seq, deliveries=deliveries)
             delivery.touch(delivered=True)
+            if self.acks.keeps_exceeded and self.context.give_up is not None:
+                self.context.give_up(self, GivenUp(seq, deliveries, MAX_DELIVER))
         if self._advisories:
             advisories, self._advisories = self._advisories, []
             for kind, fields in advisories:
@@ -415,7 +429,13 @@ class Consumer(Taker):
     # ------------------------------------------------------------------ acknowledgements
 
     def other_ack(
-        self, seq: int, consumer_seq: int, deliveries: int, payload: bytes, reply: bytes
+        self,
+        seq: int,
+        consumer_seq: int,
+        deliveries: int,
+        payload: bytes,
+        reply: bytes,
+        header: bytes,
     ) -> bool:
         """An ack that is more than a plain one; true if its sender gets an empty answer."""
         if payload.startswith(b"+NXT"):
@@ -425,30 +445,92 @@ class Consumer(Taker):
                 self.turn.add_woken(self)
             return False
         if payload.startswith(b"-NAK"):
-            self._nak(seq, consumer_seq, deliveries, payload[4:])
+            self._nak(seq, consumer_seq, deliveries, payload[4:], header)
         elif payload == b"+WPI":
             if self.acks.progress(seq, self.turn.monotonic_ns):
                 self.delivery.touch(delivered=True)
         elif payload.startswith(b"+TERM"):
-            answered = self.delivery.acknowledge(seq, consumer_seq, deliveries, measures=False)
+            reason = payload[5:].strip().decode("utf-8", "replace")
+            answered = self._terminate(seq, consumer_seq, deliveries, reason, reply)
             self._advise(
                 "terminated",
                 consumer_seq=consumer_seq,
                 stream_seq=seq,
                 deliveries=deliveries,
-                reason=payload[5:].strip().decode("utf-8", "replace"),
+                reason=reason,
             )
             return answered
         return True
 
-    def _nak(self, seq: int, consumer_seq: int, deliveries: int, argument: bytes) -> None:
+    def _terminate(
+        self, seq: int, consumer_seq: int, deliveries: int, reason: str, reply: bytes
+    ) -> bool:
+        """Nobody wants it any more: it is done, or somebody else takes it first, and answers."""
+        if self._gives_up(TERM) and self.acks.rest(seq):
+            assert self.context.give_up is not None
+            count = self.acks.delivery_count(seq)
+            self.context.give_up(self, GivenUp(seq, count, TERM, reason, reply))
+            return False
+        return self.delivery.acknowledge(seq, consumer_seq, deliveries, measures=False)
+
+    def _gives_up(self, reason: str) -> bool:
+        """Whether somebody takes what it gives up for this reason."""
+        settings = self.dead_letters
+        return settings is not None and reason in settings.on and self.context.give_up is not None
+
+    @property
+    def keeps_expired(self) -> bool:
+        """Whether somebody takes what expires before it is done with it."""
+        return self._gives_up(EXPIRED)
+
+    def misses(self, seq: int, subject: bytes) -> bool:
+        """Whether it is not done with a message, or was not given it yet."""
+        return self.cursor.accepts(subject) and (
+            self.acks.is_awaited(seq) or self.cursor.is_left(seq)
+        )
+
+    def revive(self, seq: int) -> None:
+        """Deliver a message again that it was done with; it counts as delivered once."""
+        if self.acks.revive(seq, self.turn.monotonic_ns):
+            self.delivery.touch(delivered=True)
+            self.turn.add_woken(self)
+
+    def let_go(self, given: GivenUp) -> None:
+        """Nobody takes a message that was given up: what always happens then."""
+        if given.reason == TERM:
+            self.delivery.acknowledge(given.seq, 0, given.deliveries, measures=False)
+        else:
+            self.acks.drop(given.seq)
+            self.delivery.touch(delivered=False)
+
+    def _nak(
+        self, seq: int, consumer_seq: int, deliveries: int, argument: bytes, header: bytes
+    ) -> None:
         delay_ns = nak_delay_ns(argument)
-        if not self.acks.nak(
-            seq, consumer_seq, -1 if delay_ns is None else delay_ns, self.turn.monotonic_ns
-        ):
+        if delay_ns is None:
+            delay_ns = -1
+        told: dict[str, object] = {}
+        if self._nak_policy is not None:
+            reason = reason_of(header)
+            if delay_ns < 0:
+                delay_ns = self._policy_delay_ns(seq, reason)
+            told = {"reason": reason, "delay": max(delay_ns, 0)}
+        if not self.acks.nak(seq, consumer_seq, delay_ns, self.turn.monotonic_ns):
             return
-        self._advise("nak", consumer_seq=consumer_seq, stream_seq=seq, deliveries=deliveries)
-        self.delivery.touch(delivered=delay_ns is not None and delay_ns >= 0)
+        self._advise(
+            "nak", consumer_seq=consumer_seq, stream_seq=seq, deliveries=deliveries, **told
+        )
+        self.delivery.touch(delivered=delay_ns >= 0)
+
+    def _policy_delay_ns(self, seq: int, reason: str) -> int:
+        """What the configuration says of a refusal without a delay; -1: at once."""
+        assert self._nak_policy is not None
+        # What the subject of the refusal says of deliveries is the word of a client.
+        deliveries = self.acks.delivery_count(seq)
+        return (
+            self._nak_policy.wait_ns(reason, deliveries, self.config.backoff, self.context.chance)
+            or -1
+        )
 
     def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:
         """A pending message is being acknowledged: measure as many of these as configured."""
@@ -697,4 +779,4 @@ def _header_number(header: bytes, name: bytes) -> int:
     return int(text) if found and text.isdigit() and len(text) < 19 else -1
 
 
-__all__ = ["DELETED", "SHUTDOWN", "Consumer", "ConsumerContext", "ResetError"]
+__all__ = ["DELETED", "SHUTDOWN", "ConsumerContext", "ResetError", "ServerConsumer"]

@@ -1,7 +1,7 @@
 """State of a cursor; the code and the explanation are in cursor.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.table.store_listener cimport StoreListener
 from tradewind.store.table.subject_index cimport SubjectFilter
 
@@ -9,16 +9,16 @@ from tradewind.store.table.subject_index cimport SubjectFilter
 cdef class Cursor(StoreListener):
     cdef MessageStore store
     cdef SubjectFilter chosen
-    cdef readonly uint64_t next_seq     # nothing from here on was given out
-    cdef uint64_t counted_to            # `counted` is about [next_seq, counted_to]
-    cdef uint64_t counted               # live messages in there that pass the filter
+    cdef readonly uint64_t next_seq     # nothing from here on has been delivered
+    cdef uint64_t counted_to            # `counted` covers [next_seq, counted_to]
+    cdef uint64_t counted               # live messages in that range that pass the filter
     # Single messages that come before next_seq: [skip_begin, skip_count), ascending. Those that
     # were removed are marked; the first of them is not.
     cdef uint64_t* skip
     cdef uint32_t skip_gone             # how many are marked
     cdef uint32_t skip_begin
     cdef uint32_t skip_count
-    cdef uint64_t skipped_to            # behind the last of them given out so far
+    cdef uint64_t skipped_to            # just after the last of them delivered so far
 
     cdef int _take_skip(self, const uint64_t[::1] sequences) except -1
     cdef void _pass_gone(self) noexcept nogil

@@ -1,14 +1,14 @@
-"""What a consumer gets next, and exactly how much is left for it.
+"""What a consumer gets next, and exactly how many messages are left for it.
 
-Owns a position in a stream and the number of messages behind it that pass the filter. It reads no
-message: it asks the subject numbers that the store keeps per message. It never moves back.
+Owns a position in a stream and the number of messages after it that pass the filter. It reads no
+message: it uses the subject numbers that the store keeps per message. It never moves back.
 
-The number is kept, not computed: `counted` is about the sequences from the position up to
-`counted_to`. Giving a message out and removing one take off, and before somebody asks, the rest up
-to the last sequence is added. So every message is looked at once, however often it is asked for.
+The number is maintained, not computed: `counted` covers the sequences from the position up to
+`counted_to`. Delivering or removing a message decrements it, and a query first adds the rest up to
+the last sequence. Every message is therefore examined once, however often the number is asked for.
 
-A consumer that starts with the last message of each subject has a list of those messages first;
-behind the list it goes on with what was stored after the list was made.
+A consumer that starts with the last message of each subject first has a list of those messages;
+after the list it continues with what was stored since the list was built.
 """
 
 from array import array
@@ -20,12 +20,12 @@ from tradewind.store.table.block cimport Block
 from tradewind.store.table.store_listener cimport StoreListener
 
 
-# In the list of single messages: it was removed. No sequence is as high.
+# Marks a removed message in the list of single messages. No sequence is this high.
 cdef uint64_t GONE = <uint64_t>1 << 63
 
 
 cdef class Cursor(StoreListener):
-    """Starts at `next_seq`, behind the single messages of `skip`, which ascend."""
+    """Starts at `next_seq`, after the single messages of `skip`, which ascend."""
 
     def __init__(self, MessageStore store not None, patterns=(), uint64_t next_seq=1, skip=()):
         self.store = store
@@ -49,7 +49,7 @@ cdef class Cursor(StoreListener):
         return 0
 
     cdef void _pass_gone(self) noexcept nogil:
-        """The first one that is left is there."""
+        """Skip removed messages at the front of the list."""
         while self.skip_begin < self.skip_count and self.skip[self.skip_begin] & GONE:
             self.skip_begin += 1
             self.skip_gone -= 1
@@ -63,18 +63,18 @@ cdef class Cursor(StoreListener):
         self.counted_to = max(self.store.last_seq, self.next_seq - 1)
 
     def set_filter(self, patterns):
-        """Other patterns from now on; what is left is counted anew."""
+        """Use other patterns from now on; what is left is counted again."""
         self.chosen = SubjectFilter(self.store.index, patterns)
         self._recount()
 
     def seek(self, uint64_t next_seq):
-        """Start over at a sequence; a list that was not finished is dropped."""
+        """Start over at a sequence; an unfinished list is dropped."""
         self.next_seq = max(next_seq, <uint64_t>1)
         self._drop_skip()
         self._recount()
 
     def raise_to(self, uint64_t seq):
-        """Nothing is stored below `seq` any more: do not look there."""
+        """Nothing is stored below `seq` any more, so do not search there."""
         if seq > self.next_seq:
             self.next_seq = seq
             if self.counted_to < seq - 1:
@@ -93,7 +93,7 @@ cdef class Cursor(StoreListener):
         found = self.store.next_matching(self.next_seq, self.chosen)
         if found and found <= visible_seq:
             return found
-        # Nothing up to there: what was passed over is not looked at again.
+        # Nothing up to there: skipped messages are not examined again.
         passed = min(found - 1 if found else self.store.last_seq, visible_seq)
         if passed >= self.next_seq:
             self.next_seq = passed + 1
@@ -103,7 +103,7 @@ cdef class Cursor(StoreListener):
         return 0
 
     cdef int advance(self, uint64_t seq) except -1:
-        """The message that `peek` gave is given out."""
+        """Called when the message that `peek` returned has been delivered."""
         if self.skip_begin < self.skip_count:
             self.skip_begin += 1
             self.skipped_to = seq + 1
@@ -122,13 +122,13 @@ cdef class Cursor(StoreListener):
         return 0
 
     cdef uint64_t limit(self) noexcept nogil:
-        """No message from here on was given out."""
+        """No message from here on has been delivered."""
         return self.skipped_to if self.skip_begin < self.skip_count else self.next_seq
 
     # -------------------------------------------------------------- how much is left
 
     cdef uint64_t pending(self) except? 0xFFFFFFFFFFFFFFFF:
-        """How many messages are left, stored this moment."""
+        """How many messages are left at this moment."""
         if self.counted_to < self.store.last_seq:
             self.counted += self._count_from(max(self.counted_to + 1, self.next_seq))
             self.counted_to = self.store.last_seq
@@ -138,7 +138,7 @@ cdef class Cursor(StoreListener):
         return self.counted + (self.skip_count - self.skip_begin - self.skip_gone)
 
     cdef uint64_t _count_from(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF:
-        """Live messages from a sequence on that pass."""
+        """Live messages from a sequence on that pass the filter."""
         cdef uint64_t before, total
         cdef Block last = self.store.last
         if self.store.msgs == 0 or seq > self.store.last_seq:
@@ -162,7 +162,7 @@ cdef class Cursor(StoreListener):
         return before
 
     cdef uint64_t _count_below(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF:
-        """Live messages below a sequence that pass."""
+        """Live messages below a sequence that pass the filter."""
         cdef uint64_t total = 0
         self.chosen.prepare()
         for block in self.store.blocks:
@@ -183,7 +183,7 @@ cdef class Cursor(StoreListener):
         return block.count_accepted(seq, self.chosen)
 
     cdef int message_removed(self, uint64_t seq, uint32_t subject_id) except -1:
-        """The store tells that a message is about to go."""
+        """Called by the store before a message is removed."""
         cdef uint32_t low = self.skip_begin, high = self.skip_count, middle
         if seq >= self.next_seq and seq <= self.counted_to:
             self.chosen.prepare()
@@ -203,7 +203,7 @@ cdef class Cursor(StoreListener):
         return 0
 
     cdef int all_removed(self) except -1:
-        """The store tells that it is empty."""
+        """Called by the store when it has become empty."""
         self._drop_skip()
         self.next_seq = max(self.next_seq, self.store.last_seq + 1)
         self.counted_to = self.next_seq - 1
@@ -214,12 +214,12 @@ cdef class Cursor(StoreListener):
 
     @property
     def num_pending(self):
-        """How many messages are left."""
+        """Number of messages that are left."""
         return self.pending()
 
     @property
     def limit_seq(self):
-        """No message from here on was given out."""
+        """No message from here on has been delivered."""
         return self.limit()
 
     def next_up_to(self, uint64_t visible_seq):
@@ -230,6 +230,16 @@ cdef class Cursor(StoreListener):
         """`advance` for Python callers."""
         self.advance(seq)
 
+    def is_left(self, uint64_t seq):
+        """Whether a message that passes was not given out yet."""
+        cdef uint32_t index
+        if seq >= self.next_seq:
+            return True
+        for index in range(self.skip_begin, self.skip_count):
+            if self.skip[index] & ~GONE >= seq:
+                return self.skip[index] == seq
+        return False
+
     def accepts(self, bytes subject not None):
-        """Whether messages of a subject pass."""
+        """Whether messages of a subject pass the filter."""
         return self.chosen.matches(subject)

@@ -1,6 +1,6 @@
-"""Where a new consumer starts: the six deliver policies, and the rules for a reset.
+"""The start position of a new consumer: the six deliver policies, and the rules for a reset.
 
-Owns the choice only; it reads the totals of a store and nothing else.
+Owns only this choice; it reads the totals of a store and nothing else.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
 from tradewind.api.times import parse_time
 from tradewind.store.format.consumer_file import ConsumerState, SequencePair
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 
 class Start(NamedTuple):

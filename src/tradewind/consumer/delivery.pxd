@@ -12,13 +12,13 @@ from tradewind.consumer.removals cimport Follower, RemovalFanOut
 from tradewind.consumer.done_listener cimport DoneListener
 from tradewind.consumer.taker cimport Taker, TakerPart
 from tradewind.store.table.kept_record cimport KeptRecord
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.format.records cimport Record
 from tradewind.containers.buffer cimport Buffer
 
 # Why a consumer sends nothing at the moment.
 cdef enum Wait:
-    WAIT_NOTHING = 0            # it was cut off and wants to go on
+    WAIT_NOTHING = 0            # it was interrupted and wants to continue
     WAIT_MESSAGES = 1           # the end of the stream
     WAIT_SYNC = 2               # ... of what is durable
     WAIT_DEMAND = 3             # no request, or nobody at the deliver subject
@@ -42,8 +42,8 @@ cdef class Delivery(TakerPart):
     cdef Follower follower
     cdef public DoneListener on_done             # None: the stream keeps its messages by limits
     cdef list tokens                        # of the attached subscriptions
-    cdef readonly list requests             # (reply, header, payload) that arrived in this turn
-    cdef bytes deliver_subject              # b"": it is pulled from
+    cdef readonly list requests             # (reply, header, payload) received in this turn
+    cdef bytes deliver_subject              # b"": it is a pull consumer
     cdef bytes deliver_group
     cdef char* reply                        # the ack subject of the message being sent
     cdef uint32_t prefix_size
@@ -52,22 +52,22 @@ cdef class Delivery(TakerPart):
     # Reply subjects of acks: those that may be answered, then those whose ack is not kept yet.
     cdef Buffer outgoing
     cdef size_t unkept_bytes                # at the end of `outgoing`
-    cdef readonly uint64_t answers_end      # bytes that were ever appended to it
-    cdef bint asks_to_keep                  # `keep_acks` of the owner is going to be called
-    cdef public bint keeps_acks             # an ack is answered when it is kept
+    cdef readonly uint64_t answers_end      # total bytes ever appended to it
+    cdef bint asks_to_keep                  # the owner's `keep_acks` is going to be called
+    cdef public bint keeps_acks             # an ack is answered once it is kept
     cdef public uint32_t max_ack_pending    # 0: no limit
     cdef public bint headers_only
     cdef public bint is_preview             # its ack subjects are those of the previews
     cdef public bint samples                # acknowledgements are measured
     cdef public bint paused
     cdef readonly bint closed
-    cdef readonly bint is_bound             # somebody is at the deliver subject
+    cdef readonly bint is_bound             # somebody subscribes to the deliver subject
     cdef readonly uint32_t wait             # Wait
     cdef readonly uint64_t visible_seq      # as of the last `deliver`
     cdef readonly int64_t last_delivered_ns     # wall clock; 0: never
     cdef readonly int64_t last_acked_ns
     cdef public int64_t active_ns           # of the last request, ack or delivery
-    cdef public int64_t save_due_ns         # 0: nothing has changed since it was saved
+    cdef public int64_t save_due_ns         # 0: nothing has changed since the last save
     cdef public int64_t heartbeat_ns
     cdef public int64_t heartbeat_due_ns
     cdef int64_t pace_due_ns
@@ -80,14 +80,14 @@ cdef class Delivery(TakerPart):
     cdef bint flow_acknowledges             # answers to flow control are the acknowledgements
     cdef int64_t window                     # 0: none
     cdef int64_t window_pending
-    cdef int64_t window_asked               # what the answer to `flow_subject` takes off
-    cdef readonly bytes flow_subject        # b"": no question is open
+    cdef int64_t window_asked               # how much the answer to `flow_subject` takes off
+    cdef readonly bytes flow_subject        # b"": no request is open
     # Pace.
     cdef double rate                        # bytes per second; 0: no limit
     cdef double burst
     cdef double allowance
     cdef int64_t allowance_ns
-    cdef uint64_t replay_to                 # 0: at once
+    cdef uint64_t replay_to                 # 0: no replay
     cdef int64_t replayed_timestamp
     cdef int64_t replayed_ns
     # Priority groups.

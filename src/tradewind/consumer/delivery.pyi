@@ -17,7 +17,13 @@ class DeliveryOwner(Protocol):
     """A taker, and what a delivery leaves to it."""
 
     def other_ack(
-        self, seq: int, consumer_seq: int, deliveries: int, payload: bytes, reply: bytes
+        self,
+        seq: int,
+        consumer_seq: int,
+        deliveries: int,
+        payload: bytes,
+        reply: bytes,
+        header: bytes,
     ) -> bool:
         """An ack that is more than a plain one; true if its sender gets an empty answer."""
     def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:

@@ -1,26 +1,29 @@
-"""The part of a consumer that runs once per message: choose it, encode it, send it, take its ack.
+"""The part of a consumer that runs once per message: select it, encode it, send it, handle its ack.
 
-Owns the position, the acknowledgements and the waiting requests of one consumer, and what its pace
-and flow control know. It reads messages where the store has them and has them encoded into the
-output of their receivers; no object is made per message. It never decides about time by itself:
+Owns the position, the acknowledgements and the waiting requests of one consumer, and the state of
+its pace and flow control. It reads messages in place in the store and has them encoded into the
+output of their receivers; no object is created per message. It never decides about time by itself:
 the times are those of the turn, and deadlines are left to its owner, the consumer, which also
-handles what is rare: pull requests as JSON, acks other than plain ones, advisories, heartbeats.
-What it asks of its owner is all in `DeliveryOwner`.
+handles rare cases: pull requests as JSON, acks other than plain ones, advisories, heartbeats.
+`DeliveryOwner` is all that it asks of its owner.
 
-Hooks are called in the middle of somebody's delivery, so they only change state; whatever has to be
-sent is sent by `deliver`, at the end of the turn. A message is given out only when it has reached
-an output: whoever asked and is gone costs nothing.
+Hooks are called in the middle of a delivery, so they only change state; `deliver` sends at the end
+of the turn. A message counts as delivered only once it has reached an output, so a requester that
+has gone costs nothing.
 
-Of one turn a consumer takes a bounded part. When a receiver has much in its output already, the
-consumer waits until it has read: sending a whole stream never makes a client a slow consumer.
+A consumer takes a bounded part of one turn. If a receiver's output is already large, the consumer
+waits until it has been read: sending a whole stream never makes a client a slow consumer.
 """
 
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
+from tradewind.broker.state cimport SessionState
+from tradewind.broker.trace_header cimport has_sampled_parent
 from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
 from tradewind.consumer.pulls cimport set_pin
 from tradewind.consumer.replies cimport (
     ACK_NUMBERS_MAX, AckSubject, read_ack_subject, without_last_numbers, write_ack_numbers)
+from tradewind.route.sublist cimport Match
 from tradewind.saturated cimport distance, later
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve)
@@ -28,19 +31,19 @@ from tradewind.containers.buffer cimport (
 from typing import Protocol
 
 cdef enum:
-    # What one consumer may send in one turn.
+    # Budget of one consumer per turn.
     TURN_MESSAGES = 1000
     TURN_BYTES = 262144
-    # A receiver with more than this in its output is given time to read.
+    # A receiver with more output than this is given time to read.
     RECEIVER_BYTES_MAX = 1048576
     RECEIVER_PAUSE_NS = 1000000
     # The window of flow control: it starts at a sixteenth and doubles with every answer.
     WINDOW_BYTES_MAX = 33554432
     REPLAY_DELAY_MIN_NS = 1000000
     DISK_PAUSE_NS = 1000000000
-    # A changed state is saved at most so often.
+    # A changed state is saved at most this often.
     SAVE_INTERVAL_NS = 100000000
-    # Answers that wait for the disk; more are not given, as if they had been lost.
+    # Answers that wait for the disk; further ones are omitted, as if they had been lost.
     UNKEPT_BYTES_MAX = 8388608
 
 cdef enum Admission:
@@ -75,11 +78,32 @@ cdef int on_request(void* target, Message* message) except -1:
 
 
 class DeliveryOwner(Protocol):
-    """What a delivery leaves to its consumer. The stub says what that has."""
+    """What a delivery leaves to its consumer. The stub declares what that must have."""
+
+
+cdef object receiver_at(Account account, const char* route, uint32_t route_size):
+    """(id, name) of the connection that gets what is sent to a subject; None if it is not known:
+    there are several, or it is behind another account or server.
+    """
+    cdef Match* match = account.sublist.match(route, route_size)
+    cdef SessionState* owner
+    if match == NULL:
+        return None
+    if match.plain.count == 1 and match.groups.count == 0:
+        owner = <SessionState*>match.plain.items[0].owner
+    elif match.plain.count == 0 and match.groups.count == 1 \
+            and match.groups.items[0].members.count == 1:
+        owner = <SessionState*>match.groups.items[0].members.items[0].owner
+    else:
+        return None
+    if owner == NULL or owner.session == NULL or owner.leaf != NULL:
+        return None
+    session = <object>owner.session
+    return session.cid, getattr(session.options, "name", "")
 
 
 cdef class Delivery(TakerPart):
-    """Of one consumer, its `owner`, which is what a turn wakes and a stream knows."""
+    """Belongs to one consumer, its `owner`, which a turn wakes and a stream knows."""
 
     def __cinit__(self):
         self.tokens, self.requests = [], []
@@ -119,7 +143,7 @@ cdef class Delivery(TakerPart):
 
     def attach(self, RemovalFanOut removals not None, ack_subjects, bytes request_subject,
                bytes flow_subjects):
-        """Listen to acks, requests and answers to flow control, and to removals."""
+        """Listen for acks, requests, answers to flow control, and removals."""
         for subject in ack_subjects:
             self.tokens.append(self.account.attach(subject, on_ack, self))
         self.tokens.append(self.account.attach(request_subject, on_request, self))
@@ -129,7 +153,7 @@ cdef class Delivery(TakerPart):
         self.watch_binding()
 
     def detach(self, RemovalFanOut removals not None):
-        """Listen to nothing any more; nothing is sent from now on."""
+        """Stop listening; nothing is sent from now on."""
         for token in self.tokens:
             self.account.unsubscribe(token)
         self.tokens = []
@@ -139,23 +163,23 @@ cdef class Delivery(TakerPart):
         self.closed = True
 
     def set_flow_control(self, bint acknowledges):
-        """Ask the receiver to keep up; whether its answers acknowledge, and nothing else does."""
+        """Make the receiver keep up. `acknowledges`: its answers are the only acknowledgements."""
         self.flow_control = True
         self.flow_acknowledges = acknowledges
         self.window = WINDOW_BYTES_MAX // 16
 
     def set_rate(self, double bytes_per_second, double burst_bytes):
-        """Send at most so much; 0 means no limit."""
+        """Limit the rate; 0 means no limit."""
         self.rate = bytes_per_second
         self.burst = self.allowance = burst_bytes
         self.allowance_ns = self.turn.monotonic_ns
 
     def set_replay(self, uint64_t through_seq):
-        """Keep the distances in time between the messages up to this one."""
+        """Keep the intervals between the messages up to this one."""
         self.replay_to = through_seq
 
     def set_priorities(self, bint overflow, bint pins):
-        """Which rule of a priority group decides who is served."""
+        """Set which rule of a priority group decides who is served."""
         self.overflow = overflow
         self.pins = pins
 
@@ -167,7 +191,7 @@ cdef class Delivery(TakerPart):
         self.watch_binding()
 
     cdef int _changed(self) except -1:
-        """The state differs from the saved one."""
+        """Note that the state differs from the saved one."""
         if self.save_due_ns == 0:
             self.save_due_ns = self.turn.monotonic_ns + SAVE_INTERVAL_NS
             self.turn.wake(self.owner)
@@ -176,7 +200,9 @@ cdef class Delivery(TakerPart):
     # -------------------------------------------------------------- sending
 
     def deliver(self, uint64_t visible_seq):
-        """Send what may be sent up to `visible_seq`; true if there may be more, else see `wait`."""
+        """Send what may be sent up to `visible_seq`; true if there may be more, otherwise see
+        `wait`.
+        """
         cdef Record record
         cdef Message message
         cdef size_t size, total = 0
@@ -215,17 +241,17 @@ cdef class Delivery(TakerPart):
         return self.wait == WAIT_NOTHING
 
     cdef bint _is_at_end(self) noexcept:
-        """Whether those who do not want to wait have got all there is.
+        """Whether requests that do not wait have received all there is.
 
-        While acknowledgements are missing there may be more for them. nats-server only looks after
-        them then when another request expires or wants a heartbeat, and ends them by the way.
+        While acknowledgements are outstanding there may be more for them. nats-server then checks
+        them only when another request expires or wants a heartbeat, and ends them on that occasion.
         """
         if self.wait == WAIT_ACKS:
             return 0 < self.pulls.due_ns <= self.turn.monotonic_ns
         return self.wait in (WAIT_MESSAGES, WAIT_DEMAND, WAIT_PAUSE)
 
     def wait_for_disk(self):
-        """What is next could not be read: try it again later; requests end in time all the same."""
+        """The next message could not be read: retry later; requests still end in time."""
         self.wait = WAIT_DISK
         self.pace_due_ns = self.turn.monotonic_ns + DISK_PAUSE_NS
         if self.pulls is not None:
@@ -245,7 +271,7 @@ cdef class Delivery(TakerPart):
         return True
 
     cdef bint _may_send(self):
-        """Whether anybody wants a message now."""
+        """Whether anyone can take a message now."""
         if self.paused:
             self.wait = WAIT_PAUSE
             return False
@@ -263,7 +289,7 @@ cdef class Delivery(TakerPart):
         return True
 
     cdef int _pick(self, Record* record) except -1:
-        """The message that is next: redeliveries first. 0 if there is none."""
+        """Select the next message, redeliveries first. 0 if there is none."""
         cdef uint64_t seq
         while self.acks.queue_count:
             seq = self.acks.next_redelivery()
@@ -274,7 +300,7 @@ cdef class Delivery(TakerPart):
                 self.sending_again = True
                 self.sending_deliveries = self.acks.deliveries(seq) + 1
                 return 1
-            # Not in the stream, and nobody said so: it cannot be sent again.
+            # Gone from the stream without a notification: it cannot be sent again.
             self.acks.forget(seq)
         if self.max_ack_pending and self.acks.count >= self.max_ack_pending:
             self.wait = WAIT_ACKS
@@ -292,14 +318,14 @@ cdef class Delivery(TakerPart):
             self.cursor.advance(seq)
 
     cdef size_t _prepare(self, Record* record, Message* message) except 0:
-        """Fill in a message with its ack subject; gives its size as clients count it."""
+        """Fill in a message with its ack subject; returns its size as clients count it."""
         cdef uint64_t pending
-        self.kept.keep(self.store, record)      # counting loads blocks, a receiver may be a stream
+        self.kept.keep(self.store, record)      # counting loads blocks; a receiver may be a stream
         pending = self.cursor.pending()
         message.origin = NULL
         message.subject = record.subject
         message.subject_size = record.subject_size
-        message.body = record.header        # the payload lies behind it
+        message.body = record.header        # the payload follows it
         message.header_size = record.header_size
         message.total_size = <size_t>record.header_size + record.payload_size
         if self.headers_only:
@@ -314,7 +340,7 @@ cdef class Delivery(TakerPart):
         return message.subject_size + message.reply_size + message.total_size
 
     cdef int _set_body(self, Message* message, bytes line, bint with_payload) except -1:
-        """Add a line to the header; without payload only the header is left."""
+        """Add a line to the header; without the payload only the header is left."""
         cdef bytes header = message.body[:message.header_size]
         cdef bytes payload = b""
         if with_payload:
@@ -330,7 +356,8 @@ cdef class Delivery(TakerPart):
         return 0
 
     cdef bint _is_early(self, Record* record, size_t size) noexcept:
-        """Whether pace forbids to send this message yet; then `pace_due_ns` says when."""
+        """Whether the pace does not allow this message yet; `pace_due_ns` is set to when it will.
+        """
         cdef int64_t now_ns = self.turn.monotonic_ns
         cdef int64_t due_ns, gap_ns
         cdef double needed
@@ -358,13 +385,16 @@ cdef class Delivery(TakerPart):
             self.wait = WAIT_DEMAND
             return 0
         self._commit(record, size)
+        if self.acks.attempts is not None:
+            self.acks.note_receiver(record.seq, receiver_at(
+                self.account, self.deliver_subject, <uint32_t>len(self.deliver_subject)))
         self.heartbeat_due_ns = later(self.turn.monotonic_ns, self.heartbeat_ns)
         if self.window:
             self._flow(size)
         return 1
 
     cdef int _send_pull(self, Record* record, Message* message, size_t size) except -1:
-        """To the request whose turn it is; requests of receivers that are gone are dropped."""
+        """Send to the request whose turn it is; requests of receivers that are gone are dropped."""
         cdef PullRequest* request
         while True:
             request = self._next_request(size)
@@ -375,12 +405,15 @@ cdef class Delivery(TakerPart):
                 self._set_body(message, b"Nats-Pin-Id: %s\r\n" % self.pin_id, True)
             if self.router.publish_as(self.account, &request.reply[0], request.reply_size, message):
                 self._commit(record, size)
+                if self.acks.attempts is not None:
+                    self.acks.note_receiver(record.seq, receiver_at(
+                        self.account, &request.reply[0], request.reply_size))
                 self._answered(request, size)
                 return 1
             self.pulls.remove(request)
 
     cdef int _commit(self, Record* record, size_t size) except -1:
-        """The message is on its way."""
+        """Record that the message has been sent."""
         cdef uint64_t seq = self.sending_seq
         if not self.sending_again:
             self.cursor.advance(seq)
@@ -394,12 +427,17 @@ cdef class Delivery(TakerPart):
         self._changed()
         if self.acks.rule == ACK_NONE and self.on_done is not None:
             self.on_done.message_done(self.owner, seq)
+        if self.router.spans is not None and has_sampled_parent(
+                record.header, record.header_size):
+            self.router.spans.delivered(
+                self.owner, seq, self.sending_deliveries, record.header[:record.header_size],
+                record.subject[:record.subject_size])
         return 0
 
     # -------------------------------------------------------------- pull requests
 
     cdef PullRequest* _next_request(self, size_t size) except? NULL:
-        """The first request that may have a message of this size; those that are over end here."""
+        """The first request that may have a message of this size; finished requests end here."""
         cdef PullRequest* request = self.pulls.head
         cdef PullRequest* following
         cdef uint32_t left = self.pulls.count
@@ -424,7 +462,7 @@ cdef class Delivery(TakerPart):
         return NULL
 
     cdef int _admits(self, PullRequest* request) except -1:
-        """Whether the rule of its priority group lets a request have the next message."""
+        """Whether its priority group's rule lets a request have the next message."""
         if self.pins and not request.has_group:
             # Served while nobody is pinned, and never pinned.
             return ADMITTED_LATER if self.pin_id else ADMITTED
@@ -445,12 +483,12 @@ cdef class Delivery(TakerPart):
         return ADMITTED
 
     def unpin(self):
-        """Nobody is pinned any more; the next request without a pin will be."""
+        """Pin nobody; the next request without a pin will be pinned."""
         self.pin_id = b""
         self.pin_due_ns = 0
 
     cdef int _answered(self, PullRequest* request, size_t size) except -1:
-        """A request got a message."""
+        """Record that a request received a message."""
         request.delivered += 1
         request.batch -= 1
         if request.bytes_left:
@@ -469,7 +507,7 @@ cdef class Delivery(TakerPart):
         return 0
 
     cdef int _end_request(self, PullRequest* request, bytes status, bint counts) except -1:
-        """Tell a requester that it gets no more, and how much it did not get."""
+        """Tell a requester that it receives no more, and how much is missing."""
         cdef bytes header = b"NATS/1.0 %s\r\n\r\n" % status
         if counts:
             header = (b"NATS/1.0 %s\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n"
@@ -480,7 +518,8 @@ cdef class Delivery(TakerPart):
         return 0
 
     cdef int _sweep(self, bint at_end, bint check_interest) except -1:
-        """End what is over and send heartbeats; at the end of the stream also what does not wait.
+        """End finished requests and send heartbeats; at the end of the stream also end those that
+        do not wait.
         """
         cdef PullRequest* request = self.pulls.head
         cdef PullRequest* following
@@ -512,7 +551,7 @@ cdef class Delivery(TakerPart):
                     int64_t expires_ns, int64_t heartbeat_ns, bint no_wait, int64_t min_pending=0,
                     int64_t min_ack_pending=0, int priority=0, bytes pin=b"",
                     bint has_group=True):
-        """A request waits from now on; false if too many do."""
+        """Let a request wait from now on; false if too many do."""
         cdef PullRequest* request
         self.active_ns = self.turn.monotonic_ns
         if self.pulls.count >= self.pulls.count_max:
@@ -533,8 +572,8 @@ cdef class Delivery(TakerPart):
         return True
 
     def sweep(self):
-        """End requests that are over, also those whose receivers are gone; gives how many messages
-        the others want.
+        """End finished requests, including those whose receivers are gone; returns how many
+        messages the others want.
         """
         cdef PullRequest* request
         cdef int64_t wanted = 0
@@ -548,7 +587,8 @@ cdef class Delivery(TakerPart):
         return wanted
 
     def end_requests(self, bytes status not None, bint counts=False):
-        """The consumer is going: tell everybody who waits, with `counts` also how much is missing.
+        """The consumer is being deleted: tell all waiting requesters; with `counts` also how much
+        is missing.
         """
         while self.pulls is not None and self.pulls.head != NULL:
             self._end_request(self.pulls.head, status, counts)
@@ -556,7 +596,7 @@ cdef class Delivery(TakerPart):
     # -------------------------------------------------------------- flow control and heartbeats
 
     cdef int _flow(self, size_t size) except -1:
-        """Count what was sent, and ask for an answer when half of the window is used."""
+        """Count what was sent, and request an answer when half of the window is used."""
         cdef bint asks
         self.window_pending += size
         asks = self.window_pending > self.window // 2 or (
@@ -571,7 +611,7 @@ cdef class Delivery(TakerPart):
     def ask_flow(self):
         """Send a flow control request."""
         cdef bytes token = self.owner.flow_id()
-        # Between the prefixes of acks and of flow control only one word differs.
+        # The prefixes of acks and of flow control differ in one word only.
         self.flow_subject = b"$JS.FC." + self.reply[8:self.prefix_size] + token
         self.window_asked = self.window_pending
         self._publish(self.deliver_subject, <uint32_t>len(self.deliver_subject),
@@ -595,7 +635,7 @@ cdef class Delivery(TakerPart):
         return 1
 
     def _beat(self, bytes subject not None):
-        """An idle heartbeat; gives the number of receivers."""
+        """Send an idle heartbeat; returns the number of receivers."""
         cdef uint64_t stream_seq = self.cursor.limit() - 1
         cdef bytes header = (
             b"NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: %d\r\nNats-Last-Stream: %d\r\n"
@@ -607,13 +647,13 @@ cdef class Delivery(TakerPart):
                              <uint32_t>len(header))
 
     def beat(self):
-        """The idle heartbeat of a consumer that pushes."""
+        """Send the idle heartbeat of a push consumer."""
         return self._beat(self.deliver_subject)
 
     # -------------------------------------------------------------- acknowledgements
 
     cdef int _ack(self, Message* message) except -1:
-        """A message on the ack subject."""
+        """Handle a message on the ack subject."""
         cdef AckSubject parsed
         cdef const char* payload = message.body + message.header_size
         cdef size_t size = message.total_size - message.header_size
@@ -627,20 +667,22 @@ cdef class Delivery(TakerPart):
         if not read_ack_subject(message.subject, message.subject_size, self.is_preview, &parsed) \
                 or parsed.seq == 0:
             return 1
+        if self.router.spans is not None:
+            self.router.spans.answered(self.owner, parsed.seq, payload[:min(size, <size_t>16)])
         if size == 0 or size == 4 and memcmp(payload, b"+ACK", 4) == 0 \
                 or size == 3 and memcmp(payload, b"+OK", 3) == 0:
             answer = self.acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
         else:
             answer = self.owner.other_ack(
                 parsed.seq, parsed.consumer_seq, parsed.deliveries, payload[:size],
-                message.reply[:message.reply_size])
+                message.reply[:message.reply_size], message.body[:message.header_size])
         if answer and message.reply_size:
             self._reply_later(message.reply, message.reply_size, False)
         return 1
 
     def late_ack(self, bytes subject not None, bytes reply not None, bytes header not None,
                  bytes payload not None):
-        """An ack that the server sent to itself, after the delivery is over."""
+        """Handle an ack that the server sent to itself, once the delivery is over."""
         cdef AckSubject parsed
         cdef uint32_t size = <uint32_t>len(subject)
         if not self.closed and read_ack_subject(subject, size, self.is_preview, &parsed) \
@@ -649,13 +691,13 @@ cdef class Delivery(TakerPart):
                 answer = self.acknowledge(parsed.seq, parsed.consumer_seq, parsed.deliveries)
             else:
                 answer = self.owner.other_ack(
-                    parsed.seq, parsed.consumer_seq, parsed.deliveries, payload, reply)
+                    parsed.seq, parsed.consumer_seq, parsed.deliveries, payload, reply, header)
             if answer and reply:
                 self._reply_later(reply, <uint32_t>len(reply), True)
 
     cpdef bint acknowledge(self, uint64_t seq, uint64_t consumer_seq, uint64_t deliveries,
                            bint measures=True) except -1:
-        """A message is done; whether that is answered: not if it was never sent.
+        """Acknowledge a message; returns whether to answer, which is false if it was never sent.
 
         `measures`: it may be sampled.
         """
@@ -680,13 +722,13 @@ cdef class Delivery(TakerPart):
         return True
 
     def touch(self, bint delivered):
-        """The state changed: by something that counts as delivered, or acknowledged."""
+        """The state changed, by something that counts as a delivery or as an acknowledgement."""
         if delivered:
             self.last_delivered_ns = self.turn.now_ns
         self._changed()
 
     cdef int _request(self, Message* message) except -1:
-        """A pull request: looked at when the turn ends."""
+        """Queue a pull request until the turn ends."""
         if message.reply_size:
             self.requests.append((
                 message.reply[:message.reply_size], message.body[:message.header_size],
@@ -695,13 +737,14 @@ cdef class Delivery(TakerPart):
         return 1
 
     def take_requests(self):
-        """What arrived since the last call."""
+        """Take the requests that arrived since the last call."""
         taken = self.requests
         self.requests = []
         return taken
 
     def note_activity(self):
-        """An ack of the server itself, for a message that is gone, counts as one of the client."""
+        """An ack by the server itself, for a message that is gone, counts as one from the client.
+        """
         self.last_acked_ns = self.turn.now_ns
 
     def forget_activity(self):
@@ -709,7 +752,8 @@ cdef class Delivery(TakerPart):
         self.last_delivered_ns = self.last_acked_ns = 0
 
     def take_gone(self):
-        """(sequences that left the stream while they were needed, whether they were purged)."""
+        """Return (sequences that left the stream while they were needed, whether they were purged).
+        """
         taken = self.follower.gone, bool(self.follower.purged)
         self.follower.gone = []
         self.follower.purged = False
@@ -717,7 +761,7 @@ cdef class Delivery(TakerPart):
 
     @property
     def has_gone(self):
-        """Whether `take_gone` has anything to give."""
+        """Whether `take_gone` would return anything."""
         return bool(self.follower.gone) or bool(self.follower.purged)
 
     # -------------------------------------------------------------- output
@@ -725,7 +769,7 @@ cdef class Delivery(TakerPart):
     cdef uint32_t _publish(self, const char* subject, uint32_t subject_size, const char* reply,
                            uint32_t reply_size, const char* header,
                            uint32_t header_size) except? 0xFFFFFFFF:
-        """A message without payload; gives the number of receivers."""
+        """Publish a message without payload; returns the number of receivers."""
         cdef Message message
         message.origin = NULL
         message.subject = subject
@@ -743,7 +787,7 @@ cdef class Delivery(TakerPart):
         self._publish(reply, <uint32_t>len(reply), NULL, 0, header, <uint32_t>len(header))
 
     cdef int _reply_later(self, const char* reply, uint32_t size, bint is_late) except -1:
-        """Answer an ack when the turn ends, or when it is kept. `is_late`: the turn is ending."""
+        """Answer an ack when the turn ends, or once it is kept. `is_late`: the turn is ending."""
         if self.keeps_acks and self.unkept_bytes > UNKEPT_BYTES_MAX:
             return 0
         if buffer_reserve(&self.outgoing, size + 4) != 0:
@@ -763,25 +807,25 @@ cdef class Delivery(TakerPart):
         return 0
 
     def ask_to_keep(self, *_message):
-        """All acks of this turn have come: have them kept, together."""
+        """All acks of this turn have arrived: have them kept together."""
         self.asks_to_keep = False
         if self.unkept_bytes and not self.closed:
             self.owner.keep_acks()
 
     def answer_acks(self, uint64_t end):
-        """What was acknowledged is kept: answer those up to this value of `answers_end`."""
+        """The acks are kept: answer those up to this value of `answers_end`."""
         cdef uint64_t answered = self.answers_end - self.unkept_bytes
         if end > answered:
             self.unkept_bytes -= <size_t>(end - answered)
             self.turn.wake(self.owner)
 
     def leave_unanswered(self):
-        """What was acknowledged could not be kept: whoever asked for an answer has to ask again."""
+        """The acks could not be kept: whoever asked for an answer has to ask again."""
         self.outgoing.end -= self.unkept_bytes
         self.unkept_bytes = 0
 
     cdef int _send_outgoing(self) except -1:
-        """Answer what may be answered."""
+        """Send the answers that may be sent."""
         cdef uint32_t size = 0
         while self.outgoing.begin < self.outgoing.end - self.unkept_bytes:
             memcpy(&size, self.outgoing.data + self.outgoing.begin, 4)
@@ -795,7 +839,7 @@ cdef class Delivery(TakerPart):
     # -------------------------------------------------------------- interest
 
     def watch_binding(self):
-        """Have `look_at_binding` called when somebody comes to the deliver subject or leaves."""
+        """Have `look_at_binding` called when the deliver subject gains or loses a subscriber."""
         if self.pulls is None:
             self.account.watch(
                 self.deliver_subject, self.deliver_group, self.owner.look_at_binding)
@@ -806,7 +850,7 @@ cdef class Delivery(TakerPart):
         self.account.unwatch(self.deliver_subject, self.deliver_group, self.owner.look_at_binding)
 
     def check_binding(self):
-        """Look whether somebody subscribes to exactly the deliver subject, in its group; true if
+        """Check whether anyone subscribes to exactly the deliver subject, in its group; true if
         that has changed.
         """
         cdef bytes subject = self.deliver_subject
@@ -824,21 +868,21 @@ cdef class Delivery(TakerPart):
             and self.acks.is_needed(seq, self.cursor.limit())
 
     cdef uint64_t limit(self) noexcept:
-        """No message from here on was given out."""
+        """No message from here on has been delivered."""
         return self.cursor.limit()
 
     cdef bint has_demand(self) noexcept:
-        """Whether somebody would get a message, if there were one."""
+        """Whether anyone would receive a message, if there were one."""
         if self.closed:
             return False
         return self.is_bound if self.pulls is None else self.pulls.count > 0
 
     @property
     def waits_for(self):
-        """Why it sends nothing at the moment, in a word."""
+        """Why it sends nothing at the moment, in one word."""
         return WAITS[self.wait]
 
     @property
     def pace_due(self):
-        """When pace, a slow receiver or the disk let it go on; 0: it does not wait for them."""
+        """When pace, a slow receiver or the disk lets it continue; 0: it waits for none of them."""
         return self.pace_due_ns if self.wait in (WAIT_PACE, WAIT_RECEIVER, WAIT_DISK) else 0

@@ -1,4 +1,4 @@
-"""Who is told that a consumer is done with a message; the code is in done_listener.pyx."""
+"""Notified when a consumer is done with a message; the code is in done_listener.pyx."""
 
 from libc.stdint cimport uint64_t
 from tradewind.broker.turn cimport Participant

@@ -9,11 +9,13 @@ cdef enum AckRule:
 
 ctypedef struct PendingEntry:
     uint64_t seq                    # in the stream
-    uint64_t consumer_seq           # of its first delivery; 0: not known
-    int64_t time_ns                 # of the last delivery: this plus the wait is when it is due
-    int64_t due_ns                  # the valid one of its places in the heap; 0: none
-    uint64_t ticket                 # the valid one of its places in the queue; 0: not queued
+    uint64_t consumer_seq           # of its first delivery; 0: unknown
+    int64_t time_ns                 # of the last delivery; due this plus the wait
+    int64_t due_ns                  # identifies its valid heap item; 0: none
+    uint64_t ticket                 # identifies its valid queue item; 0: not queued
     uint8_t live                    # 0: acknowledged, its place is not reused yet
+    uint8_t exact                   # its due time was set explicitly: kept to the nanosecond
+    uint8_t resting                 # handled elsewhere, see `rest`: not delivered again
 
 ctypedef struct Due:
     int64_t due_ns
@@ -51,15 +53,17 @@ cdef class AckState:
     cdef uint32_t queue_end
     cdef uint32_t queue_capacity
     cdef uint64_t last_ticket
-    cdef uint64_t* released                 # what the last `acknowledge` took off, besides its seq
+    cdef uint64_t* released                 # what the last `acknowledge` removed, besides its seq
     cdef uint32_t released_count
     cdef uint32_t released_capacity
     cdef readonly list exceeded             # (seq, deliveries) dropped for their deliveries
-    # What differs from the last state that was taken; see ack_codec.pyx.
-    cdef uint64_t* changed                  # stream sequences, any of them several times
+    cdef public bint keeps_exceeded         # ... or left pending, to be handled elsewhere
+    cdef dict attempts                      # stream seq -> times of its deliveries; or None
+    # What differs from the last state taken; see ack_codec.pyx.
+    cdef uint64_t* changed                  # stream sequences, possibly repeated
     cdef uint32_t changed_count
     cdef uint32_t changed_capacity
-    cdef readonly bint changed_all          # nobody noted what; then `changed` is empty
+    cdef readonly bint changed_all          # too much to note; then `changed` is empty
 
     cdef int check(self) except -1
     cdef void _note(self, uint64_t seq) noexcept nogil
@@ -77,6 +81,9 @@ cdef class AckState:
     cdef int _enqueue(self, PendingEntry* entry) except -1
     cdef void _unqueue(self, PendingEntry* entry) noexcept nogil
     cdef int _drop_exceeded(self, uint32_t index) except -1
+    cdef int _drop(self, uint32_t index) except -1
+    cdef int _note_attempt(self, uint64_t seq, int64_t now_ns) except -1
+    cdef void _rest(self, PendingEntry* entry) noexcept nogil
     cdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0
     cdef int acknowledge(self, uint64_t seq, uint64_t consumer_seq) except -1
     cdef int _acknowledge_all(self, uint64_t seq, uint64_t consumer_seq) except -1

@@ -6,12 +6,12 @@ times are passed in, all of one clock.
 
 Pending messages lie in an array ordered by stream sequence: they are added at its end, and mostly
 acknowledged from its front. Deadlines lie in a binary heap, redeliveries in a queue. Neither is
-searched when a message is acknowledged: an item there is outdated when the message does not name it
-any more, and is passed over when it comes up.
+searched when a message is acknowledged: an item there is outdated once its message no longer refers
+to it, and is skipped when it comes up.
 
 Rules of the floor: the ack of a message counts for the consumer sequence of its first delivery.
-When nothing is pending the floor is what was delivered; when the message right behind the floor is
-acknowledged, the floor moves to just before the next pending one.
+When nothing is pending, the floor equals what was delivered; when the message right after the floor
+is acknowledged, the floor moves to just before the next pending one.
 """
 
 from libc.stdlib cimport free, malloc, realloc
@@ -19,14 +19,17 @@ from libc.string cimport memmove
 from tradewind cimport invariants
 from tradewind.saturated cimport later
 
-from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 
 cdef enum:
+    NS_PER_SECOND = 1000000000
     ENTRIES_MIN = 16
-    # So many outdated items may lie in the heap before it is made anew.
+    # Outdated items allowed in the heap before it is rebuilt.
     HEAP_SLACK = 64
-    # So many changes are noted at least, and as many as messages are pending.
+    # At least this many changes are noted, and as many as messages are pending.
     CHANGES_MIN = 1024
+    # Deliveries of a message whose times are kept; after that the last one is overwritten.
+    ATTEMPTS_MAX = 32
 
 RULES = {"none": ACK_NONE, "all": ACK_ALL, "explicit": ACK_EXPLICIT, "flow_control": ACK_ALL}
 
@@ -54,7 +57,9 @@ cdef class AckState:
         free(self.changed)
 
     def configure(self, int64_t ack_wait_ns, backoff_ns, uint64_t max_deliver):
-        """How long to wait for an ack and how often to deliver; applies to what is pending too."""
+        """Set how long to wait for an ack and how often to deliver; applies to pending messages
+        too.
+        """
         cdef uint32_t index
         cdef int64_t* backoff = <int64_t*>malloc(max(len(backoff_ns), 1) * sizeof(int64_t))
         if backoff == NULL:
@@ -74,7 +79,7 @@ cdef class AckState:
     # -------------------------------------------------------------- what has changed
 
     cdef void _note(self, uint64_t seq) noexcept nogil:
-        """What is saved of this message is not right any more."""
+        """Note that the saved state of this message is outdated."""
         cdef uint32_t capacity
         cdef uint64_t* changed
         if self.changed_all \
@@ -95,7 +100,7 @@ cdef class AckState:
         self.changed_count += 1
 
     cdef void _note_all(self) noexcept nogil:
-        """Nothing that is saved is right any more."""
+        """Note that the whole saved state is outdated."""
         self.changed_all = True
         self.changed_count = 0
 
@@ -107,7 +112,7 @@ cdef class AckState:
         cdef uint64_t guess
         if low == high or seq <= self.entries[low].seq:
             return low
-        # Without gaps the distance of the sequences is the distance in the array.
+        # Without gaps, the distance between sequences is the distance in the array.
         guess = seq - self.entries[low].seq
         if guess < high - low and self.entries[low + guess].seq == seq:
             return low + <uint32_t>guess
@@ -130,7 +135,8 @@ cdef class AckState:
         return self._find(seq) >= 0
 
     cdef int _make_room(self) except -1:
-        """Room for one more entry: by closing gaps if that gives much, else by growing."""
+        """Make room for one more entry: by closing gaps if that yields much, otherwise by growing.
+        """
         cdef PendingEntry* entries
         cdef uint32_t index, target = 0, capacity
         if self.end < self.capacity:
@@ -151,7 +157,7 @@ cdef class AckState:
         return 0
 
     cdef PendingEntry* _add(self, uint64_t seq) except NULL:
-        """A live entry for a sequence that has none."""
+        """Add a live entry for a sequence that has none."""
         cdef uint32_t index
         cdef PendingEntry* entry
         self._make_room()
@@ -166,11 +172,13 @@ cdef class AckState:
         entry.due_ns = 0
         entry.ticket = 0
         entry.live = 1
+        entry.exact = 0
+        entry.resting = 0
         self.count += 1
         return entry
 
     cdef void _kill(self, uint32_t index) noexcept nogil:
-        """A message is not pending any more."""
+        """Remove a message from the pending ones."""
         self._note(self.entries[index].seq)
         self._unqueue(&self.entries[index])
         self.entries[index].live = 0
@@ -184,7 +192,7 @@ cdef class AckState:
             self.begin += 1
 
     cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept nogil:
-        """A pending message is gone; see the rules above."""
+        """Update the floor after a pending message is gone; see the rules above."""
         cdef uint32_t index
         if self.count == 0:
             self.floor_consumer = self.delivered_consumer
@@ -213,7 +221,7 @@ cdef class AckState:
         return self.backoff[min(step, <uint64_t>(self.backoff_count - 1))]
 
     cdef int _schedule(self, PendingEntry* entry) except -1:
-        """Have an entry come up when its time is over."""
+        """Schedule an entry for the end of its wait."""
         cdef int64_t wait_ns = self._wait_ns(entry.seq)
         cdef uint32_t index, parent, capacity
         cdef Due* heap
@@ -259,7 +267,7 @@ cdef class AckState:
         self.heap[index] = moved
 
     cdef int _rebuild_heap(self) except -1:
-        """Throw the outdated items out; there is room, as there were more than the valid ones."""
+        """Remove the outdated items; there is room, because there were more than the valid ones."""
         cdef uint32_t index
         self.heap_count = 0
         for index in range(self.begin, self.end):
@@ -285,9 +293,9 @@ cdef class AckState:
         return 0
 
     def expire(self, int64_t now_ns):
-        """Queue what is due, in the order of the stream; gives how many.
+        """Queue what is due, in stream order; returns how many.
 
-        What was delivered often enough is dropped instead and listed in `exceeded`.
+        A message that was delivered often enough is dropped instead and listed in `exceeded`.
         """
         cdef int64_t due_ns = self.next_due_ns()
         cdef int64_t index
@@ -304,30 +312,112 @@ cdef class AckState:
                 self._drop_exceeded(<uint32_t>index)
             else:
                 self.entries[index].time_ns = now_ns
+                self.entries[index].exact = 0
                 self._enqueue(&self.entries[index])
                 self._note(seq)
         return len(expired)
 
     def expire_all(self):
-        """Queue everything that is pending, due or not; for a consumer that sends elsewhere now."""
+        """Queue everything that is pending, due or not, because the consumer now delivers
+        elsewhere.
+        """
         cdef uint32_t index
         for index in range(self.begin, self.end):
-            if self.entries[index].live and self.entries[index].ticket == 0:
+            if self.entries[index].live and self.entries[index].ticket == 0 \
+                    and not self.entries[index].resting:
                 self.entries[index].due_ns = 0
                 self._enqueue(&self.entries[index])
 
     cdef int _drop_exceeded(self, uint32_t index) except -1:
-        """Give a message up; it stays in the stream, and known as redelivered."""
+        """Give up a message, or leave it pending for whoever handles it."""
+        cdef uint64_t seq = self.entries[index].seq
+        self.exceeded.append((seq, self.deliveries(seq)))
+        if self.keeps_exceeded:
+            self._rest(&self.entries[index])
+        else:
+            self._drop(index)
+        return 0
+
+    def drop(self, uint64_t seq):
+        """Give up a message that was at rest."""
+        cdef int64_t index = self._find(seq)
+        if index >= 0:
+            self._drop(<uint32_t>index)
+
+    cdef int _drop(self, uint32_t index) except -1:
+        """Remove it from the pending ones; it stays in the stream, and counts as redelivered."""
         cdef uint64_t seq = self.entries[index].seq
         cdef uint64_t consumer_seq = self.entries[index].consumer_seq
-        self.exceeded.append((seq, self.deliveries(seq)))
+        if self.attempts:
+            self.attempts.pop(seq, None)
         self.redelivered[seq] = max(self.redelivered.get(seq, 0), self.max_deliver)
         self._kill(index)
         self._move_floor(consumer_seq, seq)
         return 0
 
+    def revive(self, uint64_t seq, int64_t now_ns):
+        """Have a message delivered again that was done with; it counts as delivered once. False if
+        it was never delivered, or is pending.
+
+        The floor goes below it. Its first delivery lies between those of its neighbours, and its
+        number is forgotten: the next one below that of its successor stands for it, and those in
+        front move down if they must, which keeps all of them in order.
+        """
+        cdef uint32_t index, place, before = 0
+        cdef uint64_t number = self.delivered_consumer
+        cdef PendingEntry* entry
+        if self.rule != ACK_EXPLICIT or seq == 0 or seq > self.delivered_stream \
+                or self._find(seq) >= 0:
+            return False
+        index = self._position(seq)
+        for place in range(self.begin, index):
+            before += self.entries[place].live
+        for place in range(index, self.end):
+            if self.entries[place].live:
+                number = self.entries[place].consumer_seq
+                number -= number > 0
+                break
+        if seq <= self.floor_stream:
+            number = min(number, self.floor_consumer)
+        if number <= before:
+            return False    # it is not one of those that were delivered
+        self.redelivered.pop(seq, None)
+        entry = self._add(seq)
+        entry.time_ns = now_ns
+        entry.consumer_seq = number
+        place = self._position(seq)
+        while place > self.begin:
+            place -= 1
+            if self.entries[place].live:
+                number -= 1
+                if self.entries[place].consumer_seq <= number:
+                    break
+                self.entries[place].consumer_seq = number
+        entry = &self.entries[self.begin]
+        self.floor_consumer = min(self.floor_consumer, entry.consumer_seq - 1)
+        self.floor_stream = min(self.floor_stream, entry.seq - 1)
+        self._enqueue(&self.entries[self._position(seq)])
+        self._note_all()
+        if invariants.checked:
+            self.check()
+        return True
+
+    cdef void _rest(self, PendingEntry* entry) noexcept nogil:
+        """Leave it pending without redelivering it."""
+        entry.due_ns = 0
+        entry.resting = 1
+        self._unqueue(entry)
+
+    def rest(self, uint64_t seq):
+        """Leave a message pending without redelivering it; false if it is not pending."""
+        cdef int64_t index = self._find(seq)
+        if index < 0:
+            return False
+        self._rest(&self.entries[index])
+        return True
+
     def take_exceeded(self):
-        """What was given up since the last call: (stream sequence, deliveries)."""
+        """Take what was given up since the last call: (stream sequence, deliveries)."""
         taken = self.exceeded
         self.exceeded = []
         return taken
@@ -366,7 +456,7 @@ cdef class AckState:
             self.queue_count -= 1
 
     cdef uint64_t next_redelivery(self) except? 0:
-        """The message to be delivered again next, which stays queued; 0 if there is none."""
+        """The next message to redeliver, which stays queued; 0 if there is none."""
         cdef int64_t index
         while self.queue_count:
             index = self._find(self.queue[self.queue_begin].seq)
@@ -381,11 +471,11 @@ cdef class AckState:
         return 0
 
     cdef uint64_t deliveries(self, uint64_t seq) except 0:
-        """How often a delivered message was delivered."""
+        """How often a delivered message has been delivered."""
         return <uint64_t>self.redelivered.get(seq, 0) + 1 if self.redelivered else 1
 
     cdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0:
-        """A message is being sent; gives its consumer sequence. A pending one is sent again."""
+        """Record that a message is being sent, possibly again; returns its consumer sequence."""
         cdef int64_t index
         cdef PendingEntry* entry
         self.delivered_consumer += 1
@@ -404,14 +494,30 @@ cdef class AckState:
             self._unqueue(entry)
             self.redelivered[seq] = self.redelivered.get(seq, 0) + 1
         entry.time_ns = now_ns
+        entry.exact = 0
+        entry.resting = 0
         self._schedule(entry)
         self._note(seq)
+        if self.attempts is not None:
+            self._note_attempt(seq, now_ns)
         return self.delivered_consumer
+
+    cdef int _note_attempt(self, uint64_t seq, int64_t now_ns) except -1:
+        """Record when a message was delivered, for the report when it is given up."""
+        cdef list times = self.attempts.get(seq)
+        if times is None:
+            self.attempts[seq] = [now_ns]
+        elif len(times) < ATTEMPTS_MAX:
+            times.append(now_ns)
+        else:
+            times[ATTEMPTS_MAX - 1] = now_ns
+        return 0
 
     # -------------------------------------------------------------- acknowledgements
 
     cdef int acknowledge(self, uint64_t seq, uint64_t consumer_seq) except -1:
-        """A delivered message is done: 1 if it was pending. `released` lists what went with it."""
+        """Acknowledge a delivered message: 1 if it was pending. `released` lists what went with it.
+        """
         cdef int64_t index
         self.released_count = 0
         if self.rule == ACK_ALL:
@@ -421,6 +527,8 @@ cdef class AckState:
         index = self._find(seq)
         if self.redelivered and self.redelivered.pop(seq, None) is not None:
             self._note(seq)
+        if self.attempts:
+            self.attempts.pop(seq, None)
         if index < 0:
             return 0
         consumer_seq = self.entries[index].consumer_seq
@@ -455,16 +563,19 @@ cdef class AckState:
         return found
 
     def nak(self, uint64_t seq, uint64_t consumer_seq, int64_t delay_ns, int64_t now_ns):
-        """Deliver again, at once (delay -1) or later; false if this was not awaited."""
+        """Deliver again, immediately (delay -1) or later; false if no ack was awaited."""
         cdef int64_t index = self._find(seq)
         cdef PendingEntry* entry
         if consumer_seq <= self.floor_consumer or consumer_seq > self.delivered_consumer + 1 \
                 or index < 0:
             return False
         entry = &self.entries[index]
+        if entry.resting:
+            return False
         if delay_ns >= 0:
             self._unqueue(entry)
             entry.time_ns = later(later(now_ns, delay_ns), -self._wait_ns(seq))
+            entry.exact = 1
             self._schedule(entry)
             self._note(seq)
         elif entry.ticket == 0:
@@ -473,24 +584,28 @@ cdef class AckState:
         return True
 
     def progress(self, uint64_t seq, int64_t now_ns):
-        """The wait for a message begins anew; false if it is not pending."""
+        """Restart the wait for a message; false if it is not pending."""
         cdef int64_t index = self._find(seq)
-        if index < 0:
+        if index < 0 or self.entries[index].resting:
             return False
         self.entries[index].time_ns = now_ns
+        self.entries[index].exact = 0
         self._note(seq)
         if self.entries[index].ticket == 0:
             self._schedule(&self.entries[index])
         return True
 
     def forget(self, uint64_t seq):
-        """A message has left the stream; gives (consumer sequence, deliveries) if it was pending.
+        """Drop a message that has left the stream; returns (consumer sequence, deliveries) if it
+        was pending.
         """
         cdef int64_t index = self._find(seq)
         cdef uint64_t consumer_seq
         deliveries = self.deliveries(seq)
         if self.redelivered.pop(seq, None) is not None:
             self._note(seq)
+        if self.attempts:
+            self.attempts.pop(seq, None)
         if index < 0:
             return None
         consumer_seq = self.entries[index].consumer_seq
@@ -499,8 +614,13 @@ cdef class AckState:
         return consumer_seq, deliveries
 
     def purge(self, uint64_t first_seq, uint64_t next_seq):
-        """Everything below `first_seq` is purged, and `next_seq` is what may be delivered next."""
+        """Everything below `first_seq` was purged, and `next_seq` is the next that may be
+        delivered.
+        """
         cdef uint64_t consumer_seq
+        if self.attempts:
+            self.attempts = {
+                seq: times for seq, times in self.attempts.items() if seq >= first_seq}
         if self.floor_stream + 1 < first_seq:
             self.floor_stream = first_seq - 1
             while self.count and self.entries[self.begin].seq < first_seq:
@@ -525,6 +645,8 @@ cdef class AckState:
         self.begin = self.end = self.heap_count = 0
         self.queue_begin = self.queue_end = 0
         self.redelivered = {}
+        if self.attempts is not None:
+            self.attempts = {}
         self.delivered_consumer = self.floor_consumer = 0
         self.delivered_stream = self.floor_stream = next_seq - 1
 
@@ -537,7 +659,7 @@ cdef class AckState:
 
     @property
     def latest_due_ns(self):
-        """When the wait for the last of the pending messages is over; 0 if none is pending."""
+        """When the wait for the last pending message is over; 0 if none is pending."""
         cdef uint32_t index
         cdef int64_t latest = 0
         for index in range(self.begin, self.end):
@@ -547,23 +669,45 @@ cdef class AckState:
         return latest
 
     def pending(self):
-        """{stream sequence: (consumer sequence, time)} of all that is pending."""
+        """{stream sequence: (consumer sequence, time)} of all pending messages."""
         cdef uint32_t index
         return {
-            self.entries[index].seq: Pending(
+            self.entries[index].seq: PendingDelivery(
                 self.entries[index].consumer_seq, self.entries[index].time_ns)
             for index in range(self.begin, self.end) if self.entries[index].live}
 
     cdef bint is_needed(self, uint64_t seq, uint64_t next_seq) except -1:
-        """Whether a message that passes the filter may still be asked for by this consumer."""
+        """Whether this consumer may still ask for a message that passes its filter."""
         if seq in self.redelivered:
             return True
         if seq <= self.floor_stream:
             return False
         return self.rule != ACK_EXPLICIT or seq >= next_seq or self.is_pending(seq)
 
+    def keep_attempts(self, bint keeps):
+        """Set whether the delivery times of pending messages are recorded."""
+        if keeps != (self.attempts is not None):
+            self.attempts = {} if keeps else None
+
+    def attempts_of(self, uint64_t seq):
+        """When a pending message was delivered, as far as that was remembered, and to whom:
+        (time, (id, name) of a connection or None).
+        """
+        return [each if isinstance(each, tuple) else (each, None)
+                for each in self.attempts.get(seq, ())] if self.attempts else []
+
+    def note_receiver(self, uint64_t seq, receiver):
+        """Remember who has got a message just now; only while attempts are kept."""
+        cdef list times = self.attempts.get(seq)
+        if times and receiver is not None:
+            times.append((times.pop(), receiver))
+
+    def is_awaited(self, uint64_t seq):
+        """Whether a message is delivered and not acknowledged."""
+        return self._find(seq) >= 0
+
     def delivered_at(self, uint64_t seq):
-        """When a pending message was delivered last."""
+        """When a pending message was last delivered."""
         return self.entries[self._find(seq)].time_ns if self.is_pending(seq) else 0
 
     def delivered_now(self, uint64_t seq, int64_t now_ns):
@@ -589,12 +733,12 @@ cdef class AckState:
         return ConsumerState(
             SequencePair(self.delivered_consumer, self.delivered_stream),
             SequencePair(self.floor_consumer, self.floor_stream),
-            {seq: Pending(entry.consumer_seq, later(entry.time_ns, offset_ns))
+            {seq: PendingDelivery(entry.consumer_seq, later(entry.time_ns, offset_ns))
              for seq, entry in self.pending().items()},
             dict(self.redelivered))
 
     def restore(self, state, int64_t offset_ns=0):
-        """Take over such a state; a pending message is due when its wait is over."""
+        """Adopt such a state; a pending message is due when its wait is over."""
         cdef PendingEntry* entry
         self.reset(1)
         self.delivered_consumer, self.delivered_stream = state.delivered
@@ -608,13 +752,15 @@ cdef class AckState:
             entry = self._add(seq)
             entry.consumer_seq = pending.consumer_seq
             entry.time_ns = later(pending.time_ns, -offset_ns)
+            entry.exact = pending.time_ns % NS_PER_SECOND != 0      # others are whole seconds
+            entry.resting = 0
             self._schedule(entry)
         if invariants.checked:
             self.check()
 
     cdef int check(self) except -1:
-        """Assert what must hold of the numbers, without looking at every message. The consumer
-        sequence of the floor is what a peer has said in its ack.
+        """Assert the invariants of the numbers, without visiting every message. The consumer
+        sequence of the floor comes from a peer's ack.
         """
         assert self.floor_stream <= self.delivered_stream, (
             self.floor_stream, self.delivered_stream)
@@ -631,7 +777,7 @@ cdef class AckState:
         return 0
 
     def verify(self):
-        """Assert every invariant by looking at everything; for tests."""
+        """Assert every invariant by visiting everything; for tests."""
         cdef uint32_t index, live = 0, queued = 0
         self.check()
         assert self.begin <= self.end <= self.capacity

@@ -10,7 +10,7 @@ ctypedef struct PullRequest:
     PullRequest* previous
     int64_t batch               # messages still wanted
     int64_t delivered           # messages given so far
-    int64_t bytes_left          # 0: as many as fit into the batch
+    int64_t bytes_left          # 0: no limit
     int64_t expires_ns          # 0: never
     int64_t heartbeat_ns        # 0: none
     int64_t heartbeat_due_ns
@@ -18,10 +18,10 @@ ctypedef struct PullRequest:
     int64_t min_ack_pending
     int32_t priority            # lower is served first, in a prioritized group
     uint8_t no_wait
-    uint8_t has_group           # false: it says nothing of priorities, and comes behind who does
+    uint8_t has_group           # false: it states no priority, and comes after those that do
     uint32_t reply_size
     uint32_t pin_size
-    char pin[PIN_BYTES_MAX]     # who it says it is, in a group of pinned clients
+    char pin[PIN_BYTES_MAX]     # the client id it presents, in a group of pinned clients
     char reply[1]
 
 
@@ -34,7 +34,7 @@ cdef class Pulls:
     cdef readonly uint32_t count
     cdef readonly uint32_t count_max
     cdef readonly uint32_t no_wait_count
-    cdef readonly int64_t due_ns        # no request expires or beats before; 0: none does at all
+    cdef readonly int64_t due_ns        # no request expires or beats before; 0: never
     cdef readonly bint prioritized
 
     cdef PullRequest* add(self, bytes reply) except NULL

@@ -1,8 +1,8 @@
 """The pull requests that wait for messages, in the order in which they are served.
 
-Owns the requests. It sends nothing and knows no clock: whoever walks the list ends what has expired
-and sends the heartbeats. A request that got a message and wants more goes to the end, so requests
-share what there is; with priorities it goes behind those of its own priority.
+Owns the requests. It sends nothing and knows no clock: whoever walks the list ends expired requests
+and sends the heartbeats. A request that got a message and wants more moves to the end, so requests
+share what there is; with priorities it moves behind those of its own priority.
 """
 
 from libc.stdlib cimport calloc, free
@@ -10,7 +10,7 @@ from libc.string cimport memcpy
 
 
 cdef int set_pin(PullRequest* request, bytes pin) except -1:
-    """Who the requester is; what is longer than any pin is cut, and still matches none."""
+    """Set the requester's pin; a value longer than any pin is truncated, and still matches none."""
     request.pin_size = min(<uint32_t>len(pin), <uint32_t>PIN_BYTES_MAX)
     memcpy(request.pin, <const char*>pin, request.pin_size)
     return 0
@@ -32,7 +32,7 @@ cdef class Pulls:
             request = following
 
     cdef PullRequest* add(self, bytes reply) except NULL:
-        """A new request; it waits once its fields are set and `enter` is called."""
+        """Create a request; it waits once its fields are set and `enter` is called."""
         cdef PullRequest* request = <PullRequest*>calloc(1, sizeof(PullRequest) + len(reply))
         if request == NULL:
             raise MemoryError
@@ -41,14 +41,14 @@ cdef class Pulls:
         return request
 
     cdef void enter(self, PullRequest* request) noexcept nogil:
-        """Put a new request at its place."""
+        """Insert a new request at its place."""
         self._insert(request)
         self.count += 1
         self.no_wait_count += request.no_wait
         self.plan(request)
 
     cdef void plan(self, PullRequest* request) noexcept nogil:
-        """Its deadlines count from now on."""
+        """Take its deadlines into account from now on."""
         if request.expires_ns and (self.due_ns == 0 or request.expires_ns < self.due_ns):
             self.due_ns = request.expires_ns
         if request.heartbeat_ns \
@@ -82,7 +82,7 @@ cdef class Pulls:
             request.next.previous = request.previous
 
     cdef void remove(self, PullRequest* request) noexcept nogil:
-        """A request is over."""
+        """Remove a finished request."""
         self._unlink(request)
         self.count -= 1
         self.no_wait_count -= request.no_wait
@@ -91,7 +91,7 @@ cdef class Pulls:
         free(request)
 
     cdef void to_tail(self, PullRequest* request) noexcept nogil:
-        """Others come first now."""
+        """Let the others come first."""
         if request.next != NULL:
             self._unlink(request)
             self._insert(request)

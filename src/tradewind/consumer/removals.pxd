@@ -1,4 +1,4 @@
-"""Who follows what leaves a stream; the code is in removals.pyx."""
+"""Notified of what leaves a stream; the code is in removals.pyx."""
 
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.consumer.cursor cimport Cursor
@@ -12,7 +12,7 @@ cdef class Follower(StoreListener):
     cdef Turn turn
     cdef Participant owner      # the consumer, which has this follower
     cdef list gone              # sequences that left the stream while pending or redelivered
-    cdef bint purged            # ... and that is all there is to say about it
+    cdef bint purged            # ... and nothing more is reported about it
 
     cdef int note_purge(self) except -1
 

@@ -1,14 +1,14 @@
 """What leaves a stream, as its consumers see it.
 
 Owns the list of consumers that follow a store. It is called in the middle of a removal, so it only
-counts and takes notes; each consumer looks at its notes when the turn ends.
+counts and takes notes; each consumer reads its notes when the turn ends.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef class Follower(StoreListener):
-    """Keeps the position of one consumer right, and notes what it has to be told.
+    """Keeps the position of one consumer correct, and notes what it has to be told.
 
     `owner` is woken when there is something.
     """
@@ -44,7 +44,7 @@ cdef class Follower(StoreListener):
 
 
 cdef class RemovalFanOut(StoreListener):
-    """The listener of a store: tells all consumers of the stream."""
+    """The listener of a store: notifies all consumers of the stream."""
 
     def __cinit__(self):
         self.followers = []
@@ -60,6 +60,6 @@ cdef class RemovalFanOut(StoreListener):
         return 0
 
     def purged(self):
-        """What was removed just now was purged: consumers forget it without a word."""
+        """What was just removed was purged: consumers drop it without a report."""
         for follower in self.followers:
             (<Follower>follower).note_purge()

@@ -26,7 +26,7 @@ ctypedef struct AckSubject:
 cdef inline uint32_t write_ack_numbers(char* target, uint64_t deliveries, uint64_t seq,
                                        uint64_t consumer_seq, int64_t timestamp,
                                        uint64_t pending) noexcept nogil:
-    """What comes behind the prefix that ends with a dot; gives its size."""
+    """Write what follows the prefix that ends with a dot; returns its size."""
     cdef char* at = target
     at += write_decimal(at, deliveries)
     at[0] = 46
@@ -50,7 +50,7 @@ cdef inline uint32_t write_ack_numbers(char* target, uint64_t deliveries, uint64
 
 
 cdef inline uint32_t without_last_numbers(const char* subject, uint32_t size) noexcept nogil:
-    """The size of an ack subject of nine tokens that ends behind the consumer sequence."""
+    """The size of an ack subject of nine tokens up to and including the consumer sequence."""
     cdef uint32_t dots = 2
     while dots:
         size -= 1
@@ -60,7 +60,7 @@ cdef inline uint32_t without_last_numbers(const char* subject, uint32_t size) no
 
 cdef inline const char* read_number(const char* at, const char* end,
                                     uint64_t* number) noexcept nogil:
-    """A decimal number up to the next dot; gives where it ends, or NULL."""
+    """Parse a decimal number up to the next dot; returns where it ends, or NULL."""
     cdef const char* start = at
     number[0] = 0
     while at < end and at[0] != 46:
@@ -73,7 +73,7 @@ cdef inline const char* read_number(const char* at, const char* end,
 
 cdef inline bint read_ack_subject(const char* subject, uint32_t size, bint is_preview,
                                   AckSubject* parsed) noexcept nogil:
-    """The numbers of an ack subject; false if it is none."""
+    """Parse the numbers of an ack subject; false if it is not one."""
     cdef const char* at = subject
     cdef const char* end = subject + size
     cdef uint32_t tokens = 1, passed

@@ -1,4 +1,4 @@
-"""Whoever takes the messages of a stream; the code is in taker.pyx."""
+"""Anything that takes the messages of a stream; the code is in taker.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.turn cimport Participant

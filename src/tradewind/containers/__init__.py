@@ -1,1 +1,1 @@
-"""Growing buffers and hash tables in C, for every compiled module. Knows nothing of messages."""
+"""Growing buffers and hash tables in C, for all compiled modules. They never know of messages."""

@@ -1,7 +1,8 @@
-"""A growing byte buffer in C, and decimal numbers: the two things every encoder here needs.
+"""A growing byte buffer in C, and decimal numbers: the two things that every encoder here needs.
 
-Owns one heap block per Buffer; whoever declares a Buffer frees it with `buffer_free`. Never shrinks
-by itself and never raises: a failed allocation is reported as -1 and leaves the buffer as it was.
+Owns one heap block per Buffer; whoever declares a Buffer frees it with `buffer_free`. It never
+shrinks by itself and never raises: a failed allocation is reported as -1 and leaves the buffer
+unchanged.
 """
 
 from libc.stdint cimport int64_t, uint64_t
@@ -41,13 +42,14 @@ cdef inline size_t buffer_size(const Buffer* buffer) noexcept nogil:
 
 
 cdef inline int buffer_reserve(Buffer* buffer, size_t extra) noexcept nogil:
-    """Room for `extra` more bytes after `end`; 0, or -1 when there is no memory for them."""
+    """Reserve `extra` bytes after `end`; 0, or -1 without memory."""
     cdef size_t size = buffer.end - buffer.begin
     cdef size_t capacity
     cdef char* data
     if extra <= buffer.capacity - buffer.end:
         return 0
-    # Moved only when at least as much was taken as is left: so each byte taken pays for one moved.
+    # Moved only if at least as many bytes were taken as are left, so each byte taken pays for one
+    # moved.
     if buffer.begin >= size and buffer.begin > 0:
         if size > 0:
             memcpy(buffer.data, buffer.data + buffer.begin, size)
@@ -69,7 +71,7 @@ cdef inline int buffer_reserve(Buffer* buffer, size_t extra) noexcept nogil:
 
 
 cdef inline int buffer_append(Buffer* buffer, const char* data, size_t size) noexcept nogil:
-    """Copy `size` bytes to the end; 0, or -1 when there is no memory."""
+    """Copy `size` bytes to the end; 0, or -1 without memory."""
     if size == 0:
         return 0
     if buffer_reserve(buffer, size) != 0:
@@ -85,7 +87,7 @@ cdef inline void buffer_clear(Buffer* buffer) noexcept nogil:
 
 
 cdef inline int write_decimal(char* target, uint64_t value) noexcept nogil:
-    """Write `value` in decimal at `target` (up to 20 bytes) and give the number of digits."""
+    """Write `value` in decimal at `target` (up to 20 bytes) and return the number of digits."""
     cdef char digits[20]
     cdef int position = 20
     while value >= 100:

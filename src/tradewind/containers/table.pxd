@@ -1,8 +1,8 @@
-"""An open-addressing hash table from byte strings to pointers: for the trie and the sid tables.
+"""An open-addressing hash table from byte strings to pointers, for the trie and the sid tables.
 
 Owns its slot array only: keys and values belong to the caller, and a key must live as long as its
 entry. The hash is seeded, so a peer that chooses the keys cannot choose the collisions. Never
-raises; -1 means no memory.
+raises; -1 means out of memory.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 cdef extern from *:
-    # Cython has no 128-bit integer; the C name is all that it needs to know.
+    # Cython has no 128-bit integer; knowing the C name is enough.
     ctypedef unsigned long long uint128_t "unsigned __int128"
 
 ctypedef struct Slot:
@@ -32,10 +32,10 @@ cdef inline uint64_t fold_multiply(uint64_t a, uint64_t b) noexcept nogil:
 
 
 cdef inline uint64_t hash_bytes(uint64_t seed, const char* data, size_t size) noexcept nogil:
-    """A 64-bit hash built on folded 128-bit products, 16 bytes a step.
+    """A 64-bit hash built on folded 128-bit products, 16 bytes per step.
 
-    Both factors of every product hold a secret: one that a peer could make zero would erase the
-    other, and keys that collide under every seed could be written down in advance.
+    Both factors of every product contain a secret: if a peer could make one factor zero, the other
+    would have no effect, and keys that collide under every seed could be prepared in advance.
     """
     cdef uint64_t mask = seed ^ 0xE7037ED1A0B428DBull
     cdef uint64_t state = fold_multiply(seed ^ 0x9E3779B97F4A7C15ull,
@@ -137,7 +137,7 @@ cdef inline int table_insert(Table* table, uint32_t hash, const char* key, uint3
 
 cdef inline void* table_remove(Table* table, uint32_t hash, const char* key,
                                uint32_t size) noexcept nogil:
-    """Take an entry out and give its value (NULL if absent); later entries of the run move back, so
+    """Remove an entry and return its value (NULL if absent); later entries of the run move back, so
     there are no tombstones.
     """
     cdef uint32_t mask, hole, index, home

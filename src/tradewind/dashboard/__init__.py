@@ -1,6 +1,5 @@
 """The dashboard: streams, messages, consumers and buckets of any NATS server in a browser.
 
-Owns nothing of the server: it is a client, and asks for everything as any other tool does. `data`
-asks and remembers, without a page; `look` makes HTML; `views` are the pages; `web` lets visitors
-in.
+It never uses server internals: it is a client like any other tool. `data` requests and caches data
+without pages; `look` produces HTML; `views` are the pages; `web` handles visitors.
 """

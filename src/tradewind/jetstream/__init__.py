@@ -1,1 +1,1 @@
-"""The engine: streams and consumers of all accounts, the API to manage them, and their turns."""
+"""The JetStream engine: streams and consumers of all accounts, their API, and their turns."""

@@ -1,4 +1,4 @@
-"""Who sent a request, as the events of nats-server describe a client."""
+"""The sender of a request, as nats-server's events describe a client."""
 
 from __future__ import annotations
 

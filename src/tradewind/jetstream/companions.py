@@ -1,8 +1,8 @@
-"""What lives beside a stream and works on its own time.
+"""Companions: objects that live beside a stream and run on their own schedule.
 
-Owns the one seam there is for that: a companion is attached with its stream, is called when its
-time has come and when what the stream has stored is safe, and is closed with it or when the
-configuration does not name it any more. A stream knows the list, not the kinds.
+Owns the single extension point for them. A companion is attached with its stream, is called when
+its time has come and when stored messages are safe, and is closed with the stream or when the
+configuration no longer names it. A stream knows the list of companions, never their kinds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Consumers come, change and go.
+"""Creates, updates and deletes consumers.
 
-Owns the order of these changes, as `catalog` does for streams: checks first, then the disk, then
-the running server, then the event. The checks of a configuration are in `tradewind.api`.
+Owns the order of these changes, as `stream_catalog` does for streams: first the checks, then the
+disk, then the running server, then the event. It never checks a configuration itself, which is up
+to `tradewind.api`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from tradewind.api import errors
 from tradewind.api.configs import consumer_config_from_dict, consumer_config_to_dict
 from tradewind.api.consumer_rules import check_consumer_create
 from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
+from tradewind.api.dead_letters import check_dead_letters, dead_letters_of
+from tradewind.api.errors import ApiError
 from tradewind.api.request_types import ConsumerAction
 from tradewind.api.sourcing_rules import sourcing_config
 from tradewind.api.stream_types import StorageType
 from tradewind.api.times import ZERO_TIME_NS, format_time
 from tradewind.api.versioning import consumer_level, stored_metadata
-from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
+from tradewind.consumer.consumer import DELETED, ConsumerContext, ServerConsumer
 from tradewind.consumer.deliver_policies import is_by_last
 from tradewind.errors import StoreError
 from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed, let_others_go_first
@@ -30,7 +33,8 @@ from tradewind.store.format.layout import short_hash
 from tradewind.store.format.meta import ConsumerMeta
 
 if TYPE_CHECKING:
-    from tradewind.jetstream.engine import JetStream
+    from tradewind.consumer.given_up import GivenUp
+    from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.lanes import Steps
     from tradewind.store.folder.stream_folder import StoredConsumer
@@ -41,16 +45,21 @@ LOOKED_AT_PER_STEP: Final = 100_000
 _UNWRITABLE_OFFSET: Final = re.compile(r"[+-](2[4-9]|[3-9]\d):\d\d$", re.ASCII)
 
 
-def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> ConsumerContext:
+def consumer_context(engine: JetStreamEngine, hosted: HostedStream, name: str) -> ConsumerContext:
     """What a consumer is given of its surroundings."""
     tenant = hosted.tenant
 
     def advise(kind: str, fields: dict[str, object]) -> None:
         engine.advisories.consumer_event(tenant.account, hosted.name, name, kind, fields)
 
-    def inactive(consumer: Consumer) -> None:
+    def inactive(consumer: ServerConsumer) -> None:
         # It is called from inside the consumer: the removal waits for the end of the turn.
         engine.retired.append((hosted, consumer))
+
+    def give_up(consumer: ServerConsumer, given: GivenUp) -> None:
+        from tradewind.jetstream.transactions.dead_letters import takes_given_up
+
+        takes_given_up(engine, hosted, consumer, given)
 
     return ConsumerContext(
         engine.router,
@@ -67,7 +76,9 @@ def consumer_context(engine: JetStream, hosted: HostedStream, name: str) -> Cons
         domain=engine.domain,
         long_subjects=engine.broker.options.feature_flags.get("js_ack_fc_v2", False),
         message_bytes_max=engine.broker.options.max_payload_bytes,
-        keep_acks=hosted.promises.keep_acks,
+        keep_acks=hosted.state_waiters.keep_acks,
+        give_up=give_up,
+        chance=engine.broker.chance.random,
     )
 
 
@@ -78,13 +89,13 @@ def is_stored(hosted: HostedStream, config: ConsumerConfig) -> bool:
 
 
 def create_consumer(
-    engine: JetStream,
+    engine: JetStreamEngine,
     hosted: HostedStream,
     wanted: ConsumerConfig,
     *,
     action: ConsumerAction,
     pedantic: bool,
-) -> Steps[Consumer]:
+) -> Steps[ServerConsumer]:
     """A new consumer, or the one of this name with this configuration."""
     wanted = sourcing_config(
         wanted, hosted.config, hosted.consumer_configs.get, engine.names.consumer
@@ -111,6 +122,7 @@ def create_consumer(
     )
     parts_count = len(wanted.filter_subjects) + len(wanted.metadata or ())
     config = yield from computed(check, is_large=parts_count > INLINE_PARTS_MAX)
+    _check_dead_letters(hosted, config)
     name = config.durable_name or config.name or _new_name(engine, hosted)
     existing = hosted.consumers.get(name)
     if existing is not None:
@@ -129,7 +141,7 @@ def create_consumer(
         for _ in hosted.stream.store.find_lasts(LOOKED_AT_PER_STEP):
             yield let_others_go_first
     now_ns = engine.turn.now_ns
-    consumer = Consumer(consumer_context(engine, hosted, name), name, config, now_ns)
+    consumer = ServerConsumer(consumer_context(engine, hosted, name), name, config, now_ns)
     if is_stored(hosted, config):
         assert hosted.stream.folder is not None
         meta = ConsumerMeta(name, consumer_config_to_dict(config), now_ns)
@@ -147,14 +159,20 @@ def create_consumer(
     return consumer
 
 
-def _new_name(engine: JetStream, hosted: HostedStream) -> str:
+def _check_dead_letters(hosted: HostedStream, config: ConsumerConfig) -> None:
+    if (settings := dead_letters_of(config.metadata)) is not None:
+        target = hosted.tenant.configs.get(settings.stream)
+        check_dead_letters(config, hosted.name, config.durable_name or config.name, target)
+
+
+def _new_name(engine: JetStreamEngine, hosted: HostedStream) -> str:
     while (name := engine.names.consumer()) in hosted.consumer_configs:
         pass
     return name
 
 
 def change_consumer(
-    hosted: HostedStream, consumer: Consumer, config: ConsumerConfig
+    hosted: HostedStream, consumer: ServerConsumer, config: ConsumerConfig
 ) -> Steps[None]:
     """Another configuration, which was checked; on disk first."""
     if is_stored(hosted, consumer.config):
@@ -172,7 +190,7 @@ def change_consumer(
         yield from hosted.sweep()
 
 
-def pause_consumer(hosted: HostedStream, consumer: Consumer, until_ns: int) -> Steps[None]:
+def pause_consumer(hosted: HostedStream, consumer: ServerConsumer, until_ns: int) -> Steps[None]:
     """Deliver nothing until then; a time that is past resumes, and is remembered as well."""
     until = None if until_ns == ZERO_TIME_NS else format_time(until_ns)
     config = msgspec.structs.replace(consumer.config, pause_until=until)
@@ -180,7 +198,9 @@ def pause_consumer(hosted: HostedStream, consumer: Consumer, until_ns: int) -> S
     yield from change_consumer(hosted, consumer, msgspec.structs.replace(config, metadata=metadata))
 
 
-def open_consumer(engine: JetStream, hosted: HostedStream, stored: StoredConsumer) -> Consumer:
+def open_consumer(
+    engine: JetStreamEngine, hosted: HostedStream, stored: StoredConsumer
+) -> ServerConsumer:
     """A consumer that is on disk; ValueError if its configuration is not right."""
     meta = stored.meta
     config = consumer_config_from_dict(meta.config)
@@ -190,14 +210,19 @@ def open_consumer(engine: JetStream, hosted: HostedStream, stored: StoredConsume
     state = stored.state if stored.has_state else None
     if config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT and state == ConsumerState():
         state = None  # which messages those are is not in the state: they are looked for again
-    consumer = Consumer(context, meta.name, config, created_ns, state)
+    try:
+        consumer = ServerConsumer(context, meta.name, config, created_ns, state)
+    except ApiError as error:
+        raise ValueError(str(error)) from None
     if stored.has_log:
         consumer.delivery.touch(delivered=False)  # all of it belongs into o.dat again
     hosted.add_consumer(consumer)
     return consumer
 
 
-def delete_consumer(engine: JetStream, hosted: HostedStream, consumer: Consumer) -> Steps[None]:
+def delete_consumer(
+    engine: JetStreamEngine, hosted: HostedStream, consumer: ServerConsumer
+) -> Steps[None]:
     """A consumer goes, with what is on disk of it; whoever waits is told.
 
     One that the disk does not let go is offline, and can be deleted again.
@@ -211,13 +236,15 @@ def delete_consumer(engine: JetStream, hosted: HostedStream, consumer: Consumer)
     engine.advisories.consumer_action(hosted.tenant.account, hosted.name, consumer.name, "delete")
 
 
-def delete_offline_consumer(engine: JetStream, hosted: HostedStream, name: str) -> Steps[None]:
+def delete_offline_consumer(
+    engine: JetStreamEngine, hosted: HostedStream, name: str
+) -> Steps[None]:
     """A consumer that is not served goes, because somebody asks for that by its name."""
     yield from _delete_files(engine, hosted, name)
     engine.advisories.consumer_action(hosted.tenant.account, hosted.name, name, "delete")
 
 
-def _delete_files(engine: JetStream, hosted: HostedStream, name: str) -> Steps[None]:
+def _delete_files(engine: JetStreamEngine, hosted: HostedStream, name: str) -> Steps[None]:
     folder = hosted.stream.folder
     assert folder is not None
     try:

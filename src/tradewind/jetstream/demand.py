@@ -1,11 +1,11 @@
-"""Which consumers of a stream want a message: whom to wake when it has come, who may need it still.
+"""Finds the consumers of a stream that want a message: which to wake, and which may still need it.
 
-Owns an index of what the consumers want and who of them waits for messages, so that a message
-concerns those that would take it and no others, however many there are. Consumers with the same
-filter share a lane; a subject has few lanes, because it has few patterns. It reads subjects and
-nothing else, and never sends: a consumer that was woken for nothing finds nothing, one that is
-forgotten would wait for ever. So whoever waits for something else than messages (a request, an
-acknowledgement, time) is woken by that, and looks at everything that has come meanwhile.
+Owns an index of the filters of consumers, and of the consumers that wait for messages. A message
+therefore concerns only the consumers that would take it, however many there are. Consumers with the
+same filter share a lane; a subject has few lanes, because it has few patterns. It reads subjects
+only, and never sends. Waking a consumer without need is harmless, but forgetting one would leave it
+waiting forever. A consumer that waits for something else (a request, an acknowledgement, time) is
+woken by that, and then looks at all messages that have arrived meanwhile.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tradewind.route.sublist import Sublist
 
 if TYPE_CHECKING:
     from tradewind.broker.turn import Turn
-    from tradewind.consumer.consumer import Consumer
+    from tradewind.consumer.consumer import ServerConsumer
     from tradewind.consumer.taker import Taker
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
 # So few are woken without a look at the subjects.
 FEW_CONSUMERS: Final = 8
@@ -89,7 +89,7 @@ class Demand:
         """Consumers that would take a message."""
         return len(self._waiting)
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: ServerConsumer) -> None:
         """It has come, or wants something else than before."""
         self.add_taker(consumer, filters_of(consumer.config))
 

@@ -1,12 +1,12 @@
-"""From a request on `$JS.API...` to its answer.
+"""Dispatches requests on `$JS.API...` and sends the responses.
 
-Owns the subjects that are listened to, the checks that all requests share and their order, the
-counts and the audit. What a request does is in `handlers`; what its body may be, and the table of
-all endpoints, is in `tradewind.api`.
+Owns the subscribed subjects, the checks common to all requests and their order, the counters and
+the audit events. It never executes a request, which is up to `handlers`; request bodies and the
+table of endpoints are in `tradewind.api`.
 
-A subject that looks like a request but is none gets no answer, as with nats-server. Requests to
-pull messages and to read them directly are not handled here: each consumer and stream listens for
-its own, so that a request for one that is not there finds nobody.
+A subject that looks like a request but is none gets no response, as with nats-server. Pull requests
+and direct gets are not handled here: each consumer and stream subscribes to its own, so that a
+request for a missing one has no responders.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.base import ApiStruct, encode
-from tradewind.api.endpoints import ENDPOINTS, PREFIX, Audit, EndpointCall, parse_subject
+from tradewind.api.endpoints import (
+    COMMIT_SUBJECT,
+    ENDPOINTS,
+    OWN_PREFIX,
+    PREFIX,
+    Audit,
+    EndpointCall,
+    parse_subject,
+)
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.responses import TYPE_PREFIX, AccountInfoResponse, encode_error
@@ -26,17 +34,17 @@ from tradewind.broker.accounts import InternalMessage
 from tradewind.broker.contracts import printable
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
+from tradewind.jetstream.api_request import Answer, ApiRequest, Durable, Headed
 from tradewind.jetstream.clients import client_info
-from tradewind.jetstream.handlers import HANDLERS
+from tradewind.jetstream.handlers import handler_of
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
-from tradewind.jetstream.preview.listener import PreviewListener
-from tradewind.jetstream.requests import Answer, Durable, Headed, Request
+from tradewind.jetstream.preview.preview_listener import PreviewListener
 from tradewind.jetstream.unknown_requests import listen_silently
 from tradewind.stream.get_request import plain_request
 
 if TYPE_CHECKING:
-    from tradewind.jetstream.account import JetStreamAccount
-    from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.engine import JetStreamEngine
+    from tradewind.jetstream.jetstream_account import JetStreamAccount
 
 REQUESTS_WAITING_MAX: Final = 10_000
 # The body of a request that is decoded in the event loop.
@@ -81,7 +89,7 @@ class AccountPurgeResponse(
 class Dispatcher:
     """Listens in all accounts of the broker and answers."""
 
-    def __init__(self, engine: JetStream) -> None:
+    def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
         self._preview = PreviewListener(engine, self.limit_waiting)
         self._tokens: dict[str, list[int]] = {}
@@ -107,7 +115,12 @@ class Dispatcher:
             self._tokens[name] = [account.subscribe(f"{PREFIX}>", self._guarded(self._system))]
             return
         tokens = [account.subscribe(PREFIX + start, self._guarded(self._api)) for start in _STARTS]
+        tokens += [
+            account.subscribe(OWN_PREFIX + start, self._guarded(self._api))
+            for start in ("STREAM.>", "TEMPLATE.>")
+        ]
         tokens.append(listen_silently(account))
+        tokens.append(account.subscribe(COMMIT_SUBJECT, self._guarded(self._commit)))
         if self._engine.domain:
             prefix = f"$JS.{self._engine.domain}.API."
             tokens.append(account.subscribe(f"{prefix}>", self._guarded(self._domain)))
@@ -136,6 +149,12 @@ class Dispatcher:
         return guarded
 
     # ---------------------------------------------------------------- requests
+
+    def _commit(self, message: InternalMessage) -> None:
+        """A transaction has an order of its own. Most servers never see one."""
+        from tradewind.jetstream.transactions.commit_requests import serve_commit
+
+        serve_commit(self._engine, message)
 
     def _api(self, message: InternalMessage) -> None:
         self._answer(message, message.subject)
@@ -288,7 +307,7 @@ class Dispatcher:
             if call.endpoint.finds_stream_first and error.is_kind(errors.INVALID_JSON):
                 tenant.stream(call.stream)
             raise
-        request = Request(
+        request = ApiRequest(
             self._engine,
             tenant,
             call,
@@ -298,7 +317,7 @@ class Dispatcher:
             message.session,
             message.header,
         )
-        return HANDLERS[call.endpoint.name](request)
+        return handler_of(call.endpoint)(request)
 
     def _send(self, message: InternalMessage, body: bytes, header: bytes = b"") -> None:
         if message.reply:

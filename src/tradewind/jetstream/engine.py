@@ -1,17 +1,17 @@
-"""JetStream: all streams and consumers of a server, and their part in every turn.
+"""The JetStream engine: all streams and consumers of a server, and their part in every turn.
 
-Owns the accounts that have JetStream and the order of things at the end of a turn:
+Owns the accounts that have JetStream, and the order of the steps at the end of a turn:
 
 1. messages that the server published to itself are handed to the streams that want them;
 2. streams that changed write to the operating system, one write per block, and the syncer begins
-   to make it durable; acknowledgements that need not wait for it leave;
-3. consumers that may have something to send send it, each up to its budget.
+   to make it durable; acknowledgements that need not wait for it are sent;
+3. consumers that may have something to send do so, each up to its budget.
 
-Commits end outside of turns: then the acknowledgements that waited leave, and the consumers of the
-stream may send what has become visible.
+Commits end outside of turns. Then the acknowledgements that waited for them are sent, and the
+consumers of the stream may deliver the messages that have become visible.
 
-The end of a turn itself is in `turns`. It opens no file but through the store it is given, and
-reads no clock but the broker's.
+The end of a turn itself is in `turn_work`. The engine never opens a file except through the store
+it is given, and never reads a clock other than the broker's.
 """
 
 from __future__ import annotations
@@ -27,20 +27,25 @@ from tradewind.api.limits import ServerLimits
 from tradewind.api.stream_types import StorageType
 from tradewind.broker.broker import Broker
 from tradewind.broker.turn import Participant
-from tradewind.consumer.consumer import Consumer
+from tradewind.consumer.consumer import ServerConsumer
 from tradewind.errors import StoreError
-from tradewind.jetstream.account import ApiCounts, JetStreamAccount, account_limits
-from tradewind.jetstream.advisories import Advisories
-from tradewind.jetstream.catalog import delete_stream
+from tradewind.jetstream.advisory_publisher import AdvisoryPublisher
 from tradewind.jetstream.consumer_catalog import delete_consumer
 from tradewind.jetstream.dispatch import Dispatcher
 from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.jetstream_account import (
+    UNLIMITED,
+    ApiCounts,
+    JetStreamAccount,
+    account_limits,
+)
 from tradewind.jetstream.lanes import Lane, Steps, Workers
-from tradewind.jetstream.names import Names
-from tradewind.jetstream.replication.links import NoRemotes, Remotes
+from tradewind.jetstream.name_source import NameSource
+from tradewind.jetstream.replication.origin_links import NoRemotes, Remotes
 from tradewind.jetstream.replication.replica import Replica
 from tradewind.jetstream.restores import Restores
 from tradewind.jetstream.snapshots import Snapshots
+from tradewind.jetstream.stream_catalog import delete_stream
 from tradewind.jetstream.timers import Timed, Timers
 from tradewind.jetstream.turn_work import TurnWork
 from tradewind.jetstream.usage import Usage
@@ -48,13 +53,16 @@ from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
 from tradewind.stream.staging import batch_limits
 
 if TYPE_CHECKING:
+    from tradewind.jetstream.templates import TemplateDesk
+    from tradewind.jetstream.transactions.dead_letters import DeadLetterDesk
+    from tradewind.nkeys import KeyPair
     from tradewind.store.folder.stream_folder import StoreRoot
     from tradewind.store.syncer import Syncer
 
 
 # Consumers of a stream, where neither it nor its account nor the configuration has a limit.
 CONSUMERS_MAX: Final = 1000
-# Whoever was report_disk_error by the disk tries again after this time.
+# Streams and consumers that a disk error has stopped try again after this time.
 PUT_OFF_NS: Final = 1_000_000_000
 # What is due and has not been done after this time waits for the next turn.
 TICK_NS_MAX: Final = 10_000_000
@@ -76,7 +84,7 @@ class EngineSettings(msgspec.Struct, frozen=True):
     storage_bytes_max: int
 
 
-class JetStream:
+class JetStreamEngine:
     """The engine of one server. `root` is None for a server whose streams are all in memory;
     `remotes` are the ways to streams of other servers.
     """
@@ -101,16 +109,26 @@ class JetStream:
         self.hosts: dict[Participant, HostedStream] = {}
         self.consumer_hosts: dict[Participant, HostedStream] = {}
         # Consumers that nobody has used for long: they go at the end of the turn.
-        self.retired: list[tuple[HostedStream, Consumer]] = []
-        self._turns = TurnWork(self)
+        self.retired: list[tuple[HostedStream, ServerConsumer]] = []
+        turns = TurnWork(self)
+        # Called in every turn, see there; so they are no methods of this class, which would cost
+        # a frame.
+        self.set_time: Callable[[], None] = turns.set_time
+        self.end_turn: Callable[[], None] = turns.end_turn
+        # When `tick` has something to do.
+        self.next_deadline_ns: Callable[[], int | None] = self.timers.next_ns
+        self._template_desk: TemplateDesk | None = None
+        self._chain_key: KeyPair | None = None
+        if root is not None:
+            root.clock = broker.now_ns
         self.log = broker.log
         self.faults = broker.faults
         self.settings = settings
         self.root = root
         self.workers = workers
         self.remotes: Remotes = remotes or NoRemotes()
-        self.names = Names(broker.chance)
-        self.advisories = Advisories(self.names, broker.now_ns, self.domain)
+        self.names = NameSource(broker.chance)
+        self.advisories = AdvisoryPublisher(self.names, broker.now_ns, self.domain)
         self.batches = batch_limits(self.settings.options.limits)
         self.accounts: dict[str, JetStreamAccount] = {}
         # What streams leave to be done while all of them are closed, see `close`; else None.
@@ -118,6 +136,8 @@ class JetStream:
         self.api = ApiCounts()
         self.snapshots = Snapshots(self)
         self.restores = Restores(self)
+        # What consumers give up; None: none has so far.
+        self.dead_letters: DeadLetterDesk | None = None
         self._dispatcher = Dispatcher(self)
         self._is_stopping = False
         self.set_time()
@@ -132,6 +152,14 @@ class JetStream:
     def is_started(self) -> bool:
         """Whether requests are heard."""
         return self.broker.engine is self
+
+    def chain_key(self) -> KeyPair:
+        """What signs the checkpoints of chains; StoreError if there is none."""
+        if self._chain_key is None:
+            from tradewind.jetstream.chain_keeper import load_key
+
+            self._chain_key = load_key(self)
+        return self._chain_key
 
     # ---------------------------------------------------------------- accounts
 
@@ -150,11 +178,16 @@ class JetStream:
         if name in self.accounts:
             self.accounts[name].limits = account_limits(limits)
             self.accounts[name].is_tiered = bool(limits.get("is_tiered"))
+            self.accounts[name].template_streams_max = limits.get("max_template_streams", UNLIMITED)
         elif name in self.broker.accounts:
             account = self.broker.accounts[name]
             lane = Lane(self.workers, self.set_time, self.lane_fault, self.broker.watch)
             self.accounts[name] = JetStreamAccount(
-                account, account_limits(limits), lane, is_tiered=bool(limits.get("is_tiered"))
+                account,
+                account_limits(limits),
+                lane,
+                is_tiered=bool(limits.get("is_tiered")),
+                template_streams_max=limits.get("max_template_streams", UNLIMITED),
             )
 
     def set_account(self, name: str) -> JetStreamAccount | None:
@@ -176,6 +209,8 @@ class JetStream:
     def _dismiss(self, tenant: JetStreamAccount) -> None:
         tenant.lane.drop_waiting()
         self._do_all(*(hosted.close for hosted in list(tenant.streams.values())))
+        if tenant.transactions is not None:
+            tenant.transactions.close(for_good=self._unfinished is not None)
 
     def start(self) -> None:
         """Listen to requests, and be part of the broker's turns."""
@@ -223,18 +258,6 @@ class JetStream:
 
     # ---------------------------------------------------------------- turns
 
-    def set_time(self) -> None:
-        """Everything from here on happens now."""
-        self._turns.set_time()
-
-    def end_turn(self) -> None:
-        """The clients had their turn: write, acknowledge, send."""
-        self._turns.end_turn()
-
-    def next_deadline_ns(self) -> int | None:
-        """When `tick` has something to do."""
-        return self.timers.next_ns()
-
     def delete_retired(self) -> None:
         """Consumers that nobody has used for long go."""
         while self.retired:
@@ -246,7 +269,7 @@ class JetStream:
             except Exception as error:
                 self.faults.contain("consumer", error, f"{hosted.place} > {consumer.name}")
 
-    def _delete_inactive(self, hosted: HostedStream, consumer: Consumer) -> Steps[None]:
+    def _delete_inactive(self, hosted: HostedStream, consumer: ServerConsumer) -> Steps[None]:
         if hosted.consumers.get(consumer.name) is consumer:
             try:
                 yield from delete_consumer(self, hosted, consumer)
@@ -276,7 +299,7 @@ class JetStream:
 
     def put_off(self, owner: Timed, error: Exception) -> None:
         """A stream or consumer cannot do what it has to do now: it tries again later."""
-        hosted = self.consumer_hosts.get(owner) if isinstance(owner, Consumer) else owner
+        hosted = self.consumer_hosts.get(owner) if isinstance(owner, ServerConsumer) else owner
         if not isinstance(error, StoreError):
             self.faults.contain("timer", error, _named(owner, hosted))
         elif isinstance(hosted, HostedStream):
@@ -292,7 +315,9 @@ class JetStream:
             self.faults.contain("stream", another, hosted.place)
         self.timers.set(hosted, self.turn.monotonic_ns + PUT_OFF_NS)
 
-    def consumer_failed(self, hosted: HostedStream, consumer: Consumer, error: Exception) -> None:
+    def consumer_failed(
+        self, hosted: HostedStream, consumer: ServerConsumer, error: Exception
+    ) -> None:
         """A fault of ours while a consumer sent messages: it goes on later."""
         place = f"{hosted.place} > {consumer.name}"
         self.faults.contain("consumer", error, place)
@@ -316,9 +341,15 @@ class JetStream:
         self.set_time()
         self._do_all(
             self._dispatcher.stop_listening,
+            self._stop_templates,
             self.snapshots.stop,
             self.restores.stop,
             *(tenant.lane.drop_waiting for tenant in self.accounts.values()),
+            *(
+                tenant.transactions.stop
+                for tenant in self.accounts.values()
+                if tenant.transactions is not None
+            ),
             *(hosted.begin_stop for hosted in self.hosted_streams()),
             self.end_turn,
             lambda: self.syncer.end_turn(self.turn.monotonic_ns),
@@ -345,6 +376,18 @@ class JetStream:
         self._unfinished = None
         run_all([partial(self._finish, finish) for finish in unfinished])
 
+    def _stop_templates(self) -> None:
+        if self._template_desk is not None:
+            self._template_desk.close()
+
+    def template_desk(self) -> TemplateDesk:
+        """The templates of all accounts; loaded with the first of them."""
+        if self._template_desk is None:
+            from tradewind.jetstream.templates import TemplateDesk
+
+            self._template_desk = TemplateDesk(self)
+        return self._template_desk
+
     def stream_closed(self, finish: Callable[[], None]) -> None:
         """A stream is closed but for this, which any thread may call."""
         if self._unfinished is not None:
@@ -367,12 +410,12 @@ def _named(owner: Timed, hosted: object) -> str:
         return owner.place
     if not isinstance(hosted, HostedStream):
         return type(owner).__name__
-    return f"{hosted.place} > {owner.name}" if isinstance(owner, Consumer) else hosted.place
+    return f"{hosted.place} > {owner.name}" if isinstance(owner, ServerConsumer) else hosted.place
 
 
 def timer_label(owner: Timed) -> str:
     """How the watch over turns calls what is due."""
-    if isinstance(owner, Consumer):
+    if isinstance(owner, ServerConsumer):
         return "timer of a consumer"
     if isinstance(owner, Replica):
         return "timer of a mirror or source"

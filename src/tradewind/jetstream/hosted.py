@@ -1,13 +1,14 @@
-"""A stream with its consumers: what the engine keeps of it.
+"""A stream with its consumers, as the engine manages it.
 
-Owns the consumers of one stream, the way of their states to the syncer, and the share it has in the
-bytes of its account. Streams and consumers know nothing of each other; what one does to the other
-passes here: a message that has become visible wakes the consumers, an acknowledgement removes a
-message where the retention of the stream says so (`retention`).
+Owns the consumers of one stream, passing their states to the syncer, and the stream's share of the
+bytes of its account. Streams and consumers never know each other; their interactions pass through
+here: a message that becomes visible wakes the consumers, and an acknowledgement removes a message
+if the retention of the stream requires it (`retention`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,30 +16,31 @@ from tradewind.api import errors
 from tradewind.api.consumer_configs import ConsumerConfigs
 from tradewind.api.errors import ApiError
 from tradewind.api.stream_types import RetentionPolicy, StreamConfig
-from tradewind.consumer.consumer import DELETED, SHUTDOWN, Consumer
+from tradewind.consumer.consumer import DELETED, SHUTDOWN, ServerConsumer
 from tradewind.consumer.deliver_policies import filters_of
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.jetstream.account import stream_usage
-from tradewind.jetstream.companions import Companions
+from tradewind.jetstream.companions import Companion, Companions
 from tradewind.jetstream.demand import Demand
+from tradewind.jetstream.jetstream_account import stream_usage
 from tradewind.jetstream.lanes import Steps, let_others_go_first
-from tradewind.jetstream.promises import Promises
 from tradewind.jetstream.replication.kinds import replicas_of
 from tradewind.jetstream.replication.ledger import Ledger
 from tradewind.jetstream.retention import Retention
+from tradewind.jetstream.state_waiters import StateWaiters
 from tradewind.jetstream.usage import Usage, UsageShare
 from tradewind.store.folder.consumer_states import ConsumerFiles
 from tradewind.store.syncer import SyncTarget
-from tradewind.stream.reading import to_text
 from tradewind.stream.stream import Stream
+from tradewind.stream.stream_queries import to_text
 from tradewind.subjects import is_subset
 
 if TYPE_CHECKING:
-    from tradewind.jetstream.account import JetStreamAccount
-    from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.engine import JetStreamEngine
+    from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.jetstream.replication.replica import Replica
+    from tradewind.jetstream.transactions.expired_letters import ExpiredLetters
     from tradewind.store.format.meta import StreamMeta
     from tradewind.store.repair.damage import RecoveryReport
     from tradewind.store.syncer import SyncEntry
@@ -47,25 +49,28 @@ if TYPE_CHECKING:
 class HostedStream:
     """`stream` in the hands of the engine, from `attach` to `detach`."""
 
-    def __init__(self, engine: JetStream, tenant: JetStreamAccount, stream: Stream) -> None:
+    def __init__(self, engine: JetStreamEngine, tenant: JetStreamAccount, stream: Stream) -> None:
         self.engine = engine
         self.tenant = tenant
         self.stream = stream
         self.commits = stream.commits
         self.commits.audience = self
         self.share = UsageShare(stream.ingest, tenant.usage, engine.usage, self.room_share)
-        self.consumers: dict[str, Consumer] = {}
+        self.consumers: dict[str, ServerConsumer] = {}
         # Of its consumers, and of those that are being created.
         self.consumer_configs = ConsumerConfigs()
         self.consumer_problems: dict[str, str] = {}
+        # Those whose dead letters are what expires before they are done with it.
+        self.expiry_keepers: dict[str, ServerConsumer] = {}
+        self._expired_letters: ExpiredLetters | None = None
         self.files: ConsumerFiles | None = None
         self.files_entry: SyncEntry | None = None
-        self.promises = Promises(self)
+        self.state_waiters = StateWaiters(self)
         if stream.folder is not None:
             self.files = ConsumerFiles(
                 stream.folder.states,
                 engine.broker.now_ns,
-                self.promises.progressed,
+                self.state_waiters.progressed,
                 self._write_stream,
             )
         self.demand = Demand(stream.store, engine.broker.chance.getrandbits(64))
@@ -75,10 +80,11 @@ class HostedStream:
         if self.config.retention is not RetentionPolicy.LIMITS:
             self.retention = self._new_retention(self.config)
         stream.interest = self
-        self.companions = Companions(self, (replicas_of,))
+        self.companions = Companions(self, (replicas_of, _shelves_of, _chains_of))
         self.ledger = Ledger(stream, self._ledger_problem)
         self.replicas: dict[Replica, None] = {}  # those that copy this stream
         self._reported_disk_error = ""  # what the log was told last
+        self.held_read_bytes = 0  # in answers to requests that wait until it is durable
 
     def _new_retention(self, config: StreamConfig) -> Retention:
         stream = self.stream
@@ -121,9 +127,9 @@ class HostedStream:
         if files is not None:
             files.on_damage = self._damaged
             # Settling it takes commits, which begin at the end of a turn.
-            files.on_unsettled = lambda: self.engine.turn.add_dirty(self.stream.ingest)
-            if self.stream.store.unsettled:
-                files.on_unsettled()
+            files.on_open_damage = lambda: self.engine.turn.add_dirty(self.stream.ingest)
+            if self.stream.store.has_open_damage or (files.chain is not None and files.is_dirty):
+                files.on_open_damage()
         self.commits.attach(self.engine.syncer)
         if self.files is not None:
             self.files_entry = self.engine.syncer.attach(
@@ -156,7 +162,7 @@ class HostedStream:
         self.tenant.stream_configured(self.name, None)
         self.share.count(Usage())
         self.commits.tell(None)
-        self.promises.failed(StoreError(f"stream {self.name!r} is closed"))
+        self.state_waiters.failed(StoreError(f"stream {self.name!r} is closed"))
 
     def retire(self) -> None:
         """Let go of the stream and its files: it is deleted, its consumers were removed before."""
@@ -180,6 +186,7 @@ class HostedStream:
         """Change the stream; the configuration was checked, and the disk says it already."""
         old = self.config
         self.stream.apply(meta, config)
+        self._apply_chain(meta)
         self.tenant.stream_configured(self.name, config)
         if config.retention is not old.retention:
             limits = config.retention is RetentionPolicy.LIMITS
@@ -194,20 +201,36 @@ class HostedStream:
         self.companions.set()
         self.engine.timers.set(self, self.next_deadline_ns)
 
+    def _apply_chain(self, meta: StreamMeta) -> None:
+        """A stream without messages may get a chain, or another one."""
+        folder, files = self.stream.folder, self.stream.files
+        if folder is None or files is None:
+            return
+        settings = folder.chain_settings(meta)
+        known = "" if files.chain is None else files.chain.settings.algorithm
+        if known == ("" if settings is None else settings.algorithm):
+            return
+        files.attach_chain(None)
+        if settings is not None:
+            from tradewind.store.folder.chain_recovery import open_chain
+
+            open_chain(files, settings)
+
     def catch_up(self) -> Steps[None]:
         """What a change has left to remove goes; others have their turn in between."""
         yield from self.sweep()
-        while self._is_attached and self.stream.upkeep.step(self.engine.turn.now_ns):
+        while self.is_attached and self.stream.upkeep.step(self.engine.turn.now_ns):
             yield let_others_go_first
 
     def sweep(self) -> Steps[None]:
         """The same for what nobody needs any more. What the disk hinders is tried again later."""
         with suppress(StoreError):
-            while self._is_attached and self._sweep_some():
+            while self.is_attached and self._sweep_some():
                 yield let_others_go_first
 
     @property
-    def _is_attached(self) -> bool:
+    def is_attached(self) -> bool:
+        """Whether it takes part in turns."""
         return self.engine.hosts.get(self.stream.ingest) is self
 
     def _sweep_some(self) -> bool:
@@ -240,6 +263,8 @@ class HostedStream:
 
     def _close_states(self) -> None:
         assert self.files is not None
+        if self.files.is_fenced:
+            return  # what they know has not happened, as far as the disk knows
         try:
             self.files.states.close(self.engine.broker.now_ns())
         except StoreError as error:
@@ -264,7 +289,7 @@ class HostedStream:
         """By a fault of ours nobody knows what became of what they wait for."""
         error = StoreError(INTERNAL_ERROR)
         body = self.stream.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
-        self.stream.ingest.acknowledge_through(self.stream.ingest.promised_seq, body)
+        self.stream.ingest.acknowledge_through(self.stream.ingest.acknowledged_seq, body)
         self.commits.tell(error)
 
     def resumed(self) -> None:
@@ -281,6 +306,36 @@ class HostedStream:
         if files is not None and files.failure is None:
             files.flush()
 
+    def fence(self) -> None:
+        """Write nothing of the stream and its consumers until `lift_fence`: what they have must not
+        be on disk before something else is. Streams that promise less than that are not held up.
+        """
+        if self.stream.waits_for_sync and self.stream.files is not None:
+            self.stream.files.fence()
+            self.engine.syncer.fence(self.stream.files)
+            if self.files is not None:
+                self.files.is_fenced = True
+                self.engine.syncer.fence(self.files)
+
+    def lift_fence(self) -> None:
+        """Go on, and hand to the system what has come meanwhile."""
+        files, now_ns = self.stream.files, self.engine.turn.monotonic_ns
+        if not self.is_attached or files is None or not files.is_fenced:
+            return
+        with suppress(StoreError):  # then it takes no changes any more, and says so
+            files.lift_fence()
+        self.engine.syncer.lift_fence(files, now_ns)
+        if self.files is not None:
+            self.files.is_fenced = False
+            self.engine.syncer.lift_fence(self.files, now_ns)
+
+    def fail_fenced(self, error: StoreError) -> None:
+        """What it must not be on disk before will never be there: it takes no changes any more."""
+        files = self.stream.files
+        if self.is_attached and files is not None:
+            files.fail(error, resumable=False)
+            self.engine.syncer.lift_fence(files, self.engine.turn.monotonic_ns)
+
     def report_disk_error(self, error: StoreError) -> None:
         """It, or one of its consumers, could not read or write and tries again; said once."""
         if (text := str(error)) != self._reported_disk_error:
@@ -291,11 +346,11 @@ class HostedStream:
         self.engine.log.error(
             f"JetStream cannot write consumers of '{self.tenant.name} > {self.name}': {error}"
         )
-        self.promises.failed(error)
+        self.state_waiters.failed(error)
 
     # ---------------------------------------------------------------- consumers
 
-    def consumer(self, name: str) -> Consumer:
+    def consumer(self, name: str) -> ServerConsumer:
         """The consumer of this name; ApiError if there is none, or if it could not be opened."""
         consumer = self.consumers.get(name)
         if consumer is not None:
@@ -308,26 +363,30 @@ class HostedStream:
         """Whether a consumer of this name is on its way to the disk."""
         return name in self.consumer_configs and name not in self.consumers
 
-    def add_consumer(self, consumer: Consumer) -> None:
+    def add_consumer(self, consumer: ServerConsumer) -> None:
         """It takes part in turns from now on."""
         self.consumers[consumer.name] = consumer
         self.engine.consumer_hosts[consumer] = self
         self.tenant.consumer_count += 1
         self.consumer_changed(consumer)
 
-    def consumer_changed(self, consumer: Consumer) -> None:
+    def consumer_changed(self, consumer: ServerConsumer) -> None:
         """It may have something to send, and other deadlines."""
         self.consumer_configs[consumer.name] = consumer.config
         self._share_work()
+        if consumer.keeps_expired or self.expiry_keepers:
+            self._share_expiry(consumer, is_keeper=consumer.keeps_expired)
         self.demand.add(consumer)
         self.engine.turn.add_woken(consumer)
         self.engine.timers.set(consumer, consumer.next_deadline_ns)
 
-    def remove_consumer(self, consumer: Consumer, status: bytes = b"") -> None:
+    def remove_consumer(self, consumer: ServerConsumer, status: bytes = b"") -> None:
         """It takes no part any more; `status` is for those who wait."""
         self._close_consumer(consumer, status)
         if self.consumers.pop(consumer.name, None) is not None:
             self.tenant.consumer_count -= 1
+        if self.expiry_keepers and status == DELETED:
+            self._share_expiry(consumer, is_keeper=False)
         self.consumer_configs.pop(consumer.name, None)
         self._share_work()
         self.demand.remove(consumer)
@@ -336,7 +395,21 @@ class HostedStream:
         if status == DELETED:
             self.interest_changed()
 
-    def _close_consumer(self, consumer: Consumer, status: bytes) -> None:
+    def _share_expiry(self, consumer: ServerConsumer, *, is_keeper: bool) -> None:
+        """Somebody is asked before a message expires, or nobody any more."""
+        if is_keeper:
+            self.expiry_keepers[consumer.name] = consumer
+        else:
+            self.expiry_keepers.pop(consumer.name, None)
+        if self._expired_letters is None:
+            from tradewind.jetstream.transactions.expired_letters import ExpiredLetters
+
+            self._expired_letters = ExpiredLetters(self)
+        upkeep = self.stream.upkeep
+        upkeep.keeper = self._expired_letters if self.expiry_keepers else None
+        upkeep.look_again()
+
+    def _close_consumer(self, consumer: ServerConsumer, status: bytes) -> None:
         """Whatever is wrong with it, it ends, and the others stay as they are."""
         try:
             consumer.close(status)
@@ -367,7 +440,7 @@ class HostedStream:
     def _share_retention(self, replica: Replica) -> None:
         """What it has no safe copy of stays."""
         self._share_work()
-        replica.copier.set_settled(self.retention)
+        replica.copier.set_done_listener(self.retention)
 
     def _share_work(self) -> None:
         """Who copies a message needs it, whoever else has taken it."""
@@ -422,9 +495,10 @@ class HostedStream:
             elif not filters or any(is_subset(purged, own) for own in filters):
                 consumer.purged(store.first_seq)
 
-    def save_consumer(self, consumer: Consumer) -> None:
-        """Its state has changed and is to be on disk soon."""
-        if self.files is None or consumer.config.mem_storage:
+    def save_consumer(self, consumer: ServerConsumer) -> None:
+        """Its state has changed and is to be on disk soon, unless it ends with the server."""
+        config = consumer.config
+        if self.files is None or config.mem_storage or config.direct:
             return
         self.files.states.mark(consumer.name, consumer)
         self.engine.syncer.mark_dirty(self.files, self.engine.turn.monotonic_ns)
@@ -465,12 +539,32 @@ class HostedStream:
     def room_problem(self, size: int) -> ApiError | None:
         """The error if the account or the server has no room for so many more bytes."""
         self.share.count(stream_usage(self.config, self.stream.store.bytes))
-        home_room = self.tenant.room_bytes(self.config.storage)
-        if home_room is not None and size > home_room:
+        account_room = self.tenant.room_bytes(self.config.storage)
+        if account_room is not None and size > account_room:
             return errors.ACCOUNT_RESOURCES_EXCEEDED()
         if size > self.engine.server_room_bytes(self.config.storage):
             return errors.INSUFFICIENT_RESOURCES()
         return None
+
+
+def _shelves_of(hosted: HostedStream) -> Mapping[Hashable, Callable[[], Companion]]:
+    """What can be brought back, of the few streams that have any of it."""
+    folder = hosted.stream.folder
+    if folder is None or not folder.has_shelves():
+        return {}
+    from tradewind.jetstream.undo import shelves_of
+
+    return shelves_of(hosted)
+
+
+def _chains_of(hosted: HostedStream) -> Mapping[Hashable, Callable[[], Companion]]:
+    """Who signs the chain, of the few streams that have one."""
+    files = hosted.stream.files
+    if files is None or files.chain is None:
+        return {}
+    from tradewind.jetstream.chain_keeper import chains_of
+
+    return chains_of(hosted)
 
 
 def _nothing(_target: SyncTarget, _round: int) -> None:

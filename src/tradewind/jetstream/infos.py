@@ -1,7 +1,7 @@
-"""What a stream or consumer looks like to those who ask.
+"""The info documents of streams and consumers.
 
-Owns the putting together of the documents; the parts come from the streams and consumers. Two
-members of the metadata say which server answered; they are added here and never stored.
+Owns assembling the documents; their parts come from the streams and consumers. Two metadata fields
+that identify the responding server are added here and never stored.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tradewind.api.versioning import answered_metadata
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
-    from tradewind.consumer.consumer import Consumer
-    from tradewind.jetstream.engine import JetStream
+    from tradewind.consumer.consumer import ServerConsumer
+    from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.hosted import HostedStream
 
 _Config = TypeVar("_Config", StreamConfig, ConsumerConfig)
@@ -43,7 +43,7 @@ def _answered(config: _Config) -> _Config:
 
 
 def stream_info(
-    engine: JetStream,
+    engine: JetStreamEngine,
     hosted: HostedStream,
     *,
     domain: bool = True,
@@ -67,7 +67,11 @@ def stream_info(
 
 
 def consumer_info(
-    engine: JetStream, consumer: Consumer, *, dynamic: bool = True, cluster: bool = False
+    engine: JetStreamEngine,
+    consumer: ServerConsumer,
+    *,
+    dynamic: bool = True,
+    cluster: bool = False,
 ) -> ConsumerInfo:
     """The document about a consumer."""
     info = consumer.info()

@@ -1,14 +1,13 @@
-"""Requests that need the disk, one after the other, without holding up the event loop.
+"""Runs requests that need the disk in order, without blocking the event loop.
 
-Owns the order of the requests of one account and their way between the loop and a worker. A task
-is a generator: what it does between two `yield`s happens in the loop, and what it yields is called
-in a worker thread; an error there comes out of the `yield`. So a task reads like a plain function,
-and every task of a lane finds the account as the one before has left it. Lanes know nothing of each
-other.
+Owns the order of the requests of one account, and their switching between the loop and a worker. A
+task is a generator: its code runs in the loop, and each call that it yields runs in a worker
+thread; an error there is raised by the `yield`. A task therefore reads like a plain function, and
+each task of a lane sees the account as the previous one left it. Lanes never know each other.
 
-A task may yield a `Creation` instead. If the tasks behind it are of its kind, they begin too, and
-what all of them create is made together. So such a task must say at once what it is about to
-create, and one that is about the same thing yields `OTHERS_FIRST`.
+A task may yield a `Creation` instead. If the next tasks are of the same kind, they start too, and
+everything they create is created together. Such a task must therefore declare immediately what it
+is about to create, and a task that concerns the same thing yields `OTHERS_FIRST`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Opening everything that is in the store, when a server starts.
+"""Opens everything in the store when a server starts.
 
-Owns what happens to a stream or consumer that cannot be opened: it is left as it is, and named in
-the log, in monitoring, and to whoever asks for it. The others are opened all the same; nothing is
-deleted but what a deletion that was cut off had begun.
+Owns the handling of streams and consumers that cannot be opened: they are left unchanged, and
+reported in the log, in monitoring, and in responses about them. All others are opened normally. It
+never deletes anything, except to finish an interrupted deletion.
 """
 
 from __future__ import annotations
@@ -11,21 +11,33 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from tradewind.api.configs import stream_config_from_dict
+from tradewind.api.dead_letters import EXPIRED, ON_KEY
 from tradewind.api.versioning import unsupported_reason
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.jetstream.catalog import stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.engine import run_each
 from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.stream_catalog import stream_context
+from tradewind.store.format.layout import JOURNAL_KEY_FILE, JOURNAL_PREFIX
+from tradewind.stream.half_batch import BATCHES
 from tradewind.stream.stream import Stream
 
 if TYPE_CHECKING:
-    from tradewind.jetstream.account import JetStreamAccount
-    from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.engine import JetStreamEngine
+    from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.store.folder.recover import RecoveryReport
-    from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder
+    from tradewind.store.folder.stream_folder import (
+        SkippedFolder,
+        StoredConsumer,
+        StoreRoot,
+        StreamFolder,
+    )
+    from tradewind.store.repair.units import UnitRule
+    from tradewind.stream.message_ids import MessageIds
 
 # A stream larger than this says how far it has come.
 PROGRESS_BYTES: Final = 1024 * 1024 * 1024
@@ -33,28 +45,30 @@ LOST_NAMED_MAX: Final = 10
 
 
 def recover(
-    engine: JetStream,
+    engine: JetStreamEngine,
     root: StoreRoot,
     run_all: Callable[[list[Callable[[], None]]], None] = run_each,
 ) -> None:
     """Open all streams of all accounts that have JetStream; `run_all` may call side by side."""
     try:
         for path in root.finish_deletions():
-            engine.log.notice(f"  Removed {path}, left by a deletion or restore that was cut off")
+            engine.log.notice(f"  Removed {path}, left by an interrupted deletion or restore")
         names = root.accounts()
     except StoreError as error:
         engine.log.error(f"JetStream cannot read {root.folder}: {error}")
         return
     for name in names:
         if name not in engine.accounts:
-            engine.log.warn(f"JetStream is not enabled for account {name!r}, its streams rest")
+            engine.log.warn(
+                f"JetStream is not enabled for account {name!r}, its streams stay closed"
+            )
     for tenant in engine.accounts.values():
-        if tenant.name in names:
+        if tenant.name in names or root.has_templates(tenant.name):
             recover_account(engine, tenant, root, run_all)
 
 
 def recover_account(
-    engine: JetStream,
+    engine: JetStreamEngine,
     tenant: JetStreamAccount,
     root: StoreRoot,
     run_all: Callable[[list[Callable[[], None]]], None] = run_each,
@@ -63,11 +77,18 @@ def recover_account(
     label = f"account {tenant.name}"
     try:
         folders = root.folders(tenant.name)
+        # What a journal says is stored again under its sequences: they must not be taken.
+        has_journal = _has_journal(root, tenant.name)
+        units = replace(BATCHES, ends_at_hole=has_journal)
         tenant.problems.pop(label, None)
     except StoreError as error:
         tenant.problems[label] = str(error)
         engine.log.error(f"JetStream cannot read the streams of account {tenant.name!r}: {error}")
         return
+    if root.has_templates(tenant.name):
+        from tradewind.jetstream.templates import load_templates
+
+        load_templates(engine, tenant)
     opened: list[HostedStream] = []
     for folder in folders:
         if folder.stream in tenant.configs:
@@ -84,15 +105,39 @@ def recover_account(
                     f"  Detected unsupported stream '{tenant.name} > {folder.stream}': {reason}"
                 )
                 continue
-            opened.append(_recover_stream(engine, tenant, folder))
+            opened.append(recover_stream(engine, tenant, folder, units=units))
         except Exception as error:
             place = f"'{tenant.name} > {folder.stream}'"
             tenant.problems[folder.stream] = reason = _reason(engine, error, place)
             engine.log.error(f"JetStream cannot open stream {place}: {reason}")
+    if has_journal and tenant.transactions is None:
+        _repeat_transactions(engine, tenant)
     # Whoever copies a stream needs messages of it, too, and may have been opened after it.
     for hosted in opened:
         hosted.recovered()
     _secure(opened, run_all)
+
+
+def _repeat_transactions(engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
+    """What a crash has left of changes that belong together is completed."""
+    label = f"journal of account {tenant.name}"
+    try:
+        from tradewind.jetstream.transactions.replay import replay
+
+        replay(engine, tenant)
+        tenant.problems.pop(label, None)
+    except Exception as error:
+        tenant.problems[label] = reason = _reason(engine, error, f"'{tenant.name}'")
+        engine.log.error(f"JetStream cannot repeat transactions of {tenant.name!r}: {reason}")
+
+
+def _has_journal(root: StoreRoot, account: str) -> bool:
+    """Whether there is something to repeat; StoreError if nobody knows."""
+    folder = f"{root.folder}/{account}"
+    return root.disk.is_directory(folder) and any(
+        name.startswith(JOURNAL_PREFIX) and name != JOURNAL_KEY_FILE
+        for name in root.disk.list_directory(folder)
+    )
 
 
 def _secure(
@@ -107,18 +152,28 @@ def _secure(
             files.secured()  # who publishes is told of a failure
 
 
-def _recover_stream(
-    engine: JetStream, tenant: JetStreamAccount, folder: StreamFolder
+def recover_stream(
+    engine: JetStreamEngine,
+    tenant: JetStreamAccount,
+    folder: StreamFolder,
+    ids: MessageIds | None = None,
+    units: UnitRule = BATCHES,
 ) -> HostedStream:
+    """A stream with its consumers, as they are on disk; `ids` as for `Stream.open`."""
     label = f"'{tenant.name} > {folder.stream}'"
     engine.log.notice(f"  Starting restore for stream {label}")
     began_ns = engine.broker.monotonic_ns()
+    # One of them may have a use for what has expired meanwhile.
+    consumers = folder.consumers()
     stream, report = Stream.open(
         stream_context(engine, tenant, folder.stream),
         folder,
         engine.turn.now_ns,
-        progress=_Progress(engine, label),
+        ids,
+        progress=_RecoveryProgress(engine, label),
         secures=False,
+        units=units,
+        expires=not _keep_expired(consumers[0]),
     )
     hosted = HostedStream(engine, tenant, stream)
     hosted.attach()
@@ -126,14 +181,23 @@ def _recover_stream(
     count = f"{stream.store.msgs:,}"
     engine.log.notice(f"  Restored {count} messages for stream {label} in {took_ms}ms")
     _log_damage(engine, label, report)
-    _recover_consumers(engine, hosted, folder)
+    if engine.root is not None and engine.root.ring is not None:
+        consumers = folder.consumers()  # opening an encrypted stream may have written them anew
+    _recover_consumers(engine, hosted, *consumers)
     return hosted
 
 
-class _Progress:
+def _keep_expired(consumers: list[StoredConsumer]) -> bool:
+    return any(
+        EXPIRED in (stored.meta.config.get("metadata") or {}).get(ON_KEY, "")
+        for stored in consumers
+    )
+
+
+class _RecoveryProgress:
     """Says how far a long opening has come, each time another part is done."""
 
-    def __init__(self, engine: JetStream, label: str) -> None:
+    def __init__(self, engine: JetStreamEngine, label: str) -> None:
         self._engine = engine
         self._label = label
         self._next_bytes = PROGRESS_BYTES
@@ -146,7 +210,7 @@ class _Progress:
             self._engine.log.notice(f"  Reading stream {self._label}: {percent} %")
 
 
-def _log_damage(engine: JetStream, label: str, report: RecoveryReport) -> None:
+def _log_damage(engine: JetStreamEngine, label: str, report: RecoveryReport) -> None:
     for entry in report.damage:
         if not entry.torn:
             engine.log.error(
@@ -161,9 +225,13 @@ def _log_damage(engine: JetStream, label: str, report: RecoveryReport) -> None:
         engine.log.warn(f"  Stream {label}: {note}")
 
 
-def _recover_consumers(engine: JetStream, hosted: HostedStream, folder: StreamFolder) -> None:
+def _recover_consumers(
+    engine: JetStreamEngine,
+    hosted: HostedStream,
+    found: list[StoredConsumer],
+    skipped: list[SkippedFolder],
+) -> None:
     label = f"{hosted.tenant.name} > {hosted.name}"
-    found, skipped = folder.consumers()
     if found:
         engine.log.notice(f"  Recovering {len(found)} consumers for stream - '{label}'")
     for entry in skipped:
@@ -186,7 +254,7 @@ def _recover_consumers(engine: JetStream, hosted: HostedStream, folder: StreamFo
             engine.log.error(f"JetStream cannot open consumer {place}: {reason}")
 
 
-def _reason(engine: JetStream, error: Exception, place: str) -> str:
+def _reason(engine: JetStreamEngine, error: Exception, place: str) -> str:
     """Why one of them stays closed; a fault of ours keeps the others from nothing."""
     if isinstance(error, StoreError | ValueError):
         return str(error)

@@ -1,12 +1,12 @@
-"""Backups on their way back.
+"""Restores streams from backups that clients upload.
 
-Owns every restore from the answer to its request to the answer to its last chunk. The upload is
-taken apart by workers into a stream that nobody can find (`tradewind.store.backup.restore`), and
-only when all of it is complete and durable does the stream take its place, in the order of the
-other requests of the account. A restore that fails, stalls or is cut off leaves nothing.
+Owns every restore from the response to its request to the response to its last chunk. Workers
+unpack the upload into a hidden stream (`tradewind.store.backup.restore`). Only when it is complete
+and durable does the stream take its place, in order with the other requests of the account. A
+restore that fails, stalls or is interrupted never leaves anything behind.
 
-Chunks are requests, each answered by an empty message when it is done with. After a failure the
-rest of the upload is answered and dropped; the error is the answer to the empty chunk at the end.
+Chunks are requests, each answered with an empty message when it has been processed. After a failure
+the rest of the upload is answered and dropped; the error is the response to the final empty chunk.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from tradewind.api.limits import check_resources
 from tradewind.api.responses import StreamCreateResponse, encode_error
 from tradewind.api.stream_rules import check_overlap
 from tradewind.api.stream_types import StorageType, StreamConfig
+from tradewind.chain.files import FOLDER as CHAIN_FOLDER
 from tradewind.durations import format_duration
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.jetstream.account import stream_usage
-from tradewind.jetstream.catalog import reserved, stream_context
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.infos import fields_of, stream_info
+from tradewind.jetstream.jetstream_account import stream_usage
+from tradewind.jetstream.stream_catalog import reserved, stream_context
 from tradewind.store.backup.restore import BackupRestore
 from tradewind.store.backup.restore_types import NoRoomError, RestorePlan
 from tradewind.store.folder.stream_folder import StoredConsumer
@@ -48,8 +49,8 @@ from tradewind.stream.stream import Stream
 
 if TYPE_CHECKING:
     from tradewind.broker.accounts import InternalMessage
-    from tradewind.jetstream.account import JetStreamAccount
-    from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.engine import JetStreamEngine
+    from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.jetstream.lanes import Steps
     from tradewind.store.folder.stream_folder import StreamFolder
 
@@ -62,7 +63,7 @@ STALL_NS: Final = 5_000_000_000
 class Restores:
     """All restores under way."""
 
-    def __init__(self, engine: JetStream) -> None:
+    def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
         self._running: set[RunningRestore] = set()
         self._numbers = count(1)
@@ -73,7 +74,7 @@ class Restores:
         ApiError if there are too many.
         """
         if len(self._running) >= RESTORES_MAX:
-            raise errors.STREAM_RESTORE(err=f"{RESTORES_MAX} others are under way")
+            raise errors.STREAM_RESTORE(err=f"{RESTORES_MAX} others are in progress")
         engine = self._engine
         if engine.root is None and config.storage is StorageType.FILE:
             raise errors.STREAM_RESTORE(err="the stream is to be in files, but there is no store")
@@ -95,7 +96,7 @@ class RunningRestore:
 
     def __init__(
         self,
-        engine: JetStream,
+        engine: JetStreamEngine,
         tenant: JetStreamAccount,
         config: StreamConfig,
         staging: StreamFolder | None,
@@ -103,7 +104,7 @@ class RunningRestore:
         running: set[RunningRestore],
     ) -> None:
         self._engine = engine
-        self._home = tenant
+        self._tenant = tenant
         self._config = config
         self._staging = staging
         self._client = client
@@ -132,7 +133,7 @@ class RunningRestore:
 
     @property
     def _label(self) -> str:
-        return f"'{self._home.name} > {self._config.name}'"
+        return f"'{self._tenant.name} > {self._config.name}'"
 
     # ---------------------------------------------------------------- time and end
 
@@ -157,7 +158,7 @@ class RunningRestore:
         self._is_over = True
         self._running.discard(self)
         self._engine.timers.forget(self)
-        self._home.account.unsubscribe(self._token)
+        self._tenant.account.unsubscribe(self._token)
         self._count(0)
         self._chunks.clear()
         # A job under way ends first: then this one, in `_done`.
@@ -173,7 +174,7 @@ class RunningRestore:
         more = size - self._counted_bytes
         self._counted_bytes = size
         nothing, added = stream_usage(self._config, 0), stream_usage(self._config, more)
-        for usage in (self._home.usage, self._engine.usage):
+        for usage in (self._tenant.usage, self._engine.usage):
             usage.replace(nothing, added)
 
     # ---------------------------------------------------------------- chunks
@@ -221,7 +222,7 @@ class RunningRestore:
 
     @property
     def _allowed_bytes(self) -> int:
-        room = self._engine.room_bytes(self._home, self._config.storage)
+        room = self._engine.room_bytes(self._tenant, self._config.storage)
         return room + self._counted_bytes
 
     def _submit(self, work: partial[None]) -> None:
@@ -247,7 +248,7 @@ class RunningRestore:
             self._error = self._as_api_error(error)
         self._count(self._backup.used_bytes)
         if error is None and not self._chunks:
-            self._home.lane.add(self._install(), "", "end of a restore", self._label)
+            self._tenant.lane.add(self._install(), "", "end of a restore", self._label)
             return
         if error is None and self._backup.has_more:
             self._submit(partial(self._backup.feed, b"", self._allowed_bytes))
@@ -272,7 +273,7 @@ class RunningRestore:
         self._chunks.popleft()
         self._waiting_bytes -= len(data)
         self._total_bytes += len(data)
-        self._home.account.publish(reply, b"")
+        self._tenant.account.publish(reply, b"")
 
     # ---------------------------------------------------------------- the end of it
 
@@ -291,7 +292,7 @@ class RunningRestore:
         self._finish(None, hosted)
 
     def _install_stream(self) -> Steps[HostedStream]:
-        engine, tenant, config = self._engine, self._home, self._config
+        engine, tenant, config = self._engine, self._tenant, self._config
         if config.name in tenant.streams:
             raise errors.STREAM_NAME_EXISTS_RESTORE_FAILED()
         if config.name in tenant.problems:
@@ -340,7 +341,7 @@ class RunningRestore:
                     stream=self._config,
                     consumers=configs,
                     server=self._engine.server_limits,
-                    account=self._home.limits,
+                    account=self._tenant.limits,
                     has_interest=lambda _subject: True,
                 )
             except ApiError as error:
@@ -352,7 +353,7 @@ class RunningRestore:
         return found
 
     def _finish(self, error: ApiError | None, hosted: HostedStream | None = None) -> None:
-        engine, account = self._engine, self._home.account
+        engine, account = self._engine, self._tenant.account
         engine.advisories.restore_complete(
             account, self._config.name, self._start_ns, self._total_bytes, self._client
         )
@@ -380,4 +381,7 @@ def _move(
     for stored in consumers:
         if not stored.meta.config.get("mem_storage"):
             staging.create_consumer(stored.meta, stored.state, now_ns)
+    if folder.chain_settings(staging.read_meta()) is not None:
+        # It begins here: an empty folder says that none is missing.
+        staging.disk.make_directory(f"{staging.path}/{CHAIN_FOLDER}", sync=True)
     staging.move_to(folder)

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.consumer.done_listener cimport DoneListener
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.format.sequence_set cimport SequenceSet
 from tradewind.stream.ingest cimport Ingest
 
@@ -13,10 +13,10 @@ cdef class Retention(DoneListener):
     cdef MessageStore store         # of the stream
     cdef Turn turn
     cdef object demand              # Demand: who wants what
-    cdef public bint any_ack        # work queue: whoever acknowledges removes; else all must have
-    cdef public bint is_copied      # mirrors or sources take part: they must have it, too
-    cdef SequenceSet refused        # nobody needs them, but the store could not remove them
-    # Messages that nobody needs any more are looked for in [sweep_from, sweep_to]; 0: they are not.
+    cdef public bint any_ack        # work queue: any acknowledgement removes; else all are needed
+    cdef public bint is_copied      # mirrors or sources take part: they must have it too
+    cdef SequenceSet refused        # needed by nobody, but the store could not remove them
+    # The range [sweep_from, sweep_to] still to be searched for unneeded messages; 0: none.
     cdef uint64_t sweep_from
     cdef uint64_t sweep_to
 

@@ -1,7 +1,7 @@
 from tradewind.broker.turn import Turn
 from tradewind.consumer.done_listener import DoneListener
 from tradewind.jetstream.demand import Demand
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.stream.ingest import Ingest
 
 class Retention(DoneListener):

@@ -1,12 +1,12 @@
 """Streams that keep messages for their consumers: when the last one is done, the message goes.
 
 Owns the decision. In a work queue any acknowledgement removes a message; by interest it stays until
-every consumer that wants its subject has acknowledged it. Mirrors and sources are asked, too, by
-either: they need a message until their copy of it is safe. It runs in the middle of a delivery, so
-it changes the store and nothing else; the stream is marked, and writes at the end of the turn.
+every consumer that wants its subject has acknowledged it. In both cases mirrors and sources are
+asked too: they need a message until their copy of it is safe. It runs in the middle of a delivery,
+so it changes the store and nothing else; the stream is marked, and writes at the end of the turn.
 
-An acknowledgement counts whatever becomes of the removal: what a store that takes no changes could
-not remove is remembered, and goes when it takes them again.
+An acknowledgement counts whatever becomes of the removal: a message that a store could not remove,
+because it accepts no changes, is remembered and removed when the store accepts them again.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -18,6 +18,9 @@ from tradewind.store.format.sequence_set cimport SequenceSet
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 
 from tradewind.errors import StoreError
+
+cdef enum:
+    REASON_ACKNOWLEDGED = 4     # as in `tradewind.chain.entries`
 
 
 cdef class Retention(DoneListener):
@@ -33,23 +36,23 @@ cdef class Retention(DoneListener):
         self.refused = SequenceSet()
 
     cdef int message_done(self, Participant consumer, uint64_t seq) except -1:
-        """A consumer does not need this message any more."""
+        """Called when a consumer no longer needs this message."""
         if self._take_out(seq, consumer):
             self.turn.mark_dirty(self.ingest)
         return 0
 
     cdef bint _take_out(self, uint64_t seq, Participant without) except -1:
-        """Remove a message that `without` does not need, unless another one does."""
+        """Remove a message that `without` does not need, unless another taker does."""
         try:
             if (not self.any_ack or self.is_copied) and self._is_needed(seq, without):
                 return False
-            return self.store.remove(seq)
+            return self.store.remove(seq, reason=REASON_ACKNOWLEDGED)
         except StoreError:
             self.refused.insert(seq)
             return False
 
     def remove_refused(self):
-        """The store takes changes again: remove what it has refused to."""
+        """Remove what the store has refused to remove, now that it accepts changes again."""
         cdef SequenceSet refused = self.refused
         self.refused = SequenceSet()
         for seq in refused:
@@ -65,7 +68,7 @@ cdef class Retention(DoneListener):
             return False
         entry = self.store.index.find(record.subject, record.subject_size)
         if entry == NULL:
-            return True     # nobody knows
+            return True     # unknown, so it must stay
         return self._is_wanted(
             self.demand.lanes(record.subject[:record.subject_size]), seq, entry.id, without)
 
@@ -83,7 +86,7 @@ cdef class Retention(DoneListener):
                 consumer = members[place]
                 if consumer is not without \
                         and (<Taker?>consumer).part.needs_message(seq, subject_id):
-                    # It is asked first the next time: until it is done nobody else need be.
+                    # It is asked first the next time: until it is done, nobody else need be asked.
                     lane.start = place - 1
                     return True
         return False
@@ -91,8 +94,8 @@ cdef class Retention(DoneListener):
     # -------------------------------------------------------------- a consumer has gone
 
     def begin_sweep(self, uint64_t last_seq):
-        """A consumer has gone or wants less: what nobody needs up to a sequence is to go. It is
-        looked for in steps.
+        """A consumer has gone or wants less: search up to a sequence, in steps, for messages that
+        nobody needs, and remove them.
         """
         self.sweep_from = 1
         self.sweep_to = max(self.sweep_to, last_seq)
@@ -103,9 +106,9 @@ cdef class Retention(DoneListener):
         return self.sweep_to > 0 and not self.store.read_only
 
     def sweep_step(self, uint64_t budget=0xFFFFFFFFFFFFFFFF):
-        """Look at up to `budget` messages; gives how many were removed.
+        """Examine up to `budget` messages; returns how many were removed.
 
-        A work queue keeps what nobody has been given yet.
+        A work queue keeps what has not been delivered to anyone yet.
         """
         cdef uint64_t before = self.store.msgs, needed_from
         if not self.is_sweeping:
@@ -114,7 +117,7 @@ cdef class Retention(DoneListener):
             self.store.purge()
             self.sweep_to = 0
         else:
-            # Whoever takes everything needs all that it was not given yet.
+            # A consumer of everything needs all that has not been delivered to it yet.
             needed_from = self.demand.needed_from
             if needed_from and needed_from <= self.sweep_to:
                 self.sweep_to = needed_from - 1
@@ -143,7 +146,7 @@ cdef class Retention(DoneListener):
                 continue
             entry = self.store.index.entries[subject_id]
             if entry == NULL:
-                continue        # nobody knows
+                continue        # unknown, so it must stay
             if epoch != self.store.index.epoch:
                 epoch = self.store.index.epoch
                 lanes.clear()
@@ -153,7 +156,7 @@ cdef class Retention(DoneListener):
             if (self.any_ack and not takers) or self._is_wanted(takers, seq, subject_id, None):
                 continue
             try:
-                self.store.remove(seq)
+                self.store.remove(seq, reason=REASON_ACKNOWLEDGED)
             except StoreError:
                 self.refused.insert(seq)
         return 0

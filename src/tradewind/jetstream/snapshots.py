@@ -1,19 +1,20 @@
-"""Backups on their way to a client.
+"""Sends backups of streams to clients.
 
-Owns every backup from the answer to its request to its last message: it gathers messages in small
-steps in the loop, which owns the store, has them compressed by a worker, and sends chunks as fast
-as the receiver acknowledges them. A backup holds one step, one compressed piece and one chunk,
-however large the stream is. What an archive looks like is in `tradewind.store.backup.archive`.
+Owns every backup from the response to its request to its last message. It collects messages in
+small steps in the event loop, which owns the store, has them compressed by a worker, and sends
+chunks as fast as the receiver acknowledges them. A backup holds only one step, one compressed piece
+and one chunk in memory, however large the stream is. The archive format is in
+`tradewind.store.backup.archive`.
 
-The protocol is nats-server's: full chunks have a reply subject on which the receiver has to answer,
-the last short one has none, and an empty message ends it, with status 204 if there was a full
-chunk, 408 if the receiver is gone or silent, 500 if the stream could not be read.
+The protocol is that of nats-server: full chunks have a reply subject that the receiver must answer,
+the last short chunk has none, and an empty message ends the backup: with status 204 if there was a
+full chunk, 408 if the receiver is gone or silent, 500 if the stream could not be read.
 
-A receiver may subscribe when it has the answer to its request. So nothing is sent until somebody
-subscribes to just the subject of the chunks: whoever hears it through a pattern may be a bystander,
-or the inbox of all answers of a client that does not listen to this one yet. Only if nobody has
-come after a while they count as receivers too. What is told of a backup is what became of it: it
-failed unless somebody was there to the end and has answered every full chunk.
+A receiver may subscribe only after it has the response to its request. Nothing is therefore sent
+until there is a subscription to exactly the subject of the chunks: a wildcard subscription may
+belong to a bystander, or be the inbox for all responses of a client that does not handle this one
+yet. Wildcard subscriptions count as receivers only if there is no exact one after a while. A backup
+is reported as failed unless a receiver stayed until the end and answered every full chunk.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from tradewind.api.request_types import StreamSnapshotRequest
     from tradewind.api.stream_types import StreamState
     from tradewind.broker.accounts import InternalMessage
-    from tradewind.jetstream.engine import JetStream
+    from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.hosted import HostedStream
 
 SNAPSHOTS_MAX: Final = 16
@@ -61,7 +62,7 @@ NO_FLOW: Final = b"NATS/1.0 408 No Flow Response\r\n\r\n"
 class Snapshots:
     """All backups that are being made."""
 
-    def __init__(self, engine: JetStream) -> None:
+    def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
         self._running: set[Snapshot] = set()
 
@@ -74,7 +75,7 @@ class Snapshots:
     ) -> Callable[[], None]:
         """A backup of the stream as it is now; the result begins it. ApiError: too many."""
         if len(self._running) >= SNAPSHOTS_MAX:
-            raise errors.STREAM_SNAPSHOT(err=f"{SNAPSHOTS_MAX} others are being made")
+            raise errors.STREAM_SNAPSHOT(err=f"{SNAPSHOTS_MAX} others are in progress")
         return Snapshot(self._engine, hosted, request, state, client, self._running).begin
 
     def stop(self) -> None:
@@ -88,7 +89,7 @@ class Snapshot:
 
     def __init__(
         self,
-        engine: JetStream,
+        engine: JetStreamEngine,
         hosted: HostedStream,
         request: StreamSnapshotRequest,
         state: StreamState,
@@ -289,8 +290,8 @@ class Snapshot:
             self._fail(str(error))
             return
         store = self._hosted.stream.store
-        if store.unsettled or store.lost != self._lost:
-            self._fail("the stream is damaged, the server's log says where")
+        if store.has_open_damage or store.lost != self._lost:
+            self._fail("the stream is damaged; see the log of the server")
             return
         self._is_busy = True
         self._engine.workers.submit(

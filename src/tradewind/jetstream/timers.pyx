@@ -1,10 +1,10 @@
-"""When which part of the engine has something to do by itself.
+"""When each part of the engine next has something to do by itself.
 
-Owns one deadline per owner. It calls nobody. A deadline that moves away is not followed: the owner
-is called at the old one, finds nothing to do and says its new one. So a deadline that moves with
-every message costs nothing. The earliest is asked for in every turn. Where a near deadline has come
-before a far one, the entry of the far one is left in the heap; before those are too many they are
-thrown out, so the heap is at most a little larger than twice the number of owners.
+Owns one deadline per owner. It calls nobody. A deadline that moves later is not tracked: the owner
+is called at the old one, finds nothing to do and reports its new one. A deadline that moves with
+every message therefore costs nothing. The earliest is read in every turn. If a near deadline was
+set after a far one, the entry of the far one is left in the heap; before such entries become too
+many they are removed, so the heap is at most slightly larger than twice the number of owners.
 """
 
 from heapq import heapify, heappop, heappush
@@ -14,19 +14,19 @@ from libc.stdint cimport int64_t
 
 
 cdef enum:
-    # So many entries that are of no use any more are not worth a look.
+    # Below this number of outdated entries a clean-up is not worthwhile.
     USELESS_MIN = 64
 
 
 class Timed(Protocol):
-    """Somebody who does something by the clock: `next_deadline_ns` and `tick`."""
+    """Anything that acts by the clock: `next_deadline_ns` and `tick`."""
 
 
 cdef class Timers:
     """Deadlines by the monotonic clock; owners are compared by identity."""
 
-    cdef list heap          # entries whose time is not that of `due` any more are passed over
-    cdef dict due           # id of the owner -> its time
+    cdef list heap          # entries whose time differs from that in `due` are skipped
+    cdef dict due           # id of the owner -> its deadline
     cdef int64_t added
 
     def __cinit__(self):
@@ -34,7 +34,7 @@ cdef class Timers:
         self.due = {}
 
     def set(self, owner not None, due_ns):
-        """It is due at this time at the latest; 0: it does not know of any."""
+        """Set the deadline of an owner; 0: it has none."""
         key = id(owner)
         if due_ns > 0 and due_ns < self.due.get(key, due_ns + 1):
             self.due[key] = due_ns
@@ -54,13 +54,13 @@ cdef class Timers:
         heapify(self.heap)
 
     def __len__(self):
-        """The entries that are held."""
+        """Number of entries held."""
         return len(self.heap)
 
     def forget(self, owner not None):
-        """It is gone."""
+        """Remove an owner that is gone."""
         self.due.pop(id(owner), None)
-        # An entry that is still in the heap keeps the owner alive, so its id is not used again.
+        # An entry still in the heap keeps the owner alive, so its id is not reused.
 
     def next_ns(self):
         """The earliest deadline."""
@@ -73,7 +73,8 @@ cdef class Timers:
         return None
 
     def take_due(self, now_ns, count_max=None):
-        """The owners whose time has come, the earliest ones; each has no deadline from now on."""
+        """Take the owners whose time has come, earliest first; they have no deadline from now on.
+        """
         due = []
         while count_max is None or len(due) < count_max:
             next_ns = self.next_ns()

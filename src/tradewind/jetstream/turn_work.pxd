@@ -1,4 +1,4 @@
-"""What the engine looks at in every turn; the explanation is in turn_work.pyx."""
+"""What the engine checks in every turn; the explanation is in turn_work.pyx."""
 
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
@@ -10,10 +10,10 @@ cdef class TurnWork:
     cdef Router _router
     cdef Turn _turn
     cdef Syncer _syncer
-    # Who is meant by what a turn lists.
+    # Maps what a turn lists to its hosts.
     cdef dict _hosts                        # Ingest -> HostedStream
     cdef dict _consumer_hosts               # Consumer -> HostedStream
-    # Consumers that nobody has used for long: they go at the end of the turn.
+    # Consumers unused for too long: they are deleted at the end of the turn.
     cdef list _retired                      # (HostedStream, Consumer)
     cdef object _timers                     # Timers
     cdef object _wall_ns

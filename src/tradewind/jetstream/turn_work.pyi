@@ -3,7 +3,7 @@ from typing import Protocol
 from tradewind.broker.broker import Broker
 from tradewind.broker.router import Router
 from tradewind.broker.turn import Participant
-from tradewind.consumer.consumer import Consumer
+from tradewind.consumer.consumer import ServerConsumer
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.timers import Timed, Timers
 from tradewind.store.syncer import Syncer
@@ -17,12 +17,14 @@ class TurnWorkOwner(Protocol):
     timers: Timers[Timed]
     hosts: dict[Participant, HostedStream]
     consumer_hosts: dict[Participant, HostedStream]
-    retired: list[tuple[HostedStream, Consumer]]
+    retired: list[tuple[HostedStream, ServerConsumer]]
     def delete_retired(self) -> None:
         """There are some."""
     def stream_failed(self, hosted: HostedStream, error: Exception) -> None:
         """A fault of ours while a stream was written."""
-    def consumer_failed(self, hosted: HostedStream, consumer: Consumer, error: Exception) -> None:
+    def consumer_failed(
+        self, hosted: HostedStream, consumer: ServerConsumer, error: Exception
+    ) -> None:
         """A fault of ours while a consumer sent messages."""
 
 class TurnWork:

@@ -1,8 +1,8 @@
-"""The end of a turn: what the engine does for every stream and consumer that has a part in it.
+"""The end of a turn: what the engine does for every stream and consumer that takes part in it.
 
-Owns the order of things there, which `engine` describes. What becomes of the changes of a stream is
+Owns the order of these steps, which `engine` describes. What becomes of the changes of a stream is
 in `commit_path`. Compiled, because with a publisher that waits for each acknowledgement this is
-most of what the server does. Whatever is rare is left to the engine.
+most of what the server does. Rare cases are left to the engine.
 """
 
 from libc.stdint cimport int64_t
@@ -15,18 +15,18 @@ from typing import Protocol
 from tradewind.errors import StoreError
 
 cdef enum:
-    # Streams are written, and consumers send, so long in one turn.
+    # Streams are written, and consumers send, for at most this long in one turn.
     TURN_NS_MAX = 10_000_000
-    # So many do before anybody looks at the clock.
+    # Number of them between two readings of the clock.
     LOOK_EVERY = 8
 
 
 class TurnWorkOwner(Protocol):
-    """Whose turns end: the engine. The stub says what it has."""
+    """The owner of the turns: the engine. The stub declares what it must have."""
 
 
 cdef class TurnWork:
-    """Of one engine, its `owner`; it looks into the owner's tables."""
+    """Belongs to one engine, its `owner`, whose tables it reads."""
 
     def __init__(self, owner not None):
         self._owner = owner
@@ -42,14 +42,14 @@ cdef class TurnWork:
         self._monotonic_ns = clock.monotonic_ns
 
     def set_time(self):
-        """Everything from here on happens now."""
+        """Set the time of everything that happens from here on."""
         self._turn.now_ns = self._wall_ns()
         self._turn.monotonic_ns = self._monotonic_ns()
 
     def end_turn(self):
         """The clients had their turn: write, acknowledge, send.
 
-        What takes too long goes on in the next turn, so that others are read in between.
+        What takes too long continues in the next turn, so that others are read in between.
         """
         cdef Turn turn = self._turn
         cdef Py_ssize_t done = 0
@@ -86,7 +86,7 @@ cdef class TurnWork:
             self._owner.delete_retired()
 
     cdef int _commit_stream(self, hosted) except -1:
-        """A stream has changed: have it committed, count its bytes, and know its next deadline."""
+        """Commit a stream that has changed, count its bytes, and update its next deadline."""
         cdef CommitPath commits = hosted.commits
         commits.commit_changes(self._turn.monotonic_ns)
         (<UsageShare?>hosted.share).update()
@@ -102,7 +102,7 @@ cdef class TurnWork:
         self._router.faults.contain("listener to interest", error)
 
     cdef int _send(self) except -1:
-        """Consumers that may have something to send send it, each up to its budget."""
+        """Let consumers that may have something to send do so, each up to its budget."""
         cdef CommitPath commits
         cdef Py_ssize_t done = 0
         cdef list woken = self._turn.take_woken()
@@ -120,7 +120,7 @@ cdef class TurnWork:
                     if participant.fill(commits.ingest.visible()):
                         self._turn.wake(participant)
                 except StoreError as error:
-                    # What one cannot read must not keep the others waiting.
+                    # A stream that cannot be read must not keep the others waiting.
                     hosted.report_disk_error(error)
                 hosted.demand.update_waiting(participant)
                 self._timers.set(participant, participant.next_deadline_ns)

@@ -1,13 +1,15 @@
-"""Requests that no endpoint knows: they are heard, and nobody answers, as with nats-server.
+"""Requests that no endpoint knows: they have a receiver, which does not answer, as with
+nats-server.
 
-Owns one subscription per account. Without it their senders would be told that nobody responds. That
-is what those are to be told who ask a consumer or read a stream directly that is not there, so
-these subjects do not count here.
+Owns one subscription per account. Without it their senders would be told that there are no
+responders. That is the right answer for requests to a consumer, or for direct reads of a stream,
+that does not exist, so these subjects do not count here.
 """
 
 from libc.string cimport memcmp
 from tradewind.broker.accounts cimport Account
-from tradewind.broker.state cimport Message, is_trace_only
+from tradewind.broker.session cimport Session
+from tradewind.broker.state cimport Message
 
 
 cdef bytes PREFIX = b"$JS.API."
@@ -21,11 +23,15 @@ cdef bint begins_with(Message* message, bytes start) noexcept:
 
 
 cdef int on_message(void* target, Message* message) except -1:
-    """Whether it counts as a receiver."""
-    return not is_trace_only(message) \
-        and not begins_with(message, NEXT) and not begins_with(message, GET)
+    """Whether this subscription counts as a receiver."""
+    if begins_with(message, NEXT) or begins_with(message, GET):
+        return 0
+    if message.origin != NULL and (<Session>message.origin.session).router.trace is not None:
+        return (<Session>message.origin.session).router.trace.served(
+            message.subject[:message.subject_size])
+    return 1
 
 
 def listen_silently(Account account not None):
-    """Hear every request of an account; gives the token of the subscription."""
+    """Receive every request of an account; returns the token of the subscription."""
     return account.attach(PREFIX + b">", on_message, PREFIX)

@@ -16,6 +16,6 @@ cdef class UsageShare:
     cdef Usage _of_server
     cdef Usage _counted                     # what the stream has in both
     cdef object _room_share
-    cdef bint _is_tight                     # it has to ask for credit in every turn
+    cdef bint _is_tight                     # it has to request credit in every turn
 
     cdef int update(self) except -1

@@ -23,7 +23,7 @@ cdef class Usage:
         self.reserved_storage = reserved_storage
 
     def replace(self, Usage old not None, Usage new not None):
-        """A part of the sum has changed."""
+        """Replace one part of the sum."""
         self.memory += new.memory - old.memory
         self.storage += new.storage - old.storage
         self.reserved_memory += new.reserved_memory - old.reserved_memory
@@ -31,7 +31,8 @@ cdef class Usage:
 
 
 cdef int check_sums(Usage account, Usage server) except -1:
-    """Nobody uses or reserves less than nothing, nor an account more than all of them."""
+    """Assert that nobody uses or reserves less than nothing, nor an account more than the server.
+    """
     assert 0 <= account.memory <= server.memory, (account.memory, server.memory)
     assert 0 <= account.storage <= server.storage, (account.storage, server.storage)
     assert 0 <= account.reserved_memory <= server.reserved_memory, (
@@ -42,9 +43,9 @@ cdef int check_sums(Usage account, Usage server) except -1:
 
 
 cdef class UsageShare:
-    """What one stream has in the sums of its account and of the server.
+    """The share of one stream in the sums of its account and of the server.
 
-    `room_share()` gives what each stream of the account could still store.
+    `room_share()` returns what each stream of the account could still store.
     """
 
     def __init__(self, Ingest ingest not None, Usage of_account not None, Usage of_server not None,
@@ -57,7 +58,7 @@ cdef class UsageShare:
         self._is_tight = True
 
     cdef int update(self) except -1:
-        """The stream has stored or removed messages; what it reserves is the same as before."""
+        """The stream has stored or removed messages; what it reserves is unchanged."""
         cdef Usage usage = self._counted
         cdef int64_t more = <int64_t>self._ingest.store.bytes - usage.memory - usage.storage
         if more:
@@ -76,17 +77,17 @@ cdef class UsageShare:
         return 0
 
     def grant_credit(self):
-        """Let the stream store so much without asking.
+        """Let the stream store this much without asking.
 
-        While there is room for the credit of every stream nobody can use up that of another; else
-        it is shared out anew in every turn.
+        While there is room for the credit of every stream, none can use up that of another;
+        otherwise it is distributed anew in every turn.
         """
         cdef int64_t share = self._room_share()
         self._is_tight = share < CREDIT_BYTES
         self._ingest.credit_bytes = min(share, <int64_t>CREDIT_BYTES)
 
     def count(self, Usage usage not None):
-        """What the stream uses and reserves from now on."""
+        """Set what the stream uses and reserves from now on."""
         self._of_account.replace(self._counted, usage)
         self._of_server.replace(self._counted, usage)
         self._counted = usage

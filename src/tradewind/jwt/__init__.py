@@ -1,7 +1,7 @@
 """JWTs of operators, accounts and users: types, signatures, rules and files.
 
-A leaf: it knows keys and subjects, and neither servers nor clients. `claims` has the types, `codec`
-signs and verifies, `rules` says what is wrong with claims, `files` is how they lie on disk.
+This package depends on keys and subjects only, never on servers or clients. `claims` has the types,
+`codec` signs and verifies, `claim_rules` validates claims, `claim_files` defines the file formats.
 """
 
 from tradewind.jwt.claims import AccountClaims, Claims, OperatorClaims, UserClaims

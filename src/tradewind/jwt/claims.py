@@ -1,12 +1,12 @@
-"""What operators, accounts and users say of each other, as types: the content of a JWT.
+"""The claims of operators, accounts and users as types: the content of a JWT.
 
-Owns the fields, their JSON names and what holds when one is absent. Nothing here is signed, checked
-or read from text: that is `codec` and `rules`.
+Owns the fields, their JSON names and their defaults. It never signs, checks or parses anything,
+which is up to `codec` and `claim_rules`.
 
-Two things are as in the files of other tools. A field that is empty is not written. And a limit
-that is absent is 0, which allows nothing; -1 is what means "no limit", and what new claims begin
-with. A list may be None: an empty one that is written down is not the same as none for users of a
-scoped key, which may carry no restriction of their own.
+Two conventions are those of other tools. Empty fields are not written. An absent limit is 0, which
+allows nothing; -1 means "no limit", and is the default of new claims. A list may be None, because
+an explicit empty list differs from none for users of a scoped key, which may not have restrictions
+of their own.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Base of everything inside a JWT."""
 
 
-class SubjectRules(Part):
+class SubjectClaims(Part):
     """Subjects that are allowed and denied."""
 
     allow: Texts = None
     deny: Texts = None
 
 
-class ResponseRules(Part, omit_defaults=False):
+class ResponseClaims(Part, omit_defaults=False):
     """How many answers may be published without a permission of their own, for how long (ns)."""
 
     max: Integer = 0
@@ -58,15 +58,15 @@ class TimeRange(Part):
     end: str = ""
 
 
-class Permissions(Part):
+class PermissionClaims(Part):
     """What may be published and subscribed to."""
 
-    pub: SubjectRules = msgspec.field(default_factory=SubjectRules)
-    sub: SubjectRules = msgspec.field(default_factory=SubjectRules)
-    resp: ResponseRules | None = None
+    pub: SubjectClaims = msgspec.field(default_factory=SubjectClaims)
+    sub: SubjectClaims = msgspec.field(default_factory=SubjectClaims)
+    resp: ResponseClaims | None = None
 
 
-class UserRestrictions(Permissions):
+class UserRestrictions(PermissionClaims):
     """All that a user, or the template of a scoped key, can be restricted in."""
 
     src: Texts = None
@@ -89,7 +89,7 @@ class UserFields(UserRestrictions):
     version: Integer = 0
 
 
-class Template(UserRestrictions, omit_defaults=False):
+class ScopeTemplate(UserRestrictions, omit_defaults=False):
     """Restrictions of everybody whom a scoped key signs; here an absent limit is none."""
 
     subs: Integer = NO_LIMIT
@@ -103,7 +103,7 @@ class UserScope(Part, omit_defaults=False):
     kind: str = "user_scope"
     key: str = ""
     role: str = ""
-    template: Template = msgspec.field(default_factory=Template)
+    template: ScopeTemplate = msgspec.field(default_factory=ScopeTemplate)
     description: str = ""
 
 
@@ -159,7 +159,7 @@ class JetStreamLimits(Part):
     max_bytes_required: bool = False
 
 
-class AccountLimits(JetStreamLimits):
+class AccountClaimLimits(JetStreamLimits):
     """All limits of an account."""
 
     subs: Integer = 0
@@ -216,10 +216,10 @@ class AccountFields(Part):
 
     imports: list[Import] = msgspec.field(default_factory=list)
     exports: list[Export] = msgspec.field(default_factory=list)
-    limits: AccountLimits = msgspec.field(default_factory=AccountLimits)
+    limits: AccountClaimLimits = msgspec.field(default_factory=AccountClaimLimits)
     signing_keys: list[str | UserScope] = msgspec.field(default_factory=list)
     revocations: dict[str, Integer] = msgspec.field(default_factory=dict)
-    default_permissions: Permissions = msgspec.field(default_factory=Permissions)
+    default_permissions: PermissionClaims = msgspec.field(default_factory=PermissionClaims)
     mappings: dict[str, list[WeightedMapping]] = msgspec.field(default_factory=dict)
     authorization: ExternalAuthorization = msgspec.field(default_factory=ExternalAuthorization)
     trace: TraceFields | None = None
@@ -354,7 +354,7 @@ def new_operator(key: str, name: str = "") -> OperatorClaims:
 
 def new_account(key: str, name: str = "") -> AccountClaims:
     """An account without limits, and without JetStream."""
-    limits = AccountLimits(
+    limits = AccountClaimLimits(
         subs=NO_LIMIT,
         data=NO_LIMIT,
         payload=NO_LIMIT,

@@ -1,14 +1,14 @@
-"""Claims to signed text and back.
+"""Encodes claims as signed text, and decodes them.
 
     base64url(header) . base64url(claims) . base64url(signature)        without padding
 
-Owns the three parts, the signature and the order in which a text is refused. It never looks at a
-clock and never decides whom to trust: a text that comes back as claims was signed by the key that
-it names as its issuer, of a kind that may issue it, and nothing more is known.
+Owns the three parts, the signature and the order of the checks. It never reads a clock and never
+decides about trust: decoded claims were signed by the key that they name as issuer, of a kind that
+may issue them, and nothing more is known.
 
-Version 2 signs the header too. Version 1 (`type` beside the other fields and not in `nats`) signs
-the claims only; it is still read, and moved into the form of version 2. Field names are read in any
-case and null means absent, as other implementations do.
+Version 2 also signs the header. Version 1 (`type` beside the other fields and not in `nats`) signs
+the claims only; it can be read, and is converted to version 2. Field names are case-insensitive and
+null means absent, as in other implementations.
 """
 
 from __future__ import annotations

@@ -1,3 +1,1 @@
-"""What the server says about itself: monitoring pages, Prometheus metrics, system account services
-and events.
-"""
+"""Monitoring of the server: pages, Prometheus metrics, system account services and events."""

@@ -1,5 +1,5 @@
-"""Builds /accountz and /accstatz: the accounts, and what each has sent and received. It keeps
-nothing.
+"""Builds /accountz and /accstatz: the accounts, and their sent and received messages. It keeps no
+state.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from tradewind.monitor.documents import (
+from tradewind.monitor.formats import present, timestamp
+from tradewind.monitor.monitor_documents import (
     AccountDetail,
     AccountStat,
     AccountStatz,
@@ -16,7 +17,6 @@ from tradewind.monitor.documents import (
     Accountz,
     MappedTo,
 )
-from tradewind.monitor.formats import present, timestamp
 from tradewind.monitor.options import AccountStatzOptions, AccountzOptions
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.shared import shown_exports, shown_imports, shown_responses
@@ -42,7 +42,7 @@ def account_detail(broker: BrokerView, name: str) -> AccountDetail:
         expired=claims is not None and 0 < claims.exp <= seconds,
         complete=True,
         jetstream_enabled=configured is not None and configured.jetstream,
-        leafnode_connections=0,
+        leafnode_connections=account.leaf_count,
         client_connections=account.session_count,
         subscriptions=account.subscription_count,
         mappings=present(_mappings(account)),
@@ -95,8 +95,8 @@ def account_stat(account: AccountView) -> AccountStat:
         acc=account.name,
         name=account.name,
         conns=account.session_count,
-        leafnodes=0,
-        total_conns=account.session_count,
+        leafnodes=account.leaf_count,
+        total_conns=account.session_count + account.leaf_count,
         num_subscriptions=account.subscription_count,
         sent=AccountTraffic(msgs=account.out_msgs, bytes=account.out_bytes),
         received=AccountTraffic(msgs=account.in_msgs, bytes=account.in_bytes),

@@ -1,7 +1,6 @@
-"""Builds /connz: chooses, sorts and cuts connections, then describes only the page that was asked
-for.
+"""Builds /connz: selects, sorts and pages connections, and describes only the requested page.
 
-Owns the meaning of the page's options. It copies figures out of the broker and keeps nothing.
+Owns the options of the page. It copies figures from the broker and keeps no state.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from tradewind.durations import format_duration
-from tradewind.monitor import certificates
-from tradewind.monitor.documents import Connection, Connz, SubscriptionDetail
+from tradewind.monitor import certificate_details
 from tradewind.monitor.formats import present, rounded_rtt_ns, timestamp, uptime
+from tradewind.monitor.monitor_documents import Connz, ConnzConnection, SubscriptionDetail
 from tradewind.monitor.options import STATE_ANY, STATE_CLOSED, STATE_OPEN, ConnzOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.views import (
@@ -85,9 +84,9 @@ def subscription_detail(
     return detail
 
 
-def _describe(connection: AnyConnection, options: ConnzOptions, now_ns: int) -> Connection:
+def _describe(connection: AnyConnection, options: ConnzOptions, now_ns: int) -> ConnzConnection:
     end_ns = _stop_ns(connection, now_ns)
-    document = Connection(
+    document = ConnzConnection(
         cid=connection.cid,
         kind=connection.kind,
         type=connection.client_type,
@@ -118,8 +117,8 @@ def _describe(connection: AnyConnection, options: ConnzOptions, now_ns: int) -> 
     return document
 
 
-def _add_identity(document: Connection, connection: ConnectionView) -> None:
-    peers = [certificates.describe_peer(der) for der in connection.tls_peer_certs]
+def _add_identity(document: ConnzConnection, connection: ConnectionView) -> None:
+    peers = [certificate_details.describe_peer(der) for der in connection.tls_peer_certs]
     document.tls_peer_certs = present([peer for peer in peers if peer is not None])
     document.authorized_user = present(connection.user)
     account = connection.account
@@ -128,7 +127,7 @@ def _add_identity(document: Connection, connection: ConnectionView) -> None:
         document.name_tag = account.name
 
 
-def _add_claims(document: Connection, identity: Identity | None) -> None:
+def _add_claims(document: ConnzConnection, identity: Identity | None) -> None:
     """What the JWT of a user says. The JWT itself is not shown: that of a bearer is a password."""
     if identity is not None and identity.claims is not None:
         document.issuer_key = identity.claims.iss
@@ -137,7 +136,7 @@ def _add_claims(document: Connection, identity: Identity | None) -> None:
 
 
 def _add_subscriptions(
-    document: Connection, connection: ConnectionView, options: ConnzOptions
+    document: ConnzConnection, connection: ConnectionView, options: ConnzOptions
 ) -> int:
     """Gives how many were listed."""
     if options.subscriptions_detail:
@@ -208,7 +207,7 @@ def build_connz(broker: BrokerView, options: ConnzOptions, now_ns: int) -> Connz
     if options.sort not in ("", "cid"):
         key = SORTS[options.sort]
         chosen.sort(key=lambda c: key(c, now_ns), reverse=options.sort not in _SORTS_ASCENDING)
-    connections: list[Connection] = []
+    connections: list[ConnzConnection] = []
     listed = 0
     for connection in chosen[options.offset : options.offset + options.limit]:
         document = _describe(connection, options, now_ns)

@@ -1,8 +1,7 @@
-"""One object that can answer every monitoring question: what HTTP, metrics and the system account
-all ask.
+"""One object that answers every monitoring request, from HTTP, metrics and the system account.
 
 Owns what the pages share (processor meter, request counts, health checks, hooks of later parts). It
-changes nothing in the broker and opens nothing.
+never changes the broker and never opens anything.
 """
 
 from __future__ import annotations
@@ -12,7 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tradewind.monitor.accountz import build_accountz, build_accstatz
-from tradewind.monitor.documents import (
+from tradewind.monitor.formats import timestamp
+from tradewind.monitor.health import HealthRegistry
+from tradewind.monitor.monitor_documents import (
     AccountStatz,
     Accountz,
     Connz,
@@ -24,14 +25,13 @@ from tradewind.monitor.documents import (
     Subsz,
     Varz,
 )
-from tradewind.monitor.formats import timestamp
-from tradewind.monitor.health import HealthRegistry
 from tradewind.monitor.options import (
     AccountStatzOptions,
     AccountzOptions,
     ConnzOptions,
     HealthzOptions,
     JszOptions,
+    LeafzOptions,
     SubszOptions,
 )
 from tradewind.monitor.process_usage import ProcessUsage, UsageMeter
@@ -121,9 +121,11 @@ class MonitorView:
             now=timestamp(broker.now_ns()),
         )
 
-    def leafz(self) -> Leafz:
+    def leafz(self, options: LeafzOptions) -> Leafz:
         """/leafz."""
-        return Leafz(server_id=self.broker.server_id, now=timestamp(self.broker.now_ns()))
+        from tradewind.monitor.leafz import build_leafz
+
+        return build_leafz(self.broker, options, self.broker.now_ns())
 
     def gatewayz(self) -> Gatewayz:
         """/gatewayz."""

@@ -1,9 +1,9 @@
-"""How values look in monitoring documents: Go's durations, RFC 3339 times, and JSON as the official
-server writes it.
+"""Formats of values in monitoring documents: Go durations, RFC 3339 times, and JSON as nats-server
+writes it.
 
-Owns text forms only. `UNSET` fields are left out of a document, which is how Go's `omitempty` is
-said here: the builder decides field by field with `present`, because msgspec's own `omit_defaults`
-is one switch for a whole type.
+Owns text formats only. `UNSET` fields are omitted from a document, which corresponds to Go's
+`omitempty`: the builder decides field by field with `present`, because msgspec's own
+`omit_defaults` applies to a whole type.
 """
 
 from __future__ import annotations

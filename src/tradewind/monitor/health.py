@@ -1,8 +1,7 @@
-"""Is the server well? A list of checks, each added by the part that can tell, and the report of
-/healthz.
+"""Health checks of the server and the report of /healthz.
 
-Owns the registry and the report's form. It decides nothing about any part: a check that finds a
-problem returns it.
+Owns the registry of checks and the format of the report. It never checks a part itself: each part
+adds its own check, which returns a problem if it finds one.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from tradewind.monitor.documents import Health, HealthError
 from tradewind.monitor.formats import present
+from tradewind.monitor.monitor_documents import Health, HealthError
 from tradewind.monitor.options import HealthzOptions
 
 OK = 200
@@ -21,7 +20,9 @@ UNAVAILABLE = 503
 
 
 class HealthProblem(msgspec.Struct, frozen=True):
-    """One thing that is wrong: `status` 503 unavailable, 404 not found, 400 a wrong question."""
+    """One thing that is wrong: `status` 503 unavailable, 404 not found, 400 a wrong question, 200 a
+    warning.
+    """
 
     text: str
     status: int = UNAVAILABLE
@@ -64,7 +65,7 @@ class HealthRegistry:
         status = max(problem.status for problem in problems)
         if not options.details:
             first = next(problem for problem in problems if problem.status == status)
-            word = "error" if status == BAD_REQUEST else "unavailable"
+            word = {OK: "ok", BAD_REQUEST: "error"}.get(status, "unavailable")
             return status, Health(status=word, error=first.text)
         errors = [
             HealthError(
@@ -76,5 +77,5 @@ class HealthRegistry:
             )
             for problem in problems
         ]
-        word = "unavailable" if status == UNAVAILABLE else "error"
+        word = {OK: "ok", UNAVAILABLE: "unavailable"}.get(status, "error")
         return status, Health(status=word, errors=errors)

@@ -1,8 +1,8 @@
-"""Serves the monitoring pages from the server's own event loop.
+"""Serves the monitoring pages from the server's event loop.
 
-Owns the listening socket and the bounds on what a visitor may hold: header size, number of
-connections, and the time for one request and its answer. It installs no signal handlers and writes
-no access log; what a page says is `pages`.
+Owns the listening socket and the limits per HTTP client: header size, number of connections, and
+the time for one request and its response. It never installs signal handlers and never writes an
+access log; the contents of pages are in `pages`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What can be asked of each page, whether by query parameters (HTTP) or by a JSON body (system
-account).
+"""The options of each page, from query parameters (HTTP) or a JSON body (system account).
 
 Owns the names and defaults of the options and reading them from a query; the field names are those
-of the JSON form. Unknown fields and parameters are ignored, as the official server does.
+of the JSON form. Unknown fields and parameters are ignored, as in nats-server.
 """
 
 from __future__ import annotations
@@ -38,6 +37,13 @@ class Options(msgspec.Struct, kw_only=True):
     exact_match: bool = False
     tags: list[str] = []
     domain: str = ""
+
+
+class LeafzOptions(Options):
+    """/leafz."""
+
+    subscriptions: bool = False
+    account: str = ""
 
 
 class ConnzOptions(Options):

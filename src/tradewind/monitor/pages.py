@@ -1,9 +1,8 @@
-"""The HTTP pages as an ASGI application: one small function per page, all reading from a
-MonitorView.
+"""The HTTP pages as an ASGI application: one small function per page, all based on a MonitorView.
 
-Owns paths, status codes and content types. It opens no socket (`http` does) and holds no state but
-the view's request counts. Pages are for people and scrapers on a trusted network, so there is no
-login; they never show a secret.
+Owns paths, status codes and content types. It never opens a socket (`http` does) and keeps no state
+but the view's request counts. Pages are for people and scrapers on a trusted network, so there is
+no login; they never show a secret.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from tradewind.faults import INTERNAL_ERROR
 from tradewind.monitor import prometheus
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.formats import compact_json, indented_json
+from tradewind.monitor.leafz import leafz_from_query
 from tradewind.monitor.options import (
     AccountStatzOptions,
     AccountzOptions,
@@ -98,8 +98,7 @@ def _routez(view: MonitorView, query: Query) -> Response:
 
 
 def _leafz(view: MonitorView, query: Query) -> Response:
-    boolean(query, "subs")
-    return _json(view.leafz())
+    return _json(view.leafz(leafz_from_query(query)))
 
 
 def _gatewayz(view: MonitorView, query: Query) -> Response:

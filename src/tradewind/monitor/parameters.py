@@ -1,7 +1,6 @@
-"""Reads the query parameters of monitoring pages, with the official server's texts for wrong ones.
+"""Reads the query parameters of monitoring pages, with nats-server's texts for invalid ones.
 
-Owns decoding only; what a value means is up to the page. A parameter that is absent or empty has
-its default.
+Owns decoding only; the page interprets the values. A missing or empty parameter gets its default.
 """
 
 from __future__ import annotations

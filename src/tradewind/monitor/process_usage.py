@@ -1,7 +1,7 @@
-"""Memory and processor use of this process, read from /proc.
+"""Memory and processor usage of this process, read from /proc.
 
-Owns the sampling: a share of processor time needs two readings, so it is measured over the time
-since the last one and kept for at least a second. It reads nothing else of the system and starts no
+Owns the sampling: processor usage needs two readings, so it is measured since the previous reading
+and cached for at least a second. It never reads anything else of the system and never starts a
 thread.
 """
 

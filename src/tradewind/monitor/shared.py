@@ -1,6 +1,4 @@
-"""What accounts export and import, and the answers they wait for, as /accountz shows them. It keeps
-nothing.
-"""
+"""Exports, imports and pending responses of accounts, for /accountz. It keeps no state."""
 
 from __future__ import annotations
 
@@ -9,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
-from tradewind.monitor.documents import SharedExport, SharedImport, SharedLatency
 from tradewind.monitor.formats import present
+from tradewind.monitor.monitor_documents import SharedExport, SharedImport, SharedLatency
 from tradewind.options import AccountOptions, ServerOptions
 from tradewind.route.sharing import (
     SAMPLING_BY_HEADERS,

@@ -1,7 +1,7 @@
-"""Builds /subsz: the routing tables added up, and on request a page of their subscriptions.
+"""Builds /subsz: totals of the routing tables and, on request, a page of subscriptions.
 
-Only the clients' subscriptions are counted and listed; the server's own are not a user's business.
-It keeps nothing.
+Only subscriptions of clients are counted and listed, never those of the server itself. It keeps no
+state.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tradewind.monitor.connz import subscription_detail
-from tradewind.monitor.documents import SublistStats, SubscriptionDetail, Subsz
 from tradewind.monitor.formats import number, present, timestamp
+from tradewind.monitor.monitor_documents import SublistStats, SubscriptionDetail, Subsz
 from tradewind.monitor.options import SubszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.views import AccountView, BrokerView, SubscriptionView

@@ -1,5 +1,5 @@
-"""Builds /varz: the server in general, its settings and its totals. It keeps nothing and shows no
-secret.
+"""Builds /varz: general information about the server, its settings and totals. It keeps no state
+and never shows a secret.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind._version import __version__
-from tradewind.monitor.documents import (
+from tradewind.monitor.formats import SECOND_NS, number, present, timestamp, uptime
+from tradewind.monitor.monitor_documents import (
     DiskWait,
     PerKind,
     TurnExcess,
@@ -18,7 +19,6 @@ from tradewind.monitor.documents import (
     Varz,
     WebsocketSettings,
 )
-from tradewind.monitor.formats import SECOND_NS, number, present, timestamp, uptime
 from tradewind.monitor.process_usage import ProcessUsage
 from tradewind.options import ServerOptions, TlsOptions
 from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
@@ -47,6 +47,7 @@ class Listening:
     host: str = ""
     port: int = 0
     websocket_port: int = 0
+    leaf_port: int = 0
 
 
 def auth_required(options: ServerOptions) -> bool:
@@ -72,9 +73,9 @@ def auth_timeout_seconds(options: ServerOptions) -> float:
 def _certificate_end(tls: TlsOptions | None) -> str:
     if tls is None or not tls.cert_file:
         return ""
-    from tradewind.monitor import certificates
+    from tradewind.monitor import certificate_details
 
-    return certificates.expiry_of_file(tls.cert_file)
+    return certificate_details.expiry_of_file(tls.cert_file)
 
 
 def _websocket_settings(options: ServerOptions, listening: Listening) -> WebsocketSettings:
@@ -94,6 +95,14 @@ def _websocket_settings(options: ServerOptions, listening: Listening) -> Websock
         compression=present(websocket.compression),
         tls_cert_not_after=present(_certificate_end(websocket.tls)),
     )
+
+
+def _leaf_settings(options: ServerOptions, listening: Listening) -> dict[str, Any]:
+    if options.leafnodes is None:
+        return {}
+    from tradewind.monitor.leafz import leaf_settings
+
+    return leaf_settings(options, listening)
 
 
 def subscription_total(broker: BrokerView) -> int:
@@ -117,6 +126,10 @@ def _counters(totals: TotalsView) -> dict[str, int]:
         "stale_connections": totals.stale_connections,
         "stalled_clients": totals.stalled_clients,
     }
+
+
+def _per_kind(total: int, leafs: int) -> PerKind:
+    return PerKind(clients=total - leafs, leafs=leafs)
 
 
 def _turns(watch: TurnWatchView) -> TurnExcess:
@@ -171,7 +184,7 @@ def build_varz(
         max_pending=options.max_pending_bytes,
         cluster={},
         gateway={},
-        leaf={},
+        leaf=_leaf_settings(options, listening),
         mqtt={},
         websocket=_websocket_settings(options, listening),
         jetstream=jetstream,
@@ -187,7 +200,7 @@ def build_varz(
         connections=len(broker.sessions),
         routes=0,
         remotes=0,
-        leafnodes=0,
+        leafnodes=sum(one.is_ready for one in broker.leaf_sessions.values()),
         **_counters(totals),
         subscriptions=subscription_total(broker),
         http_req_stats=dict(sorted(request_counts.items())),
@@ -197,8 +210,8 @@ def build_varz(
         tags=present(list(options.server_tags)),
         metadata=present(dict(options.server_metadata)),
         system_account=present(system.name if system is not None else ""),
-        slow_consumer_stats=PerKind(clients=totals.slow_consumers),
-        stale_connection_stats=PerKind(clients=totals.stale_connections),
+        slow_consumer_stats=_per_kind(totals.slow_consumers, totals.slow_leaves),
+        stale_connection_stats=_per_kind(totals.stale_connections, totals.stale_leaves),
         disk_io_wait_stats=DiskWait(),
         tls_cert_not_after=present(_certificate_end(tls)),
         tradewind_turns=_turns(broker.watch),

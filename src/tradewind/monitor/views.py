@@ -1,8 +1,8 @@
-"""What monitoring needs to see of the broker, as Protocols.
+"""The parts of the broker that monitoring reads, as Protocols.
 
-Owns no behaviour: these are the only names by which this package touches the broker, so a test can
-stand in for it with plain objects, and the broker can change anything that is not named here. All
-times are wall clock nanoseconds.
+Owns no behaviour. This package accesses the broker only through these names, so a test can replace
+it with plain objects, and the broker can change everything that is not named here. All times are
+wall clock nanoseconds.
 """
 
 # A property here only names what its class describes, so each has no text of its own:
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tradewind.faults import Faults
 from tradewind.options import ServerOptions
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.remapping import AccountMappings
-from tradewind.route.rules import PermissionRules
 
 if TYPE_CHECKING:
     from tradewind.broker.bridges import ServiceBridge
@@ -71,6 +71,8 @@ class AccountView(Protocol):
     def name(self) -> str: ...
     @property
     def session_count(self) -> int: ...
+    @property
+    def leaf_count(self) -> int: ...
     @property
     def subscription_count(self) -> int: ...
     @property
@@ -179,6 +181,44 @@ class SessionView(ConnectionView, Protocol):
         """The rules it is held to, as configured; None when it may do everything."""
 
 
+class LeafView(Protocol):
+    """An open connection to another server."""
+
+    @property
+    def cid(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def account(self) -> AccountView: ...
+    @property
+    def is_ready(self) -> bool: ...
+    @property
+    def is_spoke(self) -> bool: ...
+    @property
+    def is_isolated(self) -> bool: ...
+    @property
+    def compression(self) -> str: ...
+    @property
+    def remote_ip(self) -> str: ...
+    @property
+    def remote_port(self) -> int: ...
+    @property
+    def rtt_ns(self) -> int: ...
+    @property
+    def in_msgs(self) -> int: ...
+    @property
+    def out_msgs(self) -> int: ...
+    @property
+    def in_bytes(self) -> int: ...
+    @property
+    def out_bytes(self) -> int: ...
+    @property
+    def subscription_count(self) -> int: ...
+
+    def subscription_subjects(self) -> Sequence[str]:
+        """What the other server asks for."""
+
+
 class ClosedSessionView(ConnectionView, Protocol):
     """A connection that has ended: the same figures, frozen."""
 
@@ -212,6 +252,10 @@ class TotalsView(Protocol):
     def total_connections(self) -> int: ...
     @property
     def auth_failures(self) -> int: ...
+    @property
+    def slow_leaves(self) -> int: ...
+    @property
+    def stale_leaves(self) -> int: ...
 
 
 class KindOfTurnView(Protocol):
@@ -262,6 +306,8 @@ class BrokerView(Protocol):
     def accounts(self) -> Mapping[str, AccountView]: ...
     @property
     def sessions(self) -> Mapping[int, SessionView]: ...
+    @property
+    def leaf_sessions(self) -> Mapping[int, LeafView]: ...
     @property
     def closed(self) -> Iterable[ClosedSessionView]: ...
     @property

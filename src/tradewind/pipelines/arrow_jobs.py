@@ -1,7 +1,7 @@
-"""Work of executors on batches of Arrow.
+"""Runs functions on Arrow batches in executors.
 
-Owns the way from a frame to a function that takes and gives record batches. Spark's own
-`mapInArrow` asks for pandas, which it then does not use.
+Owns applying a function on record batches to a frame. Spark's own `mapInArrow` requires pandas
+without using it.
 """
 
 from __future__ import annotations

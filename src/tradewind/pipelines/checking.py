@@ -1,8 +1,8 @@
-"""Is a pipeline right? Everything that can be known without running it.
+"""Checks a pipeline as far as possible without running it.
 
 Owns the order of the checks: the file (`loading`), the server's streams and buckets, then Spark's
-analysis of every table and sink. A server that does not answer is a note, not an error: the file
-may be meant for another place.
+analysis of every table and sink. A server that does not answer is reported as a note, not as an
+error: the file may be meant for another environment.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineFileError
 from tradewind.pipelines.frames import Frames, build_frames
 from tradewind.pipelines.lakes import check_libraries
 from tradewind.pipelines.loading import near
 from tradewind.pipelines.model import Pipeline
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sinks import check_columns, letter_columns
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.targets import missing_bucket, missing_stream
@@ -88,7 +88,7 @@ def check_tables(pipeline: Pipeline, spark: SparkSession, address: PipelineAddre
         for column in letter_columns(payload.dead_letter):
             if column not in frame.columns:
                 keys = ("sources", name, "payload", "dead_letter", "subject")
-                text = f"there is no column {column!r}{near(column, frame.columns)}"
+                text = f"column {column!r} does not exist{near(column, frame.columns)}"
                 raise pipeline.document.error(keys, text)
     for name, sink in pipeline.sinks.items():
         frame = frames.tables[sink.input]

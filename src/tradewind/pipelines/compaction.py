@@ -1,8 +1,8 @@
-"""Small files of Delta and Iceberg tables become large ones, and files of no table are removed.
+"""Merges small files of Delta and Iceberg tables, and removes files that belong to no table.
 
-Owns what is written again and what is old enough to go. Rows do not change, and a query may write
-to the table meanwhile: whoever commits second looks at the table again. A file that no table names
-may belong to a batch that is not committed yet, so only those that are old are removed.
+Owns the choice of files to rewrite, and of files old enough to remove. It never changes rows, and a
+query may write to the table at the same time: the later of two commits looks at the table again. A
+file that no table names may belong to an uncommitted batch, so only old ones are removed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def compact(
 ) -> CompactReport:
     """Write small files again, then remove what no version of the table needs."""
     if not lake.is_there:
-        raise PipelineError(f"there is no table {lake.name} yet")
+        raise PipelineError(f"table {lake.name} does not exist yet")
     before = len(lake.files())
     if isinstance(lake, DeltaLake):
         _again(lambda: lake.optimize(target_bytes))

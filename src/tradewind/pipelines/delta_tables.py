@@ -1,8 +1,8 @@
 """Delta tables, without a jar.
 
-Owns how a Delta log is read and written by the library deltalake: the table is made or gets columns
-in a commit of its own, then the files of a batch come with one commit that has the batch's marks
-and a transaction id, which stays in the log when old commits are removed from it.
+Owns reading and writing a Delta log with the library deltalake. A table is created or extended by
+columns in a separate commit. Then the files of a batch are added in one commit with the batch's
+marks and a transaction id, which stays in the log when old commits are removed.
 """
 
 from __future__ import annotations

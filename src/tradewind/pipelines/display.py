@@ -1,7 +1,6 @@
-"""What `tradewind pipeline run` and `status` show.
+"""The output of `tradewind pipeline run` and `status`.
 
-Owns the pictures of a status: a table for a terminal that is drawn again and again, one line for
-everything else.
+Owns the display of a status: a table that is redrawn on a terminal, one line everywhere else.
 """
 
 from __future__ import annotations

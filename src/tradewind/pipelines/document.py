@@ -1,6 +1,6 @@
-"""The file of a pipeline as plain values that remember their lines.
+"""The file of a pipeline as plain values with their lines.
 
-Owns the errors of such a file; how it is read, and how much of it, is in `tradewind.documents`.
+Owns the errors of such a file; reading it, within limits, is in `tradewind.documents`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tradewind.documents import Document as AnyDocument
-from tradewind.documents import Key
+from tradewind.documents import Document, Key
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 
-__all__ = ["Document", "Key", "parse_document", "read_document"]
+__all__ = ["Key", "PipelineDocument", "parse_document", "read_document"]
 
 
-class Document(AnyDocument):
+class PipelineDocument(Document):
     """The values of the file of a pipeline."""
 
     def fail(self, text: str, line: int = 0, column: int = 0) -> PipelineError:
@@ -29,21 +28,21 @@ class Document(AnyDocument):
         return PipelineFileError(self.path, self.place(keys).key_line, text)
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path) -> PipelineDocument:
     """The document of a file; an error names the line."""
-    document = Document(path)
+    document = PipelineDocument(path)
     document.read()
     return _not_empty(document)
 
 
-def parse_document(path: Path, text: str) -> Document:
+def parse_document(path: Path, text: str) -> PipelineDocument:
     """The document of a text; `path` is for messages."""
-    document = Document(path)
+    document = PipelineDocument(path)
     document.parse(text.encode())
     return _not_empty(document)
 
 
-def _not_empty(document: Document) -> Document:
+def _not_empty(document: PipelineDocument) -> PipelineDocument:
     if document.value is None:
         raise document.fail("the file is empty", 1)
     return document

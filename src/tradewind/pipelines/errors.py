@@ -1,4 +1,4 @@
-"""What can go wrong with a pipeline.
+"""The exceptions of pipelines.
 
 Owns the exceptions of this package; each text is one line that says where and what to change.
 """

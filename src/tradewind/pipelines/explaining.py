@@ -1,4 +1,4 @@
-"""A pipeline in words: what flows from where to where, and how Spark will do it.
+"""Describes a pipeline in words: the flow of data, and how Spark will execute it.
 
 Owns the text of `tradewind pipeline explain`.
 """

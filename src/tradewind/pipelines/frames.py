@@ -1,7 +1,7 @@
-"""The tables of a pipeline as Spark's frames.
+"""Builds Spark frames for the tables of a pipeline.
 
-Owns how a source becomes columns and how steps follow from each other. Builds plans only: no row is
-read here, except the sample from which a schema is inferred.
+Owns turning a source into columns, and chaining steps. It builds plans only and never reads a row,
+except for the sample from which a schema is inferred.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from tradewind.pipelines.connections import PipelineAddress
+from tradewind.pipelines.column_templates import quoted_sql
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.intervals import spark_interval
 from tradewind.pipelines.model import Payload, Pipeline, Source, Watermark
-from tradewind.pipelines.reasons import Field, reason_of
+from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.schema_reasons import Field, reason_of
 from tradewind.pipelines.schemas import declared_ddl, freeze, infer_from_source, read_frozen
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.steps import step_frame
-from tradewind.pipelines.templates import quoted_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ def build_frames(
     frames = Frames()
     for name, source in pipeline.sources.items():
         try:
-            builder = _Builder(pipeline, spark, address, name, source, (extra or {}).get(name))
+            builder = _FrameBuilder(pipeline, spark, address, name, source, (extra or {}).get(name))
             builder.build(frames, may_freeze=may_freeze)
         except PySparkException as error:
             raise pipeline.document.error(("sources", name), short_reason(error)) from None
@@ -106,7 +106,7 @@ def source_options(pipeline: Pipeline, source: Source, address: PipelineAddress)
     return options
 
 
-class _Builder:
+class _FrameBuilder:
     """Makes the frame of one source."""
 
     def __init__(

@@ -1,9 +1,9 @@
 """Iceberg tables, without a jar.
 
-Owns how a table of a catalog is read and written by the library pyiceberg: it is made or gets
-columns in a commit of its own, then the files of a batch come with one commit. The marks of the
-batch are in the summary of its snapshot, and those of the latest batch of each query also in the
-properties of the table, because snapshots expire.
+Owns reading and writing a table of a catalog with the library pyiceberg. A table is created or
+extended by columns in a separate commit. Then the files of a batch are added in one commit. The
+marks of the batch are in the summary of its snapshot; those of the latest batch of each query are
+also in the properties of the table, because snapshots expire.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class IcebergLake:
     def _loaded(self) -> Any:
         table = self.load()
         if table is None:
-            raise PipelineError(f"there is no table {self._target.table} in its catalog")
+            raise PipelineError(f"table {self._target.table} does not exist in its catalog")
         return table
 
     @property

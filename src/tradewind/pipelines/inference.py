@@ -1,7 +1,7 @@
-"""The schema of JSON payloads, found by looking at some of them.
+"""Infers the schema of JSON payloads from a sample.
 
-Owns how types of two payloads become one: numbers widen, objects take the fields of both, and what
-does not agree is a string, which holds any JSON. Pure; the texts that result are Spark's DDL.
+Owns merging the types of two payloads: numbers widen, objects get the fields of both, and
+conflicting types become a string, which holds any JSON. It is pure; the results are in Spark's DDL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Lengths of time as people write them: `500 ms`, `2 seconds`, `1 hour`.
+"""Durations in human notation: `500 ms`, `2 seconds`, `1 hour`.
 
-Owns the units; Spark is given what it reads itself.
+Owns the units, and conversion to the notation of Spark.
 """
 
 from __future__ import annotations

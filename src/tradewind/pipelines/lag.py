@@ -1,7 +1,7 @@
-"""How far behind a query is: in messages and in seconds.
+"""The lag of a query, in messages and in seconds.
 
-Owns the questions. Seconds are the age of the first message that was not read yet, so a query that
-has read everything is 0 behind, however quiet the stream is. Deleted messages count as read.
+Owns the requests. The lag in seconds is the age of the first unread message, so a query that has
+read everything has a lag of 0, however quiet the stream is. Deleted messages count as read.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.client.api_errors import JetStreamApiError, NoMessageFoundError
 from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
-from tradewind.pipelines.connections import PipelineAddress
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.spark.errors import OptionError
-from tradewind.spark.lag import StreamLag
+from tradewind.spark.stream_lag import StreamLag
 
 if TYPE_CHECKING:
     from tradewind.spark.provider_contract import GrowingProvider
     from tradewind.sync import Connection
+
+AGAIN_SECONDS: Final = 30.0
 
 
 class ServerLag:
@@ -63,6 +65,39 @@ class ServerLag:
             return
         lag.messages = lag.last_seq - message.seq + 1
         lag.seconds = _age(message.time_ns)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            with suppress(ClientError, OSError):
+                self._connection.close()
+            self._connection = None
+
+
+class TargetSeq:
+    """Asks for the last sequence of a stream that is written, over a connection that is kept.
+
+    While nobody answers it is asked only now and then, so that a query is not held up by it.
+    """
+
+    def __init__(self, address: PipelineAddress, stream: str) -> None:
+        self._address = address
+        self._stream = stream
+        self._connection: Connection | None = None
+        self._due = 0.0
+
+    def measure(self) -> int | None:
+        """The last sequence; None if nobody says it."""
+        if time.monotonic() < self._due:
+            return None
+        try:
+            if self._connection is None:
+                self._connection = self._address.connect()
+            return self._connection.jetstream_manager().streams.info(self._stream).state.last_seq
+        except (ClientError, OptionError, OSError):
+            self._due = time.monotonic() + AGAIN_SECONDS
+            self.close()
+            return None
 
     def close(self) -> None:
         """Let go of the connection."""

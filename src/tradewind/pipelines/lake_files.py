@@ -1,8 +1,8 @@
 """The data files of Delta and Iceberg tables, as executors write and read them.
 
-Owns one Parquet file after the other: the folder of its partition, a name that no other attempt
-uses, how large it grows, and what is told of it to whoever commits it. Never commits: until then a
-file is an orphan that nobody reads. Knows Arrow, not Spark.
+Owns writing Parquet files: the folder of a partition, a name that no other attempt uses, the
+maximum size, and the description for the commit. It never commits: until then a file is an orphan
+that is not read. It uses Arrow, never Spark.
 """
 
 from __future__ import annotations
@@ -364,7 +364,7 @@ def _completed(
 
 
 @dataclass(frozen=True)
-class Keys:
+class RowKeys:
     """Rows of some columns, each of which stands for a row that is replaced or deleted."""
 
     table: pa.Table
@@ -387,7 +387,7 @@ class Keys:
 
 
 def rewrite_without(
-    storage: Storage, file: LakeFile, keys: Keys, writer: FileWriter
+    storage: Storage, file: LakeFile, keys: RowKeys, writer: FileWriter
 ) -> list[WrittenFile] | None:
     """Write the rows of a file that have none of the keys to new files; None if all of them do."""
     names = keys.table.column_names

@@ -1,8 +1,8 @@
-"""How the columns of a batch fit those of a table that is there already.
+"""Matches the columns of a batch with those of an existing table.
 
-Owns what may change: a column (or a field of one) that the table does not have is added to it and
-is null in older rows; one that the batch does not have is null in its rows; a narrower number fits
-a wider one. Everything else is an error that names the column and both types. Knows Arrow only.
+Owns the allowed differences: a column (or a nested field) that the table lacks is added and is null
+in older rows; one that the batch lacks is null in its rows; a narrower number fits a wider one. All
+other differences are errors that name the column and both types. It uses Arrow only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What writing to a Delta table and to an Iceberg table have in common.
+"""The common part of writing to Delta and Iceberg tables.
 
-Owns the two phases of a batch. First the executors write data files, which nobody reads yet; then
-the driver commits all of them at once, together with the marks of the batch (`lakes`). What is
-killed in between leaves files that no table names, and compaction removes them when they are old.
-A commit that another writer was in the way of is tried again on the table as it is then.
+Owns the two phases of a batch. First the executors write data files, which are not visible yet;
+then the driver commits all of them at once, together with the marks of the batch (`lakes`). A kill
+in between leaves files that no table names, which compaction removes later. A commit that conflicts
+with another writer is retried on the new state of the table.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tradewind.pipelines.arrow_jobs import Batches, arrow_schema, map_in_arrow, 
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lake_files import (
     FileWriter,
-    Keys,
     LakeFile,
+    RowKeys,
     Storage,
     WrittenFile,
     rewrite_without,
@@ -139,7 +139,7 @@ class _RewriteJob:
     keys: Any = field(repr=False)  # a broadcast of Spark
 
     def __call__(self, batches: Batches) -> Batches:
-        keys = Keys(self.keys.value)
+        keys = RowKeys(self.keys.value)
         for batch in batches:
             for text in batch.column(0).to_pylist():
                 file = msgspec.json.decode(text, type=LakeFile)

@@ -1,9 +1,10 @@
-"""What lakes know of the batches in them, and the libraries that open them.
+"""The records of batches in lakes, and the libraries that open lakes.
 
-Owns the marks of a commit, which name its batch: the id of the query, its number, and a hash of the
-offsets that Spark has planned for it. A batch that Spark gives again after a crash is found to be
-there and left alone. A query with a new checkpoint is another one, and writes all it reads; a
-checkpoint that was put back from a copy plans other offsets under old numbers, and is an error.
+Owns the marks of a commit, which identify its batch: the id of the query, the number of the batch,
+and a hash of the offsets that Spark has planned for it. A batch that Spark repeats after a crash is
+found and never written again. A query with a new checkpoint is a different query, and writes
+everything it reads. A checkpoint restored from a copy plans other offsets under old numbers, which
+is an error.
 """
 
 from __future__ import annotations

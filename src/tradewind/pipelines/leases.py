@@ -1,9 +1,9 @@
-"""Who may use a checkpoint: one runner at a time.
+"""Ensures that only one runner at a time uses a checkpoint.
 
-Owns the lock. In a folder of this machine it is one of the operating system, which ends with its
-process. Elsewhere it is a file that names its owner and is renewed while that one runs: who finds
-it fresh keeps away, and who finds it old takes it over. An owner that could not renew it in time
-has to stop, because another one may have begun.
+Owns the lock. For a local folder it is a lock of the operating system, which ends with its process.
+Elsewhere it is a file that names its owner and is renewed regularly: while it is fresh, others stay
+away; when it is old, another runner takes it over. An owner that could not renew it in time must
+stop, because another one may have started.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""A pipeline's file, read and checked as far as that needs neither Spark nor a server.
+"""Reads and checks a pipeline's file as far as possible without Spark or a server.
 
-Owns which keys go together, which table may use which, and the messages with lines and near names.
+Owns the valid combinations of keys, which table may use which, and error messages with lines and
+similar names.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from tradewind.pipelines.document import Document, Key, read_document
+from tradewind.pipelines.column_templates import parse_template
+from tradewind.pipelines.document import Key, PipelineDocument, read_document
 from tradewind.pipelines.errors import PipelineFileError
 from tradewind.pipelines.intervals import parse_interval_ms
 from tradewind.pipelines.model import (
@@ -31,7 +33,6 @@ from tradewind.pipelines.model import (
 )
 from tradewind.pipelines.places import problem_of
 from tradewind.pipelines.spark_settings import check_settings
-from tradewind.pipelines.templates import parse_template
 from tradewind.spark.errors import OptionError
 from tradewind.spark.logins import LOGIN_FIELDS
 
@@ -77,7 +78,7 @@ def load_pipeline(path: Path) -> Pipeline:
     return pipeline_of(read_document(path))
 
 
-def pipeline_of(document: Document) -> Pipeline:
+def pipeline_of(document: PipelineDocument) -> Pipeline:
     """The pipeline of a document."""
     root = document.value
     if not isinstance(root, dict):
@@ -97,7 +98,7 @@ def pipeline_of(document: Document) -> Pipeline:
         if not entries:
             place = (section,) if section in root else ()
             raise document.error(place, f"a pipeline needs {section}, at least one")
-    _Checker(document, head, sources, steps).check(sinks)
+    _PipelineChecker(document, head, sources, steps).check(sinks)
     uses, origins = _relations(document, sources, steps)
     pipeline = Pipeline(
         document, head, sources, steps, sinks, _trigger(document, head), uses, origins
@@ -119,7 +120,7 @@ def near(name: str, known: Iterable[str]) -> str:
 # -------------------------------------------------------------------------- types
 
 
-def _section(document: Document, section: str, kind: type[Kind]) -> dict[str, Kind]:
+def _section(document: PipelineDocument, section: str, kind: type[Kind]) -> dict[str, Kind]:
     values = document.value.get(section) or {}
     if not isinstance(values, dict):
         raise document.error((section,), f"{section} is a mapping of names to what they are")
@@ -139,7 +140,7 @@ def _section(document: Document, section: str, kind: type[Kind]) -> dict[str, Ki
 
 
 def _convert(
-    document: Document,
+    document: PipelineDocument,
     place: tuple[Key, ...],
     value: Mapping[str, Any],
     kind: type[Kind],
@@ -152,7 +153,7 @@ def _convert(
 
 
 def _located(
-    document: Document,
+    document: PipelineDocument,
     place: tuple[Key, ...],
     text: str,
     kind: type[msgspec.Struct],
@@ -162,7 +163,7 @@ def _located(
     if found := _UNKNOWN.match(text):
         name, inner = found[1], _keys(found[2] or "$")
         hint = near(name, [*_fields_at(kind, inner), *extra])
-        return document.error((*place, *inner, name), f"there is no key {name!r}{hint}")
+        return document.error((*place, *inner, name), f"key {name!r} does not exist{hint}")
     problem, _, at = text.partition(" - at `")
     keys = _keys(at.rstrip("`") or "$")
     where = ".".join(str(key) for key in keys)
@@ -206,12 +207,12 @@ def _is_struct(kind: Any) -> bool:
 # -------------------------------------------------------------------------- what goes together
 
 
-class _Checker:
+class _PipelineChecker:
     """Checks each entry by itself."""
 
     def __init__(
         self,
-        document: Document,
+        document: PipelineDocument,
         head: Head,
         sources: Mapping[str, Source],
         steps: Mapping[str, Step],
@@ -345,7 +346,7 @@ class _Checker:
             raise fail((*place, kind), f"{kind} is empty")
         tables = [*self._sources, *self._steps]
         if sink.input not in tables:
-            text = f"there is no table {sink.input!r}{near(sink.input, tables)}"
+            text = f"table {sink.input!r} does not exist{near(sink.input, tables)}"
             raise fail((*place, "from"), text)
         required = {"stream": "subject", "bucket": "key"}.get(kind, "")
         if required:
@@ -406,7 +407,7 @@ def names_in(sql: str, known: Iterable[str]) -> set[str]:
 
 
 def _relations(
-    document: Document, sources: Mapping[str, Source], steps: Mapping[str, Step]
+    document: PipelineDocument, sources: Mapping[str, Source], steps: Mapping[str, Step]
 ) -> tuple[dict[str, frozenset[str]], dict[str, frozenset[str]]]:
     origins = {name: frozenset({name}) for name in sources}
     uses: dict[str, frozenset[str]] = {}
@@ -422,7 +423,7 @@ def _relations(
         else:
             for used in texts(step.inputs):
                 if used not in known:
-                    text = f"there is no table {used!r} before this step{near(used, known)}"
+                    text = f"table {used!r} does not exist before this step{near(used, known)}"
                     raise document.error(("steps", name, "from"), text)
             uses[name] = frozenset(texts(step.inputs))
         origins[name] = frozenset().union(*(origins[used] for used in uses[name]))
@@ -440,7 +441,7 @@ def _check_followed(pipeline: Pipeline) -> None:
             raise pipeline.document.error(("sinks", name, "from"), text)
 
 
-def _trigger(document: Document, head: Head) -> float | None:
+def _trigger(document: PipelineDocument, head: Head) -> float | None:
     if head.trigger in ("fast", "now"):
         return 0 if head.trigger == "fast" else None
     try:

@@ -1,7 +1,7 @@
-"""What a pipeline consists of, typed as its file says it.
+"""The typed model of a pipeline's file.
 
-Owns the names of all keys and their defaults. What is right only together with something else is
-checked by `loading`; nothing here reads a file or a stream.
+Owns the names of all keys and their defaults. It never checks combinations of keys, which is up to
+`loading`, and never reads a file or a stream.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tradewind.pipelines.document import Document
+from tradewind.pipelines.document import PipelineDocument
 from tradewind.pipelines.places import Place, place_of
 from tradewind.pipelines.spark_settings import SparkSettings
 from tradewind.spark.logins import LOGIN_FIELDS, JobLogin
@@ -208,7 +208,7 @@ class Pipeline:
     has the tables that each step names, `origins` the sources that each table is made from.
     """
 
-    document: Document
+    document: PipelineDocument
     head: Head
     sources: Mapping[str, Source]
     steps: Mapping[str, Step]

@@ -1,6 +1,6 @@
-"""The table of a sink, of whatever kind.
+"""Opens the table of a sink, Delta or Iceberg.
 
-Owns the choice between Delta and Iceberg, so that nobody else has to know both.
+Owns the choice between the two, so that no other module needs to know both.
 """
 
 from __future__ import annotations

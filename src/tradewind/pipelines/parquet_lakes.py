@@ -1,15 +1,16 @@
-"""Folders of Parquet files that every reader can read, whatever was killed.
+"""Writes folders of Parquet files that every reader can read, even after a crash.
 
-Owns how a micro-batch comes into the folder: its files are written beside it, listed, synced, and
-then moved to names that follow from the batch. A batch that comes again after a crash finds its
-list and moves what is left, or finds that it is done. So a file in the folder is whole, and no row
-is in two of them; a list of valid files, which only Spark would look at, is not needed.
+Owns adding a micro-batch to the folder: its files are written outside of it, listed, synced, and
+then moved to names derived from the batch. A batch that is repeated after a crash finds its list
+and moves the remaining files, or finds that it is complete. A file in the folder is therefore
+always complete, and no row is in two files; a list of valid files, which only Spark would use, is
+not needed.
 
-Each attempt writes into a folder of its own: the Java of a driver that was killed may go on for a
-while.
+Each attempt writes to its own folder, because the Java process of a killed driver may continue for
+a while.
 
-Files of one batch appear one after the other. The folder, and the one beside it, are on one file
-system that the executors see too.
+The files of one batch appear one after the other. The folder and the one beside it are on the same
+file system, which the executors can access too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Folders of this machine and of other file systems, as far as a checkpoint needs them.
+"""Access to local folders and other file systems, as far as a checkpoint needs it.
 
-Owns the way to a file beside Spark's own: for a folder of this machine the operating system's, else
-that of Spark's Hadoop while Spark runs, so that what Spark can reach is reached with the same
-settings. Without Spark the file systems of Arrow have to do (S3, Google, Azure); others cannot be
-read then, and the error says so.
+Owns access to files beside Spark's own: through the operating system for local folders, otherwise
+through Spark's Hadoop while Spark runs, so that everything Spark can access is accessed with the
+same settings. Without Spark, Arrow's file systems are used (S3, Google, Azure); others cannot be
+read then, which is reported as an error.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """SQL on streams, buckets and folders.
 
-Owns which tables a query names and what columns they have. A stream has its own columns and, if its
-messages are JSON objects, their fields; a bucket its keys and values, likewise; a folder is what is
-in it. `tradewind.pipelines.sql.desk` runs queries.
+Owns finding the tables that a query names, and their columns. A stream has its own columns and, if
+its messages are JSON objects, their fields; so does a bucket with its keys and values; a folder has
+the columns of its files. `tradewind.pipelines.sql.desk` runs queries.
 
-The fields are found in a sample. A message that does not fit them is not a null: the query is run
-again with types that hold it too, so that a result never depends on which messages were sampled.
+The fields are inferred from a sample. A message that does not fit never becomes null: the query is
+run again with types that can hold it, so that a result never depends on which messages were
+sampled.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.pipelines.connections import PipelineAddress
+from tradewind.pipelines.column_templates import quoted_sql
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.inference import infer
 from tradewind.pipelines.loading import names_in, near
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.schemas import sample_payloads
 from tradewind.pipelines.spark_errors import short_reason
-from tradewind.pipelines.templates import quoted_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -272,5 +273,5 @@ def explained(error: BaseException, known: list[str]) -> str:
     text = short_reason(error)
     if "TABLE_OR_VIEW_NOT_FOUND" in str(error):
         name = text.partition("`")[2].partition("`")[0]
-        return f"there is no table {name!r}{near(name, known)}"
+        return f"table {name!r} does not exist{near(name, known)}"
     return text

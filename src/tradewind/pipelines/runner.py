@@ -1,8 +1,8 @@
 """Runs a pipeline: one streaming query for each sink and each dead letter.
 
-Owns the life of the queries and what is known about them. The state that matters is Spark's
-checkpoint; a runner may be killed at any moment, and the next one goes on. Only one at a time may
-use a checkpoint (`leases`).
+Owns the life cycle of the queries and their status. All relevant state is in Spark's checkpoint, so
+a runner may be killed at any moment and the next one continues. Only one runner at a time may use a
+checkpoint (`leases`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
-from tradewind.pipelines.connections import PipelineAddress
+import msgspec
+
+from tradewind.pipelines.announcing import announced
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.frames import Frames, build_frames, source_options
-from tradewind.pipelines.lag import ServerLag, StoreLag
+from tradewind.pipelines.lag import ServerLag, StoreLag, TargetSeq
 from tradewind.pipelines.leases import Lease, locked
-from tradewind.pipelines.model import Pipeline
+from tradewind.pipelines.model import Pipeline, Sink, Source
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.places import Place, RemoteFolder
 from tradewind.pipelines.sinks import (
     BatchPrinter,
@@ -32,13 +36,16 @@ from tradewind.pipelines.sinks import (
 )
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.status import (
+    DEAD_SUFFIX,
+    RECENT_MAX,
+    BatchStatus,
     PipelineStatus,
     QueryStatus,
     State,
     read_status,
     write_status,
 )
-from tradewind.spark.lag import offset_of
+from tradewind.spark.stream_lag import offset_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +60,7 @@ RESTARTS_MAX: Final = 10
 SLOW_SIGNS: Final = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 # How often the status is written to another file system.
 REMOTE_SECONDS: Final = 10.0
-DEAD_SUFFIX: Final = "_dead"
+KV_PREFIX: Final = "KV_"
 
 
 @dataclass
@@ -64,6 +71,7 @@ class _Running:
     query: StreamingQuery
     status: QueryStatus
     sources: list[str]
+    target: TargetSeq | None = None
     seen: str = ""
     rows_before: int = 0
     recent: deque[tuple[float, int]] = field(default_factory=deque)
@@ -82,7 +90,7 @@ class Runner:
         *,
         is_once: bool = False,
     ) -> None:
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._spark = spark
         self._address = address
         self._show = show
@@ -110,7 +118,7 @@ class Runner:
     def start(self) -> None:
         """Start all queries; an error names the line."""
         self._write("starting")
-        pipeline, address = self._pipeline, self._address
+        pipeline, address = self.pipeline, self._address
         prepare_targets(pipeline, address)
         frames = build_frames(pipeline, self._spark, address, may_freeze=True)
         self._lags = self._meters()
@@ -122,10 +130,11 @@ class Runner:
             target = sink.iceberg.table if sink.iceberg else getattr(sink, sink.kind)
             shown = sink.kind if sink.console else f"{sink.kind} {target}"
             self._start(name, writer, shown, sorted(pipeline.origins[sink.input]), ("sinks", name))
+            self._queries[-1].target = self._target(sink, sink.stream, sink.bucket)
         self._write("running")
 
     def _start_dead_letters(self, frames: Frames) -> None:
-        pipeline = self._pipeline
+        pipeline = self.pipeline
         for source, frame in frames.bad.items():
             payload = pipeline.sources[source].payload
             assert payload is not None
@@ -134,11 +143,20 @@ class Runner:
             shown = f"dead letters to {payload.dead_letter.stream}"
             keys = ("sources", source, "payload", "dead_letter")
             self._start(f"{source}{DEAD_SUFFIX}", writer, shown, [source], keys)
+            letters = payload.dead_letter.stream
+            self._queries[-1].target = self._target(pipeline.sources[source], letters, "")
+
+    def _target(self, entry: Source | Sink, stream: str, bucket: str) -> TargetSeq | None:
+        """How to know up to which sequence the stream of a sink was written."""
+        if not stream and not bucket:
+            return None
+        where = PipelineAddress.first_of(entry, self.pipeline.head, self._address)
+        return TargetSeq(where, stream or f"{KV_PREFIX}{bucket}")
 
     def _start(
         self, name: str, writer: Any, target: str, sources: list[str], keys: tuple[str, ...]
     ) -> None:
-        pipeline = self._pipeline
+        pipeline = self.pipeline
         writer = writer.option("checkpointLocation", str(pipeline.query_checkpoint(name)))
         writer = writer.queryName(f"{pipeline.name}.{name}")
         if self._is_once:
@@ -158,15 +176,15 @@ class Runner:
 
     def _meters(self) -> dict[str, ServerLag | StoreLag]:
         found: dict[str, ServerLag | StoreLag] = {}
-        for name, source in self._pipeline.sources.items():
+        for name, source in self.pipeline.sources.items():
             if source.kind not in ("stream", "bucket") or not source.is_followed:
                 continue
             if source.store:
-                options = source_options(self._pipeline, source, self._address)
+                options = source_options(self.pipeline, source, self._address)
                 found[name] = StoreLag(options)
             else:
                 found[name] = ServerLag(
-                    PipelineAddress.first_of(source, self._pipeline.head, self._address)
+                    PipelineAddress.first_of(source, self.pipeline.head, self._address)
                 )
         return found
 
@@ -190,11 +208,11 @@ class Runner:
                 text = f"{running.status.name}: {short_reason(error)}"
                 self.status.error = text
                 self.stop("failed")
-                raise PipelineError(f"pipeline {self._pipeline.name}: {text}")
+                raise PipelineError(f"pipeline {self.pipeline.name}: {text}")
         if self.lease is not None and self.lease.problem:
             self.status.error = self.lease.problem
             self.stop("failed")
-            raise PipelineError(f"pipeline {self._pipeline.name}: {self.lease.problem}")
+            raise PipelineError(f"pipeline {self.pipeline.name}: {self.lease.problem}")
         self._write("running")
         return is_active
 
@@ -207,20 +225,28 @@ class Runner:
             running.seen = progress["timestamp"]
             rows = progress["numInputRows"]
             status.batch_id = progress["batchId"]
+            bad_rows = sum(
+                row["rows"]
+                for name, row in (progress.get("observedMetrics") or {}).items()
+                if name.startswith("bad_")
+            )
+            status.bad_rows += bad_rows
             if rows:
                 status.batches += 1
                 status.rows += rows
                 status.batch_ms = progress["durationMs"].get("triggerExecution", 0)
                 running.recent.append((now, rows))
+                newest = BatchStatus(
+                    status.batch_id, _done_ms(progress), rows, status.batch_ms, bad_rows
+                )
+                status.recent = [*status.recent[1 - RECENT_MAX :], newest]
             status.rows_total = running.rows_before + status.rows
             status.state_rows = sum(
                 operator["numRowsTotal"] for operator in progress["stateOperators"]
             )
             status.watermark = (progress.get("eventTime") or {}).get("watermark", "")
-            for name, row in (progress.get("observedMetrics") or {}).items():
-                if name.startswith("bad_"):
-                    status.bad_rows += row["rows"]
             running.offsets = [_offset(source) for source in progress["sources"]]
+        _note_target(running)
         while running.recent and running.recent[0][0] < now - RATE_SECONDS:
             running.recent.popleft()
         status.rows_per_second = sum(rows for _, rows in running.recent) / RATE_SECONDS
@@ -243,7 +269,7 @@ class Runner:
     def _of_source(self, name: str, known: dict[str, int]) -> dict[str, int]:
         from fnmatch import fnmatchcase
 
-        source = self._pipeline.sources[name]
+        source = self.pipeline.sources[name]
         wanted = [f"KV_{source.bucket}"] if source.bucket else source.streams
         return {
             stream: seq
@@ -286,6 +312,9 @@ class Runner:
             self._measure()
         for meter in self._lags.values():
             meter.close()
+        for running in self._queries:
+            if running.target is not None:
+                running.target.close()
         self._write(state)
 
     def _write(self, state: State) -> None:
@@ -303,7 +332,7 @@ class Runner:
 @contextmanager
 def running(runner: Runner, checkpoint: Place) -> Iterator[Runner]:
     """A runner whose queries are started, and stopped whatever happens."""
-    with locked(checkpoint) as lease:
+    with locked(checkpoint) as lease, announced(runner.pipeline):
         try:
             runner.lease = lease
             runner.start()
@@ -347,3 +376,20 @@ def _revived(running: _Running, error: BaseException) -> bool:
 def _offset(source: Any) -> dict[str, int]:
     """The sequences of a source's end."""
     return {name: point["seq"] for name, point in offset_of(source["endOffset"]).items()}
+
+
+def _done_ms(progress: Any) -> int:
+    """When a batch was done: it began at the time of its progress."""
+    began = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00"))
+    return int(began.timestamp() * 1000 + progress["durationMs"].get("triggerExecution", 0))
+
+
+def _note_target(running: _Running) -> None:
+    """Say of the newest batch up to where its target was written, once."""
+    recent = running.status.recent
+    if running.target is None or not recent or recent[-1].target_seq is not None:
+        return
+    seq = running.target.measure()
+    if seq is not None:
+        newest = msgspec.structs.replace(recent[-1], target_seq=seq)
+        running.status.recent = [*recent[:-1], newest]

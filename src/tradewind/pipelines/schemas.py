@@ -1,8 +1,8 @@
 """The schema of a source's payloads: declared in the file, or inferred once and then frozen.
 
-Owns the folder `schemas` next to the checkpoint. A frozen schema is used by every later run, so
-that a message of another shape is a bad row and never a change of the table; deleting the file has
-the next run look again.
+Owns the folder `schemas` next to the checkpoint. Every later run uses the frozen schema, so a
+message of another shape is a bad row and never changes the table. After the file is deleted, the
+next run infers the schema again.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def infer_from_source(source: str, options: Mapping[str, str], column: str) -> I
 
 def sample_payloads(options: Mapping[str, str], column: str) -> Iterator[bytes]:
     """The first and the last payloads of each stream, read without Spark."""
+    from tradewind.spark.bucket_tables import table_tasks
     from tradewind.spark.filters import filter_of
     from tradewind.spark.options import parse_options
     from tradewind.spark.provider_choice import open_provider
-    from tradewind.spark.tables import table_tasks
 
     parsed = parse_options(options)
     provider = open_provider(parsed)

@@ -1,7 +1,7 @@
-"""Ctrl-C and the signal to end, as an event that loops can wait for.
+"""Ctrl-C and SIGTERM as an event that loops can wait for.
 
-Owns the handlers while a pipeline or a job runs. The first signal asks to stop between two batches,
-a second one does not wait.
+Owns the signal handlers while a pipeline or a job runs. The first signal stops between two batches,
+a second one stops immediately.
 """
 
 from __future__ import annotations

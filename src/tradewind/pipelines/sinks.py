@@ -1,9 +1,9 @@
-"""Where the rows of a pipeline go: streams, buckets, files and the terminal.
+"""The sinks of a pipeline: streams, buckets, files and the terminal.
 
-Owns how a table is given to each. Every sink has its rows exactly once over a restart: streams and
-buckets by the sink of `tradewind.spark`, Parquet by moving finished files (`parquet_lakes`; in an
-object store by Spark's list of them), Delta and Iceberg by a mark that is committed with the rows
-(`lake_tables`). The terminal keeps nothing.
+Owns writing a table to each of them. Every sink stores its rows exactly once across restarts:
+streams and buckets with the sink of `tradewind.spark`, Parquet by moving finished files
+(`parquet_lakes`; in an object store with Spark's list of files), Delta and Iceberg with a mark that
+is committed with the rows (`lake_tables`). The terminal never stores anything.
 """
 
 from __future__ import annotations
@@ -12,13 +12,18 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tradewind.client.errors import ClientError
-from tradewind.pipelines.connections import PipelineAddress
+from tradewind.pipelines.column_templates import (
+    column_sql,
+    parse_template,
+    quoted_sql,
+    template_sql,
+)
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lakes import BatchWriter, SinkQuery
 from tradewind.pipelines.model import DeadLetter, Pipeline, Sink, texts
 from tradewind.pipelines.parquet_lakes import parquet_writer
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.spark_errors import short_reason
-from tradewind.pipelines.templates import column_sql, parse_template, quoted_sql, template_sql
 from tradewind.pipelines.upserts import KEY_TYPES, Upsert
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""Errors of Spark as one line.
+"""Formats Spark errors as one line.
 
-Owns what is cut away: stacks of two languages, plans, and the advice that is not for our users.
+Owns what is removed: Java and Python stack traces, plans, and advice that is not meant for users.
 """
 
 from __future__ import annotations

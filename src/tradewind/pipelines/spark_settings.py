@@ -1,7 +1,7 @@
-"""What a pipeline's file says of Spark itself: its master, settings, packages and user interface.
+"""The Spark settings in a pipeline's file: master, settings, packages and user interface.
 
-Owns which settings a file may have, and how they become those of a session. A value never appears
-in a message, and in `explain` only if its name does not sound like a secret.
+Owns which settings a file may contain, and applying them to a session. A value never appears in a
+message, and in `explain` only if its name does not look like a secret.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tradewind.pipelines.errors import PipelineError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tradewind.pipelines.document import Document, Key
+    from tradewind.pipelines.document import Key, PipelineDocument
 
 MASTER: Final = "local[*]"
 SETTINGS_MAX: Final = 1000
@@ -81,7 +81,7 @@ def is_secret(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-def check_settings(document: Document, settings: SparkSettings) -> None:
+def check_settings(document: PipelineDocument, settings: SparkSettings) -> None:
     """PipelineFileError if a setting is none, or one that a file may not have."""
 
     def fail(keys: tuple[Key, ...], text: str) -> Exception:
@@ -107,7 +107,9 @@ def check_settings(document: Document, settings: SparkSettings) -> None:
         raise fail(("ui",), f"ui: {settings.ui} is not a port: true, false, or from 1 to 65535")
 
 
-def check_sql_settings(document: Document, settings: SparkSettings, spark: SparkSession) -> None:
+def check_sql_settings(
+    document: PipelineDocument, settings: SparkSettings, spark: SparkSession
+) -> None:
     """The same for names of Spark SQL, all of which Spark can list."""
     from tradewind.pipelines.loading import near
 

@@ -1,8 +1,8 @@
-"""How a running pipeline is doing, as a small file that others can read.
+"""The status of a running pipeline, as a small file that other programs can read.
 
-Owns `status.json` next to the checkpoint: the runner replaces it as a whole about twice a second,
-`tradewind pipeline status` and the dashboard read it. Nothing depends on it: a pipeline goes on
-from its checkpoint whether the file is there or not.
+Owns `status.json` next to the checkpoint: the runner replaces it atomically about twice a second,
+and `tradewind pipeline status` and the dashboard read it. Nothing depends on it: a pipeline
+continues from its checkpoint whether the file exists or not.
 """
 
 from __future__ import annotations
@@ -14,14 +14,33 @@ import msgspec
 
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.places import Place, replace_file
-from tradewind.spark.lag import StreamLag
+from tradewind.spark.stream_lag import StreamLag
 
 STATUS_FILE: Final = "status.json"
+# The query of a source's dead letters has its name and this.
+DEAD_SUFFIX: Final = "_dead"
+# How many of the last batches of a query with rows are told of.
+RECENT_MAX: Final = 300
 State = Literal["starting", "running", "stopped", "failed", "done"]
 
 
+class BatchStatus(msgspec.Struct, array_like=True, frozen=True):
+    """One batch that had rows.
+
+    `target_seq` is the last sequence of the stream that it was written to, as soon as the batch was
+    seen to be done; None if that is not known. If nobody else writes there, it is the batch's own.
+    """
+
+    batch: int
+    done_ms: int
+    rows: int
+    took_ms: int
+    bad_rows: int = 0
+    target_seq: int | None = None
+
+
 class QueryStatus(msgspec.Struct):
-    """One sink: how much it was given and how fast."""
+    """One sink: how much it was given and how fast. `recent` has the newest batch last."""
 
     name: str
     target: str
@@ -36,6 +55,7 @@ class QueryStatus(msgspec.Struct):
     restarts: int = 0
     watermark: str = ""
     lags: list[StreamLag] = []
+    recent: list[BatchStatus] = []
 
 
 class PipelineStatus(msgspec.Struct):
@@ -65,7 +85,7 @@ def is_process(pid: int) -> bool:
     """Whether a process of this machine runs."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True
@@ -74,8 +94,7 @@ def is_process(pid: int) -> bool:
 
 def write_status(checkpoint: Place, status: PipelineStatus) -> None:
     """Replace the file; readers see the old one or the new one."""
-    data = msgspec.json.format(msgspec.json.encode(status)) + b"\n"
-    replace_file(checkpoint / STATUS_FILE, data)
+    replace_file(checkpoint / STATUS_FILE, msgspec.json.encode(status) + b"\n")
 
 
 def read_status(checkpoint: Place) -> PipelineStatus | None:

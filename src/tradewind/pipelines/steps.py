@@ -1,6 +1,6 @@
 """The steps of a pipeline: SQL, windows and Python functions.
 
-Owns how each becomes a frame, and where in the file an error of Spark belongs.
+Owns turning each step into a frame, and finding the line in the file for a Spark error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Streams and buckets that a pipeline or a job reads or writes: are they there, may they be made.
+"""Checks the streams and buckets of a pipeline or job: whether they exist or may be created.
 
-Owns the questions to the server before anything runs, with near names in the answers.
+Owns the requests to the server before anything runs, and error messages with similar names.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import BucketNotFoundError
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import near
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 
 
 def ensure_stream(address: PipelineAddress, name: str, subjects: Sequence[str]) -> None:
@@ -23,7 +23,7 @@ def ensure_stream(address: PipelineAddress, name: str, subjects: Sequence[str]) 
         except StreamNotFoundError:
             if not subjects:
                 hint = near(name, streams.names())
-                text = f"there is no stream {name!r}{hint}; `create: [SUBJECT]` has it made"
+                text = f"stream {name!r} does not exist{hint}; `create: [SUBJECT]` creates it"
                 raise PipelineError(text) from None
             streams.add(name=name, subjects=list(subjects))
 
@@ -37,7 +37,7 @@ def ensure_bucket(address: PipelineAddress, name: str, *, may_create: bool) -> N
         except BucketNotFoundError:
             if not may_create:
                 hint = near(name, buckets.names())
-                text = f"there is no bucket {name!r}{hint}; `create: true` has it made"
+                text = f"bucket {name!r} does not exist{hint}; `create: true` creates it"
                 raise PipelineError(text) from None
             buckets.create(name)
 
@@ -50,7 +50,7 @@ def missing_stream(address: PipelineAddress, wanted: Sequence[str]) -> str:
         names = list(connection.jetstream_manager().streams.names())
     for name in wanted:
         if not any(fnmatchcase(one, name) for one in names):
-            return f"there is no stream {name!r}{near(name, names)}"
+            return f"stream {name!r} does not exist{near(name, names)}"
     return ""
 
 
@@ -58,4 +58,4 @@ def missing_bucket(address: PipelineAddress, name: str) -> str:
     """The same for a bucket."""
     with address.connect() as connection:
         names = list(connection.jetstream().kv.names())
-    return "" if name in names else f"there is no bucket {name!r}{near(name, names)}"
+    return "" if name in names else f"bucket {name!r} does not exist{near(name, names)}"

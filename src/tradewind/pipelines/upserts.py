@@ -1,7 +1,7 @@
 """Rows that replace others by key (`mode: upsert`).
 
-Owns which row of a key counts within a batch (the last by the order of the source), which rows
-delete instead, and which files of a table may hold a key. Batches follow each other, so a later one
+Owns which row of a key wins within a batch (the last in the order of the source), which rows delete
+instead, and which files of a table may contain a key. Batches are applied in order, so a later one
 always wins.
 """
 
@@ -15,9 +15,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tradewind.pipelines.column_templates import quoted_sql
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lake_files import LakeFile
-from tradewind.pipelines.templates import quoted_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,7 +1,7 @@
-"""What a comparison of a lake with its streams has found, and what can be known without Spark.
+"""The result of comparing a lake with its streams, and the parts that need no Spark.
 
-Owns the numbers of a verdict and their words, how far a query has committed, and the ranges in
-which sequences are compared.
+Owns the numbers of a result and their texts, how far a query has committed, and the ranges of
+sequences that are compared.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tradewind.spark.lag import offset_of
+from tradewind.spark.stream_lag import offset_of
 
 RANGES_MAX: Final = 10_000
 RANGE_MIN: Final = 1000

@@ -1,10 +1,10 @@
-"""The proof that a lake has what its streams have.
+"""Verifies that a lake contains what its streams contain.
 
-Owns the comparison. The rows of a sink are made a second time, from the streams as they are now and
-up to what the query has committed, and compared with those of the lake: first by count and checksum
-of whole ranges of sequences, then row by row where these differ. A row whose message the stream has
-removed since cannot be compared, and is counted. Nothing is written, and a pipeline may run
-meanwhile.
+Owns the comparison. The rows of a sink are computed again, from the current streams up to the
+committed position of the query, and compared with those of the lake: first by count and checksum of
+ranges of sequences, then row by row where these differ. A row whose message has been removed from
+the stream cannot be compared, and is counted. It never writes anything, and a pipeline may run at
+the same time.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from tradewind.pipelines.connections import PipelineAddress
+from tradewind.pipelines.column_templates import quoted_sql, text_sql
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.frames import build_frames, source_options
 from tradewind.pipelines.lakes import SinkQuery
 from tradewind.pipelines.model import Pipeline, Sink
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sinks import upsert_of
-from tradewind.pipelines.templates import quoted_sql, text_sql
 from tradewind.pipelines.upserts import DELETED, latest_rows
 from tradewind.pipelines.verdicts import (
     SHOWN_MAX,
@@ -231,7 +231,7 @@ class _Comparison:
                 spans[state.name] = _Span(min(first, known.first_seq), last, known.has_begin)
         for stream in ends:
             if stream not in spans:
-                raise _UnverifiableError(f"there is no stream {stream} any more")
+                raise _UnverifiableError(f"stream {stream} no longer exists")
         return spans
 
     def _first_in(self, lake: DataFrame, stream: str, last: int) -> int:
@@ -271,7 +271,7 @@ class _Comparison:
             notes=self._notes(),
         )
         wrong = differing(*sums)
-        return self._judged(verdict, left, right, wrong, size, spans) if wrong else verdict
+        return self._with_verdict(verdict, left, right, wrong, size, spans) if wrong else verdict
 
     def _notes(self) -> list[str]:
         sources = [self._pipeline.sources[one] for one in self._pipeline.origins[self._sink.input]]
@@ -279,7 +279,7 @@ class _Comparison:
             return ["it began with `start: latest`: the first row of the lake is taken for that"]
         return []
 
-    def _judged(
+    def _with_verdict(
         self,
         verdict: Verdict,
         left: DataFrame,
@@ -394,7 +394,7 @@ def lake_frame(
 
     table = lake_table(pipeline, sink)
     if not table.is_there:
-        raise _UnverifiableError(f"there is no table {table.name}")
+        raise _UnverifiableError(f"table {table.name} does not exist")
     schema = table.schema()
     texts = [msgspec.json.encode(file).decode() for file in table.files()]
     kinds = from_arrow_schema(schema)

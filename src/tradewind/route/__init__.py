@@ -1,1 +1,1 @@
-"""Subject -> subscribers: the trie, and who may do what on which subject."""
+"""Routing by subject: the trie of subscriptions, permissions, mappings and sharing."""

@@ -1,8 +1,8 @@
-"""Subject mappings: a pattern, and what the subjects that match it become.
+"""Subject mappings: a pattern, and the destination of matching subjects.
 
-Owns the syntax of destinations and the texts for wrong ones, both as nats-server has them, and the
-application to a subject. Never routes. Positions count bytes, as in nats-server, so a character of
-several bytes can be cut.
+Owns the syntax of destinations and the texts of its errors, both as in nats-server, and applying a
+mapping to a subject. It never routes. Positions count bytes, as in nats-server, so a multi-byte
+character can be cut.
 
     orders.*.*   ->  sharded.{{partition(3,1)}}.$2
 """

@@ -1,7 +1,7 @@
-"""Subscriptions, lists of them, and queue groups: what a node of the trie holds and a match gives.
+"""Subscriptions, lists of them, and queue groups: what a trie node holds and a match returns.
 
 Owns the memory of the lists, never that of the subscriptions in them, except between
-`subscription_new` and `subscription_free`. Never raises; -1 or NULL means no memory.
+`subscription_new` and `subscription_free`. Never raises; -1 or NULL means out of memory.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
@@ -15,27 +15,31 @@ cdef enum:
 
 cdef enum SubscriptionKind:
     SUB_ORDINARY = 0
-    SUB_REMOVED = 1         # out of the trie; freed when no delivery can see it any more
-    # Stands in another account for a subscription of its owner: that one is `hook`, `handler` a
-    # Translator (NULL: subjects stay as they are).
+    SUB_REMOVED = 1         # out of the trie; freed once no delivery can see it any more
+    # Stands in another account for a subscription of its owner: `hook` is that subscription,
+    # `handler` a Translator (NULL: subjects stay unchanged).
     SUB_SHADOW = 2
-    SUB_CROSSING = 3        # a message goes on in another account; `hook` is a Carry of the broker
+    SUB_CROSSING = 3        # the message continues in another account; `hook` is a Carry
+    SUB_LEAF = 4            # interest of the server at the other end of a leaf connection
 
 ctypedef struct Subscription:
-    void* owner             # whoever receives: a SessionState of the broker; NULL: internal
+    void* owner             # the receiver: a SessionState of the broker; NULL: internal
     void* handler           # a borrowed Python object for an internal subscription, else NULL
-    void* hook              # called with `handler` at once (a Hook of the broker); NULL: queued
+    void* hook              # called with `handler` immediately (a broker Hook); NULL: queued
     int64_t delivered
     int64_t delivered_max   # 0: no limit
-    char* subject           # these three lie behind the struct in the same heap block
-    char* queue             # ... this one a blank behind the subject: together they are a key
+    char* subject           # these three follow the struct in the same heap block
+    char* queue             # ... this one a space behind the subject: together they form a key
     char* sid
     uint32_t subject_size
     uint32_t queue_size     # 0: a plain subscription
     uint32_t sid_size
     uint32_t position       # index in the list of its node
-    uint8_t filtered        # a deny rule may hit: check each concrete subject at delivery
+    uint8_t filtered        # a deny rule may apply: check each concrete subject at delivery
     uint8_t kind            # a SubscriptionKind
+    uint8_t is_above        # SUB_LEAF: interest of our hub
+    uint32_t weight         # SUB_LEAF: number of members its queue group has there
+    uint8_t is_traceable    # for a shadow: its import lets traces through
 
 ctypedef struct SubscriptionArray:
     Subscription** items
@@ -53,13 +57,15 @@ ctypedef struct GroupArray:
 
 ctypedef struct Match:
     SubscriptionArray plain
-    GroupArray groups       # arrays beyond `count` keep their memory for the next use
+    GroupArray groups       # arrays beyond `count` keep their memory for reuse
 
 
 cdef inline Subscription* subscription_new(
         const char* subject, uint32_t subject_size, const char* queue, uint32_t queue_size,
         const char* sid, uint32_t sid_size) noexcept nogil:
-    """A zeroed subscription with copies of its strings in one heap block; NULL without memory."""
+    """Create a zeroed subscription with copies of its strings in one heap block; NULL without
+    memory.
+    """
     cdef size_t size = sizeof(Subscription) + subject_size + 1 + <size_t>queue_size + sid_size
     cdef char* block = <char*>malloc(size)
     cdef Subscription* subscription = <Subscription*>block
@@ -110,7 +116,7 @@ cdef inline int array_extend(SubscriptionArray* array,
 
 
 cdef inline void array_swap_remove(SubscriptionArray* array, uint32_t position) noexcept nogil:
-    """Order within a node means nothing, so the last one takes the free place."""
+    """Order within a node has no meaning, so the last entry takes the free place."""
     array.count -= 1
     if position != array.count:
         array.items[position] = array.items[array.count]
@@ -138,7 +144,7 @@ cdef inline QueueGroup* groups_find(GroupArray* groups, const char* queue,
 
 
 cdef inline void groups_forget_names(GroupArray* groups) noexcept nogil:
-    """Back to looking at one group after the other: always right, only slower."""
+    """Fall back to searching the groups one by one: always correct, only slower."""
     if groups.names != NULL:
         table_free(groups.names)
         free(groups.names)
@@ -146,7 +152,7 @@ cdef inline void groups_forget_names(GroupArray* groups) noexcept nogil:
 
 
 cdef inline void groups_name(GroupArray* groups, uint32_t index) noexcept nogil:
-    """Enter the name of a group that has a member; without memory all names are forgotten."""
+    """Enter the name of a group that has a member; without memory all names are dropped."""
     cdef Subscription* first = groups.items[index].members.items[0]
     if table_insert(groups.names, table_hash(groups.names, first.queue, first.queue_size),
                     first.queue, first.queue_size, <void*>(<size_t>index + 1)) != 0:
@@ -160,7 +166,7 @@ cdef inline void groups_unname(GroupArray* groups, uint32_t index) noexcept nogi
 
 
 cdef inline void groups_name_last(GroupArray* groups, uint64_t seed) noexcept nogil:
-    """The last group has got its first member. Names are kept from the time there are many."""
+    """The last group has received its first member. Names are indexed once there are many."""
     cdef uint32_t index
     if groups.names != NULL:
         groups_name(groups, groups.count - 1)
@@ -177,7 +183,8 @@ cdef inline void groups_name_last(GroupArray* groups, uint64_t seed) noexcept no
 
 cdef inline void groups_remove_member(GroupArray* groups, QueueGroup* group,
                                       uint32_t position) noexcept nogil:
-    """Take a member out, and the group with its last one. A name lives in the first member."""
+    """Remove a member, and the group with its last one. A group's name lives in its first member.
+    """
     cdef uint32_t index = <uint32_t>(group - groups.items)
     cdef QueueGroup spare
     if groups.names != NULL and position == 0:
@@ -198,7 +205,7 @@ cdef inline void groups_remove_member(GroupArray* groups, QueueGroup* group,
 
 
 cdef inline QueueGroup* groups_push(GroupArray* groups) noexcept nogil:
-    """One more group with no members; the memory of a formerly used one is kept."""
+    """Append a group without members; reuses the memory of a former one."""
     cdef uint32_t capacity
     cdef QueueGroup* items
     if groups.count == groups.capacity:
@@ -234,7 +241,7 @@ cdef inline void match_free(Match* match) noexcept nogil:
 
 
 cdef inline uint64_t match_fanout(const Match* match) noexcept nogil:
-    """How many subscriptions a match holds, all members of its groups counted."""
+    """Number of subscriptions in a match, counting all members of its groups."""
     cdef uint64_t fanout = match.plain.count
     cdef uint32_t index
     for index in range(match.groups.count):

@@ -1,4 +1,4 @@
-from tradewind.route.rules import PermissionRules
+from tradewind.route.permission_rules import PermissionRules
 
 class Permissions:
     @property

@@ -2,7 +2,7 @@
 
 Owns the decision for one subject. Publish and delivery checks run once per message on the concrete
 subject and use the trie; subscribe checks run once per SUB, compare two patterns and are plain
-Python. Deny always wins, also where a narrower allow names the same queue (nats-server had to fix
+Python. Deny always wins, even where a narrower allow names the same queue (nats-server had to fix
 that twice).
 """
 
@@ -12,7 +12,7 @@ from tradewind.subjects import collide, is_literal, is_subset
 
 
 cdef Sublist subject_set(entries, uint64_t seed):
-    """A trie of the entries; None for no list at all."""
+    """A trie of the entries; None if there is no list."""
     cdef Sublist result
     if entries is None:
         return None
@@ -23,7 +23,7 @@ cdef Sublist subject_set(entries, uint64_t seed):
 
 
 cdef list split_entries(entries):
-    """"subject" or "subject queue" -> (subject, queue) pairs."""
+    """Split "subject" or "subject queue" entries into (subject, queue) pairs."""
     result = []
     for entry in entries:
         parts = entry.split()
@@ -51,7 +51,9 @@ cdef class Permissions:
         return self.publish_allow is None or self.publish_allow.matches_any(subject, size)
 
     cdef bint delivery_allowed(self, const char* subject, uint32_t size) noexcept nogil:
-        """For a subscription wider than a deny rule: may this concrete subject be delivered?"""
+        """For a subscription wider than a deny rule: whether this concrete subject may be
+        delivered.
+        """
         return self.subscribe_deny is None or not self.subscribe_deny.matches_any(subject, size)
 
     def may_publish(self, bytes subject not None):
@@ -64,7 +66,8 @@ cdef class Permissions:
         return self.delivery_allowed(subject, <uint32_t>len(subject))
 
     def may_subscribe(self, str subject not None, str queue not None=""):
-        """(allowed, filtered): `filtered` means that a deny rule covers a part of the subscription.
+        """Return (allowed, filtered); `filtered` means that a deny rule covers part of the
+        subscription.
         """
         if (self.subscribe_allow_entries is not None
                 and not self._subscribe_is_allowed(subject, queue)):
@@ -82,8 +85,8 @@ cdef class Permissions:
         return True, filtered
 
     def _subscribe_is_allowed(self, subject, queue):
-        """A queue subscription needs an entry without queue, or with a matching one where any names
-        a queue.
+        """A queue subscription needs an entry without a queue, or with a matching one if any entry
+        names a queue.
         """
         plain = False
         queue_named = False

@@ -1,8 +1,7 @@
-"""The subject mappings of an account: where messages go that clients publish to a subject.
+"""The subject mappings of an account, applied to the messages that clients publish.
 
-Owns the choice between destinations by weight, and a memory of the subjects that were mapped. How
-one mapping is written and applied is in `mapping`. Never routes, and never maps twice: what a
-mapping gives is final.
+Owns the choice between weighted destinations, and a cache of mapped subjects. The syntax and
+application of one mapping are in `mapping`. It never routes, and never maps a subject twice.
 
     orders.*   ->  80 % orders.v1.$1, 20 % orders.v2.$1
 """

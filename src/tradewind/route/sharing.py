@@ -1,11 +1,11 @@
-"""What accounts share, as plain data: exports, and the imports that use them.
+"""Exports and imports of accounts, as plain data.
 
-Owns the shape between those who describe accounts (the configuration file, or claims) and the
-broker, which builds bridges from it. What goes together is in `route.sharing_rules`; nothing is
-checked here.
+Owns the data structure between the description of accounts (configuration file or claims) and the
+broker, which builds bridges from it. It never checks anything, which is up to
+`route.sharing_rules`.
 
-The *remote* subject is what the exporting account sees, the *local* one what the importing account
-sees.
+The *remote* subject is the one in the exporting account, the *local* one that in the importing
+account.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which exports and imports go together: who may import what, under which subjects, without cycles.
+"""Matches imports with exports: permissions, subjects, and cycles.
 
-Owns the decisions, in the order of nats-server and with its texts, over `route.sharing` data of all
-accounts at once. It knows neither the configuration nor a running server: both ask it.
+Owns the decisions, in the order and with the texts of nats-server, over the `route.sharing` data of
+all accounts. It never knows the configuration or a running server: both call it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Shares(msgspec.Struct, frozen=True):
     imports: tuple[Import, ...] = ()
 
 
-class Problem(msgspec.Struct, frozen=True):
+class SharingProblem(msgspec.Struct, frozen=True):
     """Something that cannot be: in which account, with what, and why."""
 
     account: str
@@ -116,12 +116,12 @@ def remote_template(wanted: Import) -> SubjectTemplate | None:
     return None if forward is None else forward.reversed()
 
 
-def check_sharing(accounts: Mapping[str, Shares]) -> list[Problem]:
+def check_sharing(accounts: Mapping[str, Shares]) -> list[SharingProblem]:
     """Everything that is wrong. What is not in a Problem can be used as it is."""
-    return list(_Checker(accounts).problems())
+    return list(_SharingChecker(accounts).problems())
 
 
-class _Checker:
+class _SharingChecker:
     """One look at all accounts. Imports that passed are kept: later ones may form cycles with
     them.
     """
@@ -139,12 +139,12 @@ class _Checker:
         self._stream_imports: dict[str, _Imports] = {name: _Imports() for name in accounts}
         self._service_imports: dict[str, _Imports] = {name: _Imports() for name in accounts}
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self) -> Iterator[SharingProblem]:
         for kind in (StreamExport, ServiceExport):
             for name, shares in self._accounts.items():
                 for export in shares.exports:
                     if isinstance(export, kind) and (text := self._export_fault(export)):
-                        yield Problem(name, export, text)
+                        yield SharingProblem(name, export, text)
         for name, shares in self._accounts.items():
             for wanted in shares.imports:
                 if isinstance(wanted, StreamImport):
@@ -155,13 +155,13 @@ class _Checker:
                 if isinstance(wanted, ServiceImport):
                     yield from self._told(name, wanted, self._service_fault(name, wanted, used))
 
-    def _told(self, name: str, wanted: Import, text: str | None) -> Iterator[Problem]:
+    def _told(self, name: str, wanted: Import, text: str | None) -> Iterator[SharingProblem]:
         if text is None:
             return
         if not text.startswith(('"', "Duplicate")):
             kind = "stream" if isinstance(wanted, StreamImport) else "service"
             text = f'Error adding {kind} import "{wanted.subject}": {text}'
-        yield Problem(name, wanted, text)
+        yield SharingProblem(name, wanted, text)
 
     # ---------------------------------------------------------------- exports
 

@@ -2,9 +2,10 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.route.members cimport (
-    SUB_CROSSING, SUB_REMOVED, SUB_SHADOW, GroupArray, Match, QueueGroup, Subscription,
+    SUB_CROSSING, SUB_LEAF, SUB_REMOVED, SUB_SHADOW, GroupArray, Match, QueueGroup, Subscription,
     SubscriptionArray, subscription_free, subscription_new)
 from tradewind.containers.table cimport Table
+from tradewind.route.interest cimport Interest
 from tradewind.route.watches cimport Changes
 
 cdef enum:
@@ -44,12 +45,14 @@ cdef class Sublist:
     cdef bint cache_enabled
     cdef Match scratch              # result of the last uncached lookup
     cdef char scratch_subject[SCRATCH_SUBJECT_BYTES_MAX]    # ... of this subject
-    cdef uint32_t scratch_size      # 0: not known
-    cdef uint64_t scratch_changes   # inserts and removes by then
-    cdef SubscriptionArray kept     # made by `keep`: they live as long as the sublist
+    cdef uint32_t scratch_size      # 0: unknown
+    cdef uint64_t scratch_changes   # inserts and removes at that time
+    cdef SubscriptionArray kept     # created by `keep`: they live as long as the sublist
     cdef Table watched              # subject, or subject and queue -> Link* of a Watch
-    cdef dict _watches              # the same -> Watch, which they own
-    cdef Changes changes            # where those are noted that changed
+    cdef dict _watches              # the same keys -> Watch, owned here
+    cdef Changes changes            # collects the watches that changed
+    cdef readonly Interest interest     # what is announced to other servers; None: nothing
+    cdef bint is_told               # `interest` is set
     cdef uint64_t generation
     cdef readonly uint64_t seed
     cdef readonly uint64_t count

@@ -1,22 +1,22 @@
-"""Subject -> subscribers: a trie of tokens with a cache for literal subjects.
+"""Maps subjects to subscribers: a trie of tokens with a cache for literal subjects.
 
-Owns the trie nodes and the cache; never owns a Subscription (whoever made it frees it, after
-`remove`), except those made by `keep`. It knows nothing of sessions, permissions or delivery.
+Owns the trie nodes and the cache; never owns a Subscription (its creator frees it, after `remove`),
+except those created by `keep`. It knows nothing of sessions, permissions or delivery.
 
 Invariants
 - a node is in the trie only while it, or a node below it, holds a subscription (empty nodes are
   pruned);
 - `subscription.position` is its index in the plain list of its node, or in the member list of its
   queue group;
-- a cache entry is used only while its generation equals `generation`: a wildcard that comes or goes
-  bumps it, a literal invalidates the one entry that it can concern. So an inbox that comes and goes
-  costs the cache nothing;
+- a cache entry is used only while its generation equals `generation`: adding or removing a wildcard
+  increments it, a literal invalidates the one entry that it can affect. An inbox that comes and
+  goes therefore costs the cache nothing;
 - the cache is bounded in bytes: neither long subjects nor large results are kept in it;
 - a Match returned by `match` is valid until the next insert, remove or match;
-- the last lookup past the cache is used again for the same subject until something is inserted or
-  removed: a pull request gets all its messages on one inbox;
-- whoever watches a subject is noted when its first plain subscription, or the first of a queue
-  group, comes, and when the last goes (`watches`); nobody else is looked at.
+- the last uncached lookup is reused for the same subject until something is inserted or removed: a
+  pull request receives all its messages on one inbox;
+- a watch is noted when its subject gains its first plain subscription or the first of a queue
+  group, and when it loses the last one (`watches`); no other watch is examined.
 
 Queue groups of equal name that match through different patterns count as one group, as in
 nats-server.
@@ -39,8 +39,8 @@ cdef enum:
     STAR = 42
     TAIL = 62
     CACHE_SLOTS_FIRST = 64
-    # 8192 entries of at most this size stay below 64 MiB whatever a peer publishes. To a large
-    # result the lookup adds little, next to its deliveries.
+    # 8192 entries of at most this size stay below 64 MiB whatever a peer publishes. For a large
+    # result, the lookup is cheap compared to its deliveries.
     CACHE_SUBJECT_BYTES_MAX = 512
     CACHE_FANOUT_MAX = 256
 
@@ -48,7 +48,8 @@ cdef enum:
 # ------------------------------------------------------------------ subjects
 
 cdef bint subject_valid(const char* subject, uint32_t size, bint literal) noexcept nogil:
-    """No empty token, no white space, '>' only as the last; `literal` also refuses wildcards."""
+    """No empty token, no white space, '>' only as the last token; `literal` also refuses wildcards.
+    """
     cdef uint32_t index, start = 0
     cdef char byte
     if size == 0:
@@ -84,7 +85,7 @@ cdef bint subject_is_literal(const char* subject, uint32_t size) noexcept nogil:
 
 cdef bint subject_matches(const char* subject, uint32_t subject_size, const char* pattern,
                           uint32_t pattern_size) noexcept nogil:
-    """Whether a literal subject is matched by one pattern."""
+    """Whether a pattern matches a literal subject."""
     cdef uint32_t at = 0, place = 0, end, stop
     while True:
         end = at
@@ -137,7 +138,7 @@ cdef bint node_is_empty(const Node* node) noexcept nogil:
 
 
 cdef void tree_free(Node* node) noexcept nogil:
-    """Free a whole tree without recursion: depth comes from the peer."""
+    """Free a whole tree without recursion, because a peer controls its depth."""
     cdef Node* stop = node.parent
     cdef Node* next_node
     cdef uint32_t index
@@ -160,6 +161,28 @@ cdef void tree_free(Node* node) noexcept nogil:
             next_node = node.parent
             node_free(node)
         node = next_node
+
+
+cdef int tree_count(Node* root, Interest interest) except -1:
+    """Count all subscriptions of a tree in `interest`."""
+    cdef Node* node
+    cdef uint32_t index, member
+    cdef list stack = [<size_t>root]
+    while stack:
+        node = <Node*><size_t>stack.pop()
+        for index in range(node.plain.count):
+            interest.add(node.plain.items[index])
+        for index in range(node.groups.count):
+            for member in range(node.groups.items[index].members.count):
+                interest.add(node.groups.items[index].members.items[member])
+        if node.star != NULL:
+            stack.append(<size_t>node.star)
+        if node.tail != NULL:
+            stack.append(<size_t>node.tail)
+        for index in range(node.children.capacity):
+            if node.children.slots[index].value != NULL:
+                stack.append(<size_t>node.children.slots[index].value)
+    return 0
 
 
 cdef int match_add_node(Match* match, Node* node) noexcept nogil:
@@ -189,7 +212,7 @@ cdef int match_add_node(Match* match, Node* node) noexcept nogil:
 
 
 cdef Node* node_descend(Node* node, const char* token, uint32_t size, bint create) noexcept nogil:
-    """The child of `node` for one token, made if asked for; NULL if absent or without memory."""
+    """The child of `node` for one token, created on request; NULL if absent or without memory."""
     cdef Node** place = NULL
     cdef Node* child
     cdef uint32_t hash_value
@@ -213,7 +236,9 @@ cdef Node* node_descend(Node* node, const char* token, uint32_t size, bint creat
 
 
 cdef Node* node_at(Node* node, const char* pattern, uint32_t size) noexcept nogil:
-    """The node below `node` of subscriptions to exactly this; NULL if there is none."""
+    """The node below `node` that holds subscriptions to exactly this pattern; NULL if there is
+    none.
+    """
     cdef uint32_t start = 0, end
     while True:
         end = token_end(pattern, start, size)
@@ -230,12 +255,12 @@ cdef inline Node* child_for(const Node* node, const char* token, uint32_t size) 
     return <Node*>table_find(&node.children, table_hash(&node.children, token, size), token, size)
 
 
-# Both walks below go on in a loop and call themselves only where a token and '*' both have a
-# branch: a peer that wants a deep C stack needs a long subject for every frame of it.
+# Both walks below iterate and recurse only where both a token and '*' have a branch, so a peer that
+# wants a deep C stack needs a long subject for every frame of it.
 
 cdef int collect(Node* node, const char* subject, uint32_t start, uint32_t size,
                  Match* match) noexcept nogil:
-    """Add everything below `node` that matches the tokens from `start`; -1 without memory."""
+    """Add everything below `node` that matches the tokens from `start` on; -1 without memory."""
     cdef uint32_t end
     cdef Node* child
     while True:
@@ -291,7 +316,8 @@ cdef bint any_below(const Node* node, const char* subject, uint32_t start,
 
 
 cdef bint has_empty_token(const char* subject, uint32_t size) noexcept nogil:
-    """Published subjects are not validated; one with an empty token matches nothing, even '>'."""
+    """Published subjects are not validated; one with an empty token matches nothing, not even '>'.
+    """
     cdef uint32_t index
     if size == 0 or subject[0] == DOT or subject[size - 1] == DOT:
         return True
@@ -302,7 +328,7 @@ cdef bint has_empty_token(const char* subject, uint32_t size) noexcept nogil:
 
 
 cdef bint never_repeats(const char* subject, uint32_t size) noexcept nogil:
-    """Inboxes and ack subjects are used once: caching them would only push useful entries out."""
+    """Inboxes and ack subjects are used once: caching them would only displace useful entries."""
     if size > 7 and subject[0] == 95 and (memcmp(subject, b"_INBOX.", 7) == 0
                                           or memcmp(subject, b"_R_.", 4) == 0):
         return True
@@ -311,7 +337,7 @@ cdef bint never_repeats(const char* subject, uint32_t size) noexcept nogil:
 
 # ------------------------------------------------------------------ the class
 
-@cython.no_gc_clear     # a watch is reached from its table as long as subscriptions go
+@cython.no_gc_clear     # a watch must reach its table until the last subscription is gone
 cdef class Sublist:
     """All subscriptions of one subject space. The Python methods are for tests, monitoring and the
     control plane.
@@ -344,8 +370,8 @@ cdef class Sublist:
         free(self.kept.items)
 
     cdef int insert(self, Subscription* subscription) noexcept nogil:
-        """Put it into the trie; its subject must be valid. -1, and nothing is changed, without
-        memory.
+        """Add to the trie; the subject must be valid. Returns -1 without memory and then changes
+        nothing.
         """
         cdef Node* node = self.root
         cdef Node* child
@@ -384,10 +410,12 @@ cdef class Sublist:
         self._invalidate(subscription.subject, subscription.subject_size)
         if self.watched.count and array.count == 1:
             self._note(subscription)
+        if self.is_told:
+            self.interest.add(subscription)
         return 0
 
     cdef void remove(self, Subscription* subscription) noexcept nogil:
-        """Take a subscription out that `insert` took in."""
+        """Remove a subscription that `insert` added."""
         cdef Node* node = self.root
         cdef QueueGroup* group
         cdef bint is_last
@@ -408,10 +436,12 @@ cdef class Sublist:
         self._invalidate(subscription.subject, subscription.subject_size)
         if self.watched.count and is_last:
             self._note(subscription)
+        if self.is_told:
+            self.interest.drop(subscription)
         self._prune(node)
 
     cdef void _prune(self, Node* node) noexcept nogil:
-        """Free `node` and its ancestors as far as they hold nothing."""
+        """Free `node` and its ancestors as long as they hold nothing."""
         cdef Node* parent
         while node != self.root and node_is_empty(node):
             parent = node.parent
@@ -440,8 +470,8 @@ cdef class Sublist:
             entry.generation = 0
 
     cdef Match* match(self, const char* subject, uint32_t size) noexcept nogil:
-        """All subscribers of a subject; NULL only without memory. See the module's invariants for
-        its life time.
+        """All subscribers of a subject; NULL only without memory. For its lifetime see the module's
+        invariants.
         """
         cdef uint64_t hash_value
         cdef CacheEntry* entry
@@ -466,7 +496,7 @@ cdef class Sublist:
 
     cdef Match* _fill(self, CacheEntry* entry, uint64_t hash_value, const char* subject,
                       uint32_t size) noexcept nogil:
-        """Look a subject up and keep the result in a cache entry, unless it is too large."""
+        """Look up a subject and keep the result in a cache entry, unless it is too large."""
         entry.generation = 0
         if size > entry.subject_capacity:
             free(entry.subject)
@@ -478,7 +508,7 @@ cdef class Sublist:
         entry.subject_size = size
         entry.hash = hash_value
         entry.match.plain.count = 0
-        # Groups are not reused: over time each of them would grow to the size of the largest.
+        # Groups are not reused: over time each would grow to the size of the largest.
         groups_free(&entry.match.groups)
         if not has_empty_token(subject, size) and \
                 collect(self.root, subject, 0, size, &entry.match) != 0:
@@ -510,7 +540,7 @@ cdef class Sublist:
         return &self.scratch
 
     cdef int check_match(self, const Match* match, const char* subject, uint32_t size) except -1:
-        """Assert that a result, whatever it was kept by, is what the trie says this moment."""
+        """Assert that a result, wherever it was kept, equals what the trie gives at this moment."""
         cdef Match fresh
         cdef uint32_t index
         memset(&fresh, 0, sizeof(Match))
@@ -530,7 +560,7 @@ cdef class Sublist:
 
     cdef bint has_subscription(self, const char* subject, uint32_t size, const char* queue,
                                uint32_t queue_size) noexcept nogil:
-        """Whether somebody subscribes to exactly this, in this group or without one."""
+        """Whether there is a subscription to exactly this subject, in this group or without one."""
         cdef Node* node = node_at(self.root, subject, size)
         if node == NULL:
             return False
@@ -539,7 +569,7 @@ cdef class Sublist:
         return groups_find(&node.groups, queue, queue_size) != NULL
 
     cdef void _note(self, const Subscription* subscription) noexcept nogil:
-        """The first subscription of its kind has come, or the last one has gone."""
+        """Note a watch: the first subscription of its kind was added, or the last one removed."""
         self._note_key(subscription.subject, subscription.subject_size)
         if not subject_is_literal(subscription.subject, subscription.subject_size):
             self._note_key(ANY_WILDCARD, 1)
@@ -557,7 +587,7 @@ cdef class Sublist:
         return not has_empty_token(subject, size) and any_below(self.root, subject, 0, size)
 
     cdef void _grow_cache(self) noexcept nogil:
-        """Start small and double while distinct subjects push each other out; old entries are
+        """Start small and double while distinct subjects displace each other; old entries are
         dropped.
         """
         cdef uint32_t slots = self.cache_slots * 2 if self.cache_slots else CACHE_SLOTS_FIRST
@@ -576,7 +606,7 @@ cdef class Sublist:
     # -------------------------------------------------------------- for Python callers
 
     def add(self, bytes subject not None, bytes queue not None=b"", bytes sid not None=b""):
-        """Insert a subscription and give a handle to it for `discard`; ValueError for an invalid
+        """Insert a subscription and return a handle for `discard`; ValueError for an invalid
         subject.
         """
         cdef Subscription* subscription
@@ -590,7 +620,7 @@ cdef class Sublist:
         return <size_t>subscription
 
     def keep(self, bytes subject not None):
-        """Insert a plain subscription that stays for good and is freed with the sublist."""
+        """Insert a plain subscription that stays as long as the sublist, which frees it."""
         cdef Subscription* subscription = <Subscription*><size_t>self.add(subject)
         if array_push(&self.kept, subscription) != 0:
             self.discard(<size_t>subscription)
@@ -603,7 +633,9 @@ cdef class Sublist:
         subscription_free(subscription)
 
     def find(self, bytes subject not None):
-        """(plain handles, {queue: handles}) of the subscriptions that match a literal subject."""
+        """Return (plain handles, {queue: handles}) of the subscriptions that match a literal
+        subject.
+        """
         cdef Match* match = self.match(subject, <uint32_t>len(subject))
         cdef QueueGroup* group
         cdef uint32_t index, member
@@ -623,13 +655,13 @@ cdef class Sublist:
         return self.matches_any(subject, <uint32_t>len(subject))
 
     def is_subscribed(self, bytes subject not None, bytes queue not None=b""):
-        """Whether somebody subscribes to exactly this, in this group or without one."""
+        """Whether there is a subscription to exactly this subject, in this group or without one."""
         return self.has_subscription(subject, <uint32_t>len(subject), queue, <uint32_t>len(queue))
 
     def watch(self, bytes subject not None, bytes queue not None, watcher not None):
-        """Have `watcher()` called by `changes.tell` when `is_subscribed` may have changed; without
-        a queue also when the first or last member of a group came or went. Whoever watches ">" is
-        called for all wildcards.
+        """Have `changes.tell` call `watcher()` when `is_subscribed` may have changed; without a
+        queue also when the first member of a group was added or the last one removed. A watcher of
+        ">" is called for all wildcards.
         """
         cdef bytes key = subject + b" " + queue if queue else subject
         cdef Watch watch = self._watches.get(key)
@@ -640,17 +672,24 @@ cdef class Sublist:
         watch.watchers[watcher] = None
 
     def unwatch(self, bytes subject not None, bytes queue not None, watcher not None):
-        """Undo `watch`; a watcher that is not known is ignored."""
+        """Undo `watch`; an unknown watcher is ignored."""
         cdef bytes key = subject + b" " + queue if queue else subject
         cdef Watch watch = self._watches.get(key)
         if watch is None:
             return
         watch.watchers.pop(watcher, None)
         if not watch.watchers:
-            del self._watches[key]      # it leaves the table as it goes, with this call
+            del self._watches[key]      # deallocation, in this call, removes it from the table
+
+    def tell_interest(self, Interest interest not None):
+        """Count all present and future subscriptions in `interest`."""
+        self.interest = interest
+        self.is_told = True
+        tree_count(self.root, interest)
 
     def node_count(self):
-        """Number of trie nodes without the root; 0 for an empty sublist, whatever was in it."""
+        """Number of trie nodes without the root; 0 for an empty sublist, whatever it held before.
+        """
         cdef size_t total = 0
         cdef Node* node
         cdef uint32_t index

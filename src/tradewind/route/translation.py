@@ -1,8 +1,8 @@
-"""How a subject of one account is called in another: wildcards change places, the rest is given.
+"""Translates subjects between accounts: wildcards are rearranged, the rest is fixed.
 
 Owns the syntax of import destinations (`$1`, `{{wildcard(1)}}`, and `*` for the next one), with the
-texts of nats-server for wrong ones, and their application in plain Python. The broker runs the same
-parts over bytes for each message.
+error texts of nats-server, and their application in plain Python. The broker applies the same parts
+to bytes for each message.
 
     orders.*.>   ->  y.$1.>
 """

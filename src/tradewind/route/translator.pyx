@@ -1,6 +1,6 @@
-"""Runs a subject template over bytes, once per message that changes accounts.
+"""Applies a subject template to bytes, once per message that changes accounts.
 
-Owns the compiled parts of one template. What a template means, and how it is made, is in
+Owns the compiled parts of one template. The meaning of a template, and how it is built, is in
 `route.translation`.
 """
 
@@ -11,7 +11,7 @@ from tradewind.containers.buffer cimport buffer_append, buffer_clear, buffer_ini
 
 cdef inline uint32_t token_start(const char* subject, uint32_t size,
                                  uint32_t wanted) noexcept nogil:
-    """Where a token begins; one more than `size` if there are not so many."""
+    """Where a token begins; `size` + 1 if there are fewer tokens."""
     cdef uint32_t at = 0
     while wanted:
         while at < size and subject[at] != 46:
@@ -24,7 +24,7 @@ cdef inline uint32_t token_start(const char* subject, uint32_t size,
 
 
 cdef class Translator:
-    """Does not change once it is made."""
+    """Immutable once created."""
 
     def __init__(self, template not None):
         cdef uint32_t index
@@ -45,8 +45,8 @@ cdef class Translator:
         free(self.parts)
 
     cdef int apply(self, const char* subject, uint32_t size, Buffer* result) noexcept nogil:
-        """Replace what is in `result`; -1 without memory. What the source does not match stays as
-        it is.
+        """Write the translated subject into `result`, replacing its content; -1 without memory. A
+        subject that the source does not match stays unchanged.
         """
         cdef uint32_t index, start, end
         cdef Part* part
@@ -79,7 +79,7 @@ cdef class Translator:
         return 0
 
     def translate(self, bytes subject not None):
-        """The same for Python callers."""
+        """`apply` for Python callers."""
         cdef Buffer result
         buffer_init(&result)
         try:

@@ -5,11 +5,11 @@ from tradewind.containers.table cimport Table
 ctypedef struct Link:
     Link* before
     Link* after             # NULL: in no ring
-    void* watch             # the Watch that it lies in; NULL: the ring's own
+    void* watch             # the Watch that contains it; NULL for the ring's own link
 
 
 cdef class Changes:
-    cdef Link ring          # of the watches that changed, oldest first
+    cdef Link ring          # the watches that changed, oldest first
 
     cdef bint is_empty(self) noexcept nogil
     cdef void note(self, Link* link) noexcept nogil
@@ -17,10 +17,10 @@ cdef class Changes:
 
 cdef class Watch:
     cdef Link link
-    cdef object sublist             # it has the table, so it must live as long
+    cdef object sublist             # owns the table, so it must live as long
     cdef Table* table               # where the link is found by its key
     cdef Changes changes
     cdef readonly bytes key
-    cdef readonly dict watchers     # whom to call -> None
+    cdef readonly dict watchers     # watchers to call -> None
 
     cdef int enter(self, Table* table) except -1

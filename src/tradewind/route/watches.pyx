@@ -1,10 +1,10 @@
-"""Who wants to know when the first subscription of a subject comes or the last one goes.
+"""Notifies watchers when a subject gains its first subscription or loses its last one.
 
 Owns the watches of a sublist, and the ring of those whose subject changed. The sublist links a
-watch into the ring while it changes, without memory and without a call; whoever owns the ring takes
-them out at the end of the turn and calls their watchers, who look for themselves. So a subscription
-costs the same however many subjects are watched, and one that comes and goes within a turn may be
-noted for nothing.
+watch into the ring during a change, without allocating and without a call; the owner of the ring
+takes the watches out at the end of the turn and calls their watchers, which check the state
+themselves. A subscription therefore costs the same however many subjects are watched, and one that
+comes and goes within a turn may cause a spurious call.
 """
 
 cimport cython
@@ -13,7 +13,7 @@ from tradewind.containers.table cimport table_hash, table_insert, table_remove
 
 
 cdef class Changes:
-    """One for all sublists whose watchers are called together."""
+    """Shared by all sublists whose watchers are called together."""
 
     def __cinit__(self):
         self.ring.before = self.ring.after = &self.ring
@@ -22,7 +22,7 @@ cdef class Changes:
         return self.ring.after == &self.ring
 
     cdef void note(self, Link* link) noexcept nogil:
-        """Something came or went at this watch."""
+        """Note that subscriptions of this watch have changed."""
         if link.after == NULL:
             link.before = self.ring.before
             link.after = &self.ring
@@ -30,19 +30,18 @@ cdef class Changes:
             self.ring.before = link
 
     def __bool__(self):
-        """Whether something has changed."""
+        """Whether anything has changed."""
         return not self.is_empty()
 
     def tell(self, on_error not None):
-        """Call the watchers of everything that changed until now; on_error(error) if one fails.
-        """
+        """Call the watchers of everything that has changed so far; on_error(error) if one fails."""
         cdef Link* link
         cdef list changed = []
         while not self.is_empty():
             link = self.ring.after
             unlink(link)
             changed.extend((<Watch>link.watch).watchers)
-        # Only now: what they do may change other watches, or these ones again.
+        # Unlinked only now: watchers may change other watches, or these again.
         for watcher in changed:
             try:
                 watcher()
@@ -57,12 +56,12 @@ cdef void unlink(Link* link) noexcept nogil:
         link.before = link.after = NULL
 
 
-@cython.no_gc_clear     # ring and table are reached from here to the very end
+@cython.no_gc_clear     # ring and table must be reachable until deallocation
 cdef class Watch:
-    """One key that is watched; owned by the sublist, which drops it with its last watcher.
+    """One watched key; owned by the sublist, which drops it with its last watcher.
 
-    The garbage collector may take it before the sublist, whose subscriptions then go one by one: so
-    it leaves the table by itself.
+    The garbage collector may clear it before the sublist, whose subscriptions are removed one by
+    one after that, so it removes itself from the table.
     """
 
     def __cinit__(self, Changes changes not None, sublist not None, bytes key not None):
@@ -73,7 +72,7 @@ cdef class Watch:
         self.link.watch = <void*>self
 
     cdef int enter(self, Table* table) except -1:
-        """Be found by its key."""
+        """Enter the table under its key."""
         cdef const char* key = self.key
         cdef uint32_t size = <uint32_t>len(self.key)
         if table_insert(table, table_hash(table, key, size), key, size, &self.link) != 0:

@@ -1,1 +1,1 @@
-"""Sockets, clock and files: everything that makes the broker a running server."""
+"""Everything that turns the broker into a running server: sockets, clock, files, configuration."""

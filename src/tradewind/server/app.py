@@ -1,10 +1,10 @@
-"""The server: puts broker, listeners, monitoring and timers together on one event loop.
+"""The server: connects broker, listeners, monitoring and timers on one event loop.
 
-Owns their life: start, turns, reload, lame duck, stop. Everything about the protocol is in the
-broker, everything about files and flags in `config` and `flags`.
+Owns their life cycle: start, turns, reload, lame duck mode, stop. It never handles the protocol,
+which belongs to the broker, nor files and flags, which belong to `config` and `flags`.
 
-What not every server has (JetStream, TLS, WebSocket, pages) is imported by the function that starts
-it, so that a server without it accepts its first connection sooner.
+Optional parts (JetStream, TLS, WebSocket, monitoring pages) are imported by the function that
+starts them, so that a server without them accepts its first connection sooner.
 """
 
 from __future__ import annotations
@@ -25,15 +25,22 @@ from tradewind.broker.identity import Gate
 from tradewind.clock import SystemClock
 from tradewind.errors import ConfigError, ServerStartError, TradewindError
 from tradewind.monitor.facade import MonitorView
-from tradewind.monitor.system import SystemServices
+from tradewind.monitor.system_answers import SystemServices
 from tradewind.nkeys import create_server_id
-from tradewind.options import LOOPBACK, SECOND_NS, ServerOptions, TlsOptions
+from tradewind.options import (
+    LOOPBACK,
+    SECOND_NS,
+    OpenTelemetryOptions,
+    ServerOptions,
+    TlsOptions,
+)
 from tradewind.server.auth import build_gate, gate_notices
 from tradewind.server.banner import log_start
 from tradewind.server.listener import Listener, bind
 from tradewind.server.logs import Log
 from tradewind.server.password_threads import PasswordThreads
 from tradewind.server.process_signals import NAMES, ProcessSignals
+from tradewind.server.service_manager import READY, STOPPING, tell_service_manager
 from tradewind.server.turn_budget import set_turn_budget
 from tradewind.server.turn_loop import TurnLoop
 from tradewind.wire import ops
@@ -43,23 +50,27 @@ if TYPE_CHECKING:
 
     from tradewind.monitor.http import MonitorServer
     from tradewind.monitor.pages import Guest
-    from tradewind.server.files import PortsFile
-    from tradewind.server.jetstream import RunningJetStream
-    from tradewind.server.operators.running import Operators
+    from tradewind.server.auth.callout import CalloutDesk
+    from tradewind.server.jetstream_service import RunningJetStream
+    from tradewind.server.leafnodes import RunningLeafnodes
+    from tradewind.server.operators.operator_mode import Operators
+    from tradewind.server.pid_files import PortsFile
+    from tradewind.server.telemetry import Telemetry
     from tradewind.server.tls import RenewableContext, ServerContext
     from tradewind.server.websocket_listener import WebSocketListener
 
 LAME_DUCK_STEP_SECONDS_MAX = 1.0
 # Whatever is closed at the end; each has bounds of its own, which are tighter.
 STOP_STEP_SECONDS_MAX = 60.0
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 # When the events of the system account are tried again after a fault.
 EVENT_PAUSE_NS = SECOND_NS
 
 
-class Server:
+class ServerApp:
     """One running server inside a running event loop.
 
-    `async with Server(options, log): ...` starts and stops it; `port` is the bound one.
+    `async with ServerApp(options, log): ...` starts and stops it; `port` is the bound one.
     """
 
     def __init__(
@@ -79,25 +90,40 @@ class Server:
         self._monitor_urls: list[str] = []
         self._monitor_tls: RenewableContext | None = None
         self._ports_file: PortsFile | None = None
+        self._telemetry: Telemetry | None = None
         self._stopping = False
         self.jetstream: RunningJetStream | None = None
         self._lame_duck_task: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
         clock = SystemClock()
         self._operators: Operators | None = None
-        if options.operator is not None and options.operator.is_active:
-            from tradewind.server.operators.running import Operators
+        self._callouts: CalloutDesk | None = None
+        is_operated = options.operator is not None and options.operator.is_active
+        if is_operated or options.authorization.callout is not None:
+            from tradewind.server.auth.callout import CalloutDesk
 
-            self._operators = Operators(options, clock, log)
+            self._callouts = CalloutDesk()
+        if is_operated:
+            from tradewind.server.operators.operator_mode import Operators
+
+            assert self._callouts is not None
+            self._operators = Operators(options, clock, log, self._callouts)
         self.broker = Broker(
             options,
-            build_gates(options) if self._operators is None else self._operators.gates(),
+            self._gates(options),
             account_limits(options),
-            server_id=create_server_id(),
+            server_id=self._callouts.server_key.public if self._callouts else create_server_id(),
             clock=clock,
             log=log,
             chance=random.SystemRandom(),
         )
+        if self._callouts is not None:
+            self._callouts.broker = self.broker
+            self.broker.info.xkey = self._callouts.curve_key.public
+        self.leafnodes: RunningLeafnodes | None = None
+        if options.leafnodes is not None:
+            # Before anybody subscribes: all interest is counted from the beginning.
+            self.broker.start_leaves(options.leafnodes)
         set_turn_budget(self.broker.watch, log)
         self.turns = TurnLoop(self.broker)
         self._passwords = PasswordThreads(self.broker, self.turns.turn_needed)
@@ -105,6 +131,13 @@ class Server:
         self.system = SystemServices(
             self.broker, self.reload, self.broker.kick, self.broker.announce_lame_duck, self.view
         )
+        self.broker.server_info = self.system.events.server_info
+
+    def _gates(self, options: ServerOptions) -> dict[str, Gate]:
+        """One per kind of listener."""
+        if self._operators is not None:
+            return self._operators.gates()
+        return build_gates(options, self._callouts)
 
     # ---------------------------------------------------------------- life
 
@@ -137,6 +170,13 @@ class Server:
         )
 
     @property
+    def leafnode_url(self) -> str:
+        """Where leaf nodes connect to; empty without a listener for them."""
+        if self.leafnodes is None or self.leafnodes.listener is None:
+            return ""
+        return client_url("nats-leaf", *self.leafnodes.listener.address)
+
+    @property
     def monitor_url(self) -> str:
         """Where the monitoring pages are; empty without a monitoring port."""
         return self._monitor_urls[0] if self._monitor_urls else ""
@@ -158,8 +198,11 @@ class Server:
             await self._start_monitors()
             if self.options.jetstream.enabled:
                 self._start_jetstream()
+            if self.options.opentelemetry is not None:
+                self._start_telemetry(self.options.opentelemetry)
             if self._operators is not None:
                 self._follow_accounts(self._operators)
+            self._start_leafnodes()
             self._start_websocket()
             self._start_listener()
         except BaseException:
@@ -168,6 +211,8 @@ class Server:
                 await self.jetstream.stop()
             raise
         self.system.start()
+        if self.leafnodes is not None:
+            self.leafnodes.dial()
         if self._operators is not None:
             self._operators.serve(self.system.events.server_info, self.turns.turn_needed)
         self.broker.observers.append(self.system)
@@ -189,8 +234,8 @@ class Server:
             from tradewind.server.resources import stored_accounts
 
             self._operators.load(stored_accounts(self.options.jetstream))
-        from tradewind.monitor.jetstream import JetStreamMonitor
-        from tradewind.server.jetstream import start_jetstream
+        from tradewind.monitor.jsz import JetStreamMonitor
+        from tradewind.server.jetstream_service import start_jetstream
 
         turns = self.turns
         self.jetstream = start_jetstream(
@@ -201,12 +246,23 @@ class Server:
         self.view.health.add(monitor.health)
         self.view.add_metrics(monitor.families)
 
+    def _start_telemetry(self, options: OpenTelemetryOptions) -> None:
+        from tradewind.server.telemetry import Telemetry
+
+        self._telemetry = Telemetry(self.broker, options, self.log)
+        self.view.add_metrics(self._telemetry.families)
+
     def _start_listener(self) -> None:
         options = self.options
         context = client_tls(options)
         sockets = bind(options.host, options.port)
         self._listener = Listener(
-            self.turns, sockets, options.tls, context, allow_non_tls=options.allow_non_tls
+            self.turns,
+            sockets,
+            options.tls,
+            context,
+            allow_non_tls=options.allow_non_tls,
+            proxy_protocol=options.proxy_protocol,
         )
         host, port = self._listener.address
         self._advertise()
@@ -222,6 +278,16 @@ class Server:
                 self.log.warn(
                     'Clients that are not using "TLS Handshake First" option will fail to connect'
                 )
+
+    def _start_leafnodes(self) -> None:
+        options = self.options.leafnodes
+        if options is None:
+            return
+        from tradewind.server.leafnodes import RunningLeafnodes
+
+        self.leafnodes = RunningLeafnodes(self.turns, options)
+        self.leafnodes.listen()
+        self.view.listening.leaf_port = self.leafnodes.port
 
     def _advertise(self) -> None:
         """INFO names the address that clients are to use."""
@@ -295,14 +361,14 @@ class Server:
             self._monitor_urls.append(client_url(scheme, host, bound))
 
     def _write_pid_file(self) -> None:
-        from tradewind.server.files import write_pid_file
+        from tradewind.server.pid_files import write_pid_file
 
         write_pid_file(self.options.pid_file)
 
     def _write_ports_file(self) -> None:
         if not self.options.ports_file_dir:
             return
-        from tradewind.server.files import PortsFile
+        from tradewind.server.pid_files import PortsFile
 
         self._ports_file = PortsFile(self.options.ports_file_dir)
         try:
@@ -341,6 +407,8 @@ class Server:
         self._try(self._passwords.stop)
         if self._operators is not None:
             self._try(self._operators.stop)
+        if self._telemetry is not None:
+            await self._try_waiting(self._telemetry.stop())
         if self._ports_file is not None:
             self._try(self._ports_file.remove)
         # The transports close in the next iterations of the loop; give them those.
@@ -367,6 +435,8 @@ class Server:
             if listener is not None:
                 self._try(listener.close)
                 await self._try_waiting(listener.cancel_handshakes())
+        if self.leafnodes is not None:
+            await self._try_waiting(self.leafnodes.stop())
         for monitor in self._monitors:
             await self._try_waiting(monitor.stop())
         self._monitors = []
@@ -409,11 +479,9 @@ class Server:
         identities_changed = who_may_enter(self.options) != who_may_enter(options)
         context = client_tls(options)
         websocket_context, monitor_context = websocket_tls(options), monitor_tls(options)
-        if self._operators is None:
-            gates = build_gates(options)
-        else:
+        if self._operators is not None:
             self._operators.reload(options)
-            gates = self._operators.gates()
+        gates = self._gates(options)
         self.log.reconfigure(options)
         old, self.options = self.options, options
         self._reload_files(old)
@@ -427,6 +495,8 @@ class Server:
             options, gates, account_limits(options), identities_changed=identities_changed
         )
         self.system.start()
+        if self.leafnodes is not None and options.leafnodes is not None:
+            self.leafnodes.reload(options.leafnodes)
         if self.jetstream is not None:
             self.jetstream.reload(options)
         for change in changes:
@@ -482,7 +552,7 @@ class Server:
     async def _lame_duck(self) -> None:
         self.log.notice("Entering lame duck mode, stop accepting new clients")
         self._try(self.system.announce_lame_duck)
-        for listener in (self._listener, self._websocket):
+        for listener in (self._listener, self._websocket, self.leafnodes):
             if listener is not None:
                 self._try(listener.close)
         self.broker.lame_duck = True
@@ -524,12 +594,15 @@ class Server:
         self._stop_task = self._loop.create_task(self.stop())
 
 
-def build_gates(options: ServerOptions) -> dict[str, Gate]:
+def build_gates(options: ServerOptions, desk: CalloutDesk | None = None) -> dict[str, Gate]:
     """One gate per kind of listener."""
-    return {
-        "STANDARD": build_gate(options, "standard"),
-        "WEBSOCKET": build_gate(options, "websocket"),
+    gates = {
+        "STANDARD": build_gate(options, "standard", desk),
+        "WEBSOCKET": build_gate(options, "websocket", desk),
     }
+    if options.leafnodes is not None:
+        gates["LEAFNODE"] = gates["LEAFNODE_WS"] = build_gate(options, "leafnode", desk)
+    return gates
 
 
 def client_tls(options: ServerOptions) -> ServerContext | None:
@@ -577,6 +650,7 @@ def who_may_enter(options: ServerOptions) -> tuple[object, ...]:
         options.no_auth_user,
         options.tls.verify_and_map if options.tls else False,
         options.websocket,
+        options.leafnodes.authorization if options.leafnodes else None,
     )
 
 
@@ -584,7 +658,10 @@ def account_limits(options: ServerOptions) -> dict[str, AccountLimits]:
     """The accounts of the configuration, and the system account unless it is switched off."""
     limits = {
         name: AccountLimits(
-            account.max_connections, account.max_subscriptions, account.max_payload_bytes
+            account.max_connections,
+            account.max_subscriptions,
+            account.max_payload_bytes,
+            account.max_leafnodes,
         )
         for name, account in options.accounts.items()
     }
@@ -626,12 +703,19 @@ def run_server(
     from tradewind.server.heap import join_freed_memory_at_once
 
     async def serve() -> None:
-        server = Server(options, log, reload_options)
+        server = ServerApp(options, log, reload_options)
         asyncio.get_running_loop().set_exception_handler(server.loop_failed)
         name_collections(server.broker.watch)
-        await server.start(lambda: signals.run(asyncio.get_running_loop(), server.trapped))
+
+        def trapped(number: signal.Signals) -> None:
+            if number in ENDING_SIGNALS:
+                tell_service_manager(STOPPING)
+            server.trapped(number)
+
+        await server.start(lambda: signals.run(asyncio.get_running_loop(), trapped))
         leave_out_what_is_there()
         server.broker.watch.start()
+        tell_service_manager(READY)
         await server.stopped.wait()
         signals.end()
 
@@ -652,4 +736,4 @@ def raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-__all__ = ["Server", "run_server"]
+__all__ = ["ServerApp", "run_server"]

@@ -1,6 +1,4 @@
-"""What the server says when it starts, in nats-server's words: other people's tools read these
-lines.
-"""
+"""The log lines of a start, in the words of nats-server, because other tools read them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""`tradewind-server --check-store DIR`: verify a store that no server uses, without changing it.
+"""`tradewind-server --check-store DIR`: verify an unused store without changing it.
 
-Owns the walk over all accounts and streams, the verdicts and how they are shown. The work is done
-by the recovery of the store itself on an `UnchangedDisk`: the same code that a start runs, with
-every record's hash verified, and what it would repair is only reported. index.db is then opened as
-a second opinion and compared with the blocks.
+Owns the walk over all accounts and streams, the results and their display. The recovery code of the
+store does the work on an `UnchangedDisk`: it is the same code that a start runs, it verifies the
+hash of every record, and repairs are only reported. Then index.db is opened and compared with the
+blocks. The keys of encrypted streams come from the configuration file, if one is given.
 
-Exit codes: 0 all is well, 1 damage was found, 2 the check or a part of it could not be done.
+Exit codes: 0 no damage, 1 damage was found, 2 the check or a part of it could not be done.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, TextIO
 import msgspec
 
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.server.progress import Progress
+from tradewind.server.progress_lines import ProgressLines
 from tradewind.server.unchanged_disk import UnchangedDisk
 from tradewind.store.files.disk import MissingFile
+from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import LOCK_FILE, NotReadable, StoreRoot, StreamFolder
 from tradewind.store.format.index_file import decode_index
 from tradewind.store.format.layout import (
@@ -45,11 +46,11 @@ from tradewind.store.repair.checkpoint import fits
 from tradewind.store.repair.damage import DAMAGE_FOLDER
 
 if TYPE_CHECKING:
-    from tradewind.store.folder.filestore import FileStore
+    from tradewind.store.files.vault import KeyRing
     from tradewind.store.folder.recover import RecoveryReport
 
 CLEAN, DAMAGED, CANNOT_RUN = 0, 1, 2
-USAGE = "usage: tradewind-server --check-store DIR [--json FILE]"
+USAGE = "usage: tradewind-server --check-store DIR [--json FILE] [-c FILE]"
 
 
 class CannotRun(StoreError):  # noqa: N818 - it names the state of the check
@@ -115,9 +116,12 @@ class StoreResult:
 class StreamCheck:
     """The check of one stream; each method adds to the result and raises nothing of the store's."""
 
-    def __init__(self, disk: Callable[[], UnchangedDisk], folder: StreamFolder) -> None:
+    def __init__(
+        self, disk: Callable[[], UnchangedDisk], folder: StreamFolder, ring: KeyRing | None = None
+    ) -> None:
         self._disk = disk
         self._folder = folder
+        self._ring = ring
         self._messages = f"{folder.path}/{MESSAGES_FOLDER}"
         self.result = StreamResult(folder.account, folder.stream)
 
@@ -175,7 +179,14 @@ class StreamCheck:
         return self.result.last_seq
 
     def _open(self, disk: UnchangedDisk) -> tuple[FileStore, RecoveryReport]:
-        folder = StreamFolder(disk, disk.root, self._folder.account, self._folder.stream)
+        folder = StreamFolder(
+            disk,
+            disk.root,
+            self._folder.account,
+            self._folder.stream,
+            ring=self._ring,
+            converts=False,
+        )
         # At time 0 nothing is too old.
         _, store, report = folder.open(0)
         return store, report
@@ -221,8 +232,12 @@ class StreamCheck:
         if not disk.exists(path):
             self.result.notes.append("there is no index.db; a start reads all blocks")
             return
+        vault = self._folder.vault
         try:
-            index = decode_index(disk.read_file(path), self._folder.stream, path)
+            data = disk.read_file(path)
+            if vault is not None:
+                data = vault.unseal_index(data, path)
+            index = decode_index(data, self._folder.stream, path)
         except CorruptRecord as error:
             self.result.damaged(path, error.reason, offset=error.offset)
             return
@@ -238,7 +253,10 @@ class StreamCheck:
         missing = sorted(set(listed) - set(numbers))
         if missing and listed[-1] in numbers:
             numbers = sorted({*numbers, *listed})
-        if not fits(index, disk, self._messages, numbers):
+        store = FileStore(disk, self._messages, self._folder.stream, vault=vault)
+        if vault is not None and listed[-1] in numbers:
+            vault.blocks.read(listed[-1])
+        if not fits(index, store, numbers):
             self.result.notes.append("index.db is older than the blocks; a start reads all of them")
             return
         if missing:
@@ -305,7 +323,7 @@ def close_blocks(store: FileStore) -> None:
         block.close()
 
 
-def show(progress: Progress, result: StreamResult) -> None:
+def show(progress: ProgressLines, result: StreamResult) -> None:
     """One stream: a line, and one for each thing to know."""
     blocks = "1 block" if result.blocks == 1 else f"{result.blocks} blocks"
     progress.line(
@@ -317,6 +335,13 @@ def show(progress: Progress, result: StreamResult) -> None:
         progress.line(f"    damage: {finding.path}: {place}{finding.text}")
     for note in result.notes:
         progress.line(f"    note: {note}")
+
+
+def allow_many_files() -> None:
+    """Each mapped block of an open store takes a descriptor."""
+    with suppress(OSError, ValueError):
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def store_root(folder: str) -> str:
@@ -350,20 +375,20 @@ def hold(root: str) -> int:
     return descriptor
 
 
-def check_folder(folder: str, output: TextIO) -> StoreResult:
+def check_folder(folder: str, output: TextIO, ring: KeyRing | None = None) -> StoreResult:
     """Check everything below a store folder and show it. CannotRun says why not."""
     started = time.monotonic()
     root = store_root(folder)
     result = StoreResult(root)
     descriptor = hold(root)
     try:
-        progress = Progress(output, _bytes_to_read(root))
+        progress = ProgressLines(output, _bytes_to_read(root))
         disk = UnchangedDisk(root, progress.add)
-        store = StoreRoot(disk, disk.root)
+        store = StoreRoot(disk, disk.root, ring, converts=False)
         for account in store.accounts():
             for found in store.folders(account):
                 progress.current = f"{account}/{found.stream}"
-                check = StreamCheck(lambda: UnchangedDisk(root, progress.add), found)
+                check = StreamCheck(lambda: UnchangedDisk(root, progress.add), found, ring)
                 result.streams.append(check.run())
                 show(progress, result.streams[-1])
         result.bytes_read = progress.bytes_read
@@ -402,18 +427,15 @@ def _summary(result: StoreResult) -> str:
     )
 
 
-def check_store(argv: list[str], output: TextIO | None = None) -> int:
-    """The command: DIR and perhaps --json FILE; gives the exit code."""
+def check_store(argv: list[str], output: TextIO | None = None, ring: KeyRing | None = None) -> int:
+    """The command: DIR and perhaps --json FILE; gives the exit code. `ring`: keys of the store."""
     folder, json_path = _arguments(argv)
     if not folder:
         sys.stderr.write(USAGE + "\n")
         return CANNOT_RUN
-    with suppress(OSError, ValueError):
-        # Each mapped block takes a descriptor.
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    allow_many_files()
     try:
-        result = check_folder(folder, output or sys.stdout)
+        result = check_folder(folder, output or sys.stdout, ring)
         if json_path:
             Path(json_path).write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
     except StoreError as error:

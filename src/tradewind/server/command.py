@@ -1,7 +1,7 @@
-"""The command line at work: an answer, a running server, or one line that says why not.
+"""Runs the command line of `tradewind-server`: print an answer, run a server, or report an error.
 
-Owns the order of things at the start and the exit codes. It imports as little as it can before it
-knows what is wanted, so that `--version`, `--help` and `-t` answer at once.
+Owns the order of the startup steps and the exit codes. It imports as little as possible before it
+knows what is requested, so that `--version`, `--help` and `-t` answer immediately.
 """
 
 from __future__ import annotations
@@ -58,7 +58,13 @@ def _answer(flags: Flags) -> int | None:
         from tradewind.server.check_store import check_store
 
         report = ["--json", flags.text("json")] if flags.text("json") else []
-        return check_store([flags.text("check_store"), *report])
+        ring = None
+        if flags.text("config"):
+            from tradewind.server.flags import load_options
+            from tradewind.server.jetstream_service import key_ring
+
+            ring = key_ring(load_options(flags).options.jetstream)
+        return check_store([flags.text("check_store"), *report], ring=ring)
     if flags.text("signal"):
         from tradewind.server.send_signal import send_signal
 

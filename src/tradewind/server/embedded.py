@@ -1,7 +1,7 @@
-"""A server inside another program: as an async context manager, or in a thread of its own.
+"""A server inside another program: as an async context manager, or in its own thread.
 
-Owns the translation from keyword arguments to options and the life of the thread. The server is the
-same one that `tradewind-server` runs.
+Owns the translation from keyword arguments to options, and the life of the thread. The server is
+the same one that `tradewind-server` runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tradewind.errors import ConfigError, ServerStartError
 from tradewind.options import JetStreamOptions, ServerOptions
-from tradewind.server.app import Server as RunningServer
+from tradewind.server.app import ServerApp
 from tradewind.server.config.load import load_config_file
 from tradewind.server.logs import Log, open_log
 
@@ -71,7 +71,7 @@ class NullSink:
         """Nothing to release."""
 
 
-class Server(RunningServer):
+class Server(ServerApp):
     """A server in the running event loop.
 
     >>> async with tradewind.Server() as server:          # doctest: +SKIP

@@ -1,7 +1,7 @@
-"""The command line: nats-server's flags with the rules of Go's flag package, merged over a file.
+"""The command line flags: those of nats-server, parsed by the rules of Go's flag package.
 
-Owns the table of flags, their parsing and what each overrides. It never reads a configuration file
-itself (`load_options` asks `server.config` to) and never prints.
+Owns the table of flags, their parsing, and which settings of the file they override. It never reads
+a configuration file itself (`load_options` asks `server.config` to) and never prints.
 """
 
 from __future__ import annotations
@@ -130,6 +130,7 @@ Server:
         --ports_file_dir <dir>       Write the ports in use to a file in this folder
         --check-store <dir>          Verify the streams below a store folder and exit
         --json <file>                With --check-store: also write the result as JSON
+                                     (-c <file> gives it the keys of encrypted streams)
 
 Logging:
     -l, --log <file>                 Log to this file
@@ -165,7 +166,7 @@ Other:
         --help_tls                   Show help about TLS
     -v, --version                    Show the version
 
-The cluster flags of nats-server are accepted and ignored: this server runs alone.
+The cluster flags of nats-server are accepted and ignored: this is a single server.
 """
 
 USAGE_TLS = """

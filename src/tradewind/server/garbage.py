@@ -1,9 +1,10 @@
-"""The garbage collector of Python in a server: what it need not look at, and how long it takes.
+"""Settings of Python's garbage collector in a server process.
 
-Owns its settings for the process of `tradewind-server`; a program with a server inside has its own.
-A full collection looks at every object, and everybody waits for it: with 10,000 streams that is a
-third of a second. So what is there after the start is left out for good. It is needed for as long
-as the server runs, and what is not is freed by its count of references, unless it is in a cycle.
+Owns the settings for the process of `tradewind-server`; a program with an embedded server keeps its
+own. A full collection visits every object and blocks all clients: with 10,000 streams, for a third
+of a second. Objects that exist after the start are therefore excluded permanently. They are needed
+as long as the server runs, and those that are not are freed by reference counting, unless they are
+in a cycle.
 """
 
 from __future__ import annotations

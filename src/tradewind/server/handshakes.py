@@ -1,8 +1,8 @@
-"""Whose TLS handshake is next.
+"""Schedules TLS handshakes.
 
-Owns the connections whose handshake can go on. A step costs as much processor time as thousands of
-messages, and it runs in the event loop: so each iteration of the loop does only a few, and whoever
-has a connection already is served in between. Addresses take turns.
+Owns the connections whose handshake can continue. A step costs as much processor time as thousands
+of messages and runs in the event loop. Each iteration therefore does only a few steps, so that
+established connections are served in between. Addresses take turns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from tradewind.broker.checks import FairQueue
+from tradewind.broker.password_checks import FairQueue
 from tradewind.broker.room import source_of
 
 STEPS_PER_TURN = 4

@@ -1,6 +1,6 @@
-"""What a link needs of the server, and the link of a client's connection.
+"""The interface between links and the server, and the link of a client connection.
 
-Owns nothing: what links do is in `link_core`.
+Owns no behaviour of its own: the work of a link is in `link_core`.
 """
 
 from __future__ import annotations

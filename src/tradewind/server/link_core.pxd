@@ -3,7 +3,7 @@
 from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
 
-cdef class Link:
+cdef class SessionLink:
     cdef readonly object turns          # Turns
     cdef Router _router
     cdef readonly object transport      # asyncio.Transport, or None
@@ -11,15 +11,15 @@ cdef class Link:
     cdef readonly bint write_paused
     cdef bint _read_paused
     cdef bint _closing
-    cdef bint _held                     # not read, because of its receivers or of all others
-    cdef readonly object linger         # the timer that ends a peer that does not read, or None
+    cdef bint _held                     # not read, for the sake of its receivers or of all others
+    cdef readonly object linger         # the timer that closes a peer that does not read, or None
 
     cdef int _note_crowd(self, Session session) except -1
 
 
-cdef class PlainLink(Link):
+cdef class PlainLink(SessionLink):
     cdef object _open_session
     cdef object _wall_ns
-    cdef int _descriptor                # of the socket; -1: bytes go through the transport only
+    cdef int _descriptor                # of the socket; -1: all bytes go through the transport
 
     cdef int _send(self, Session session, transport) except -1

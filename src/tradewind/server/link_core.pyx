@@ -1,17 +1,18 @@
-"""A socket and its session: bytes go in as they come, output goes back once a turn.
+"""A socket and its session: input is run as it arrives, output is written once per turn.
 
 Owns the transport. It decides nothing about the protocol: it reads while the session is not
-blocked, writes what the session has queued, and closes when the session is closed. TLS is the
-transport's business (`tls_pipe`).
+blocked, writes what the session has queued, and closes when the session is closed. TLS is handled
+by the transport (`tls_pipe`).
 
 Output of a plain connection is written straight from the outbox to the socket, as long as the
-transport has nothing to write. What the socket does not take at once stays there, but for a little
-that makes the transport wait for the socket; all faults are the transport's business.
+transport has nothing to write. What the socket does not take stays in the outbox, except for a
+small part that makes the transport wait for the socket; all errors are handled by the transport.
 
-Who publishes faster than its receivers read is held: it is not read for a moment, or until one of
-them goes on. So the socket of the publisher fills, rather than the memory of the server. A receiver
-that has taken nothing for a while holds nobody: its outbox grows up to max_pending. Who has sent so
-much that reading it takes long is held, too, until all others have been read once.
+A connection that publishes faster than its receivers read is held: it is not read for a moment, or
+until one of the receivers continues. This fills the publisher's socket rather than the server's
+memory. A receiver that has taken nothing for a while holds nobody: its outbox grows up to
+max_pending. A connection that has sent so much that reading it takes long is held as well, until
+all others have been read once.
 """
 
 import asyncio
@@ -30,22 +31,22 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT
     ssize_t send(int descriptor, const void* data, size_t size, int flags)
 
-# Over TLS and WebSocket: above this the transport says that the socket is slow, and the session's
+# Over TLS and WebSocket: above this amount the transport reports a slow socket, and the session's
 # outbox then grows up to max_pending.
 WRITE_BUFFER_HIGH_BYTES = 1048576
-# A peer that is being closed has this long to read what is still queued for it.
+# Time that a peer has to read the remaining output when its connection is being closed.
 LINGER_SECONDS = 5.0
 
 cdef enum:
-    # What the transport gets of output that a socket did not take.
+    # The part of the output that goes to the transport when a socket did not take it.
     HANDED_OVER_BYTES = 4096
-    # A receiver whose socket has taken nothing for longer is no reason to wait.
+    # A receiver whose socket has taken nothing for longer than this holds nobody.
     HOLD_AFTER_NS_MAX = 10_000_000
 
 cdef tuple ABORTED = (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE, ops.CLOSED_WRITE_ERROR)
 
 
-cdef class Link:
+cdef class SessionLink:
     """What plain, TLS and WebSocket connections have in common."""
 
     def __init__(self, turns not None):
@@ -53,7 +54,7 @@ cdef class Link:
         self._router = turns.broker.router
 
     def attach(self, Session session not None, transport not None):
-        """The session lives on this transport from now on."""
+        """Bind the session to this transport."""
         self.session = session
         self.transport = transport
         session.link = self
@@ -61,7 +62,7 @@ cdef class Link:
         transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
 
     def replace_transport(self, transport not None):
-        """The same connection, with nothing in between any more."""
+        """Continue the same connection without an intermediate transport."""
         self.transport = transport
 
     def encode(self, bytes data not None):
@@ -73,11 +74,11 @@ cdef class Link:
         return session.blocked != 0
 
     def farewell(self, str reason not None):
-        """Bytes to send behind the last output."""
+        """Bytes to send after the last output."""
         return b""
 
     def flush(self):
-        """End of a turn: write, pause or resume reading, close; whatever the session asks for."""
+        """At the end of a turn: write, pause or resume reading, close, as the session requires."""
         cdef Session session = self.session
         transport = self.transport
         if session is None or transport is None or self._closing:
@@ -92,7 +93,7 @@ cdef class Link:
             self.steer_reading(session, transport)
 
     def steer_reading(self, Session session not None, transport not None):
-        """Read while the session takes more, and its receivers do."""
+        """Read while the session and its receivers accept more."""
         cdef bint must_wait = self._held or self.must_wait(session)
         if must_wait != self._read_paused and not transport.is_closing():
             self._read_paused = not self._read_paused
@@ -118,14 +119,14 @@ cdef class Link:
             self.linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
 
     def fail(self, error not None):
-        """An error that should not exist: it is logged, and ends this connection only."""
+        """Log an error that should not happen and close only this connection."""
         if self.session is not None:
             self.turns.broker.session_failed(self.session, error)
         else:
             self._router.faults.contain("link", error)
 
     def give_up(self, error not None):
-        """The same where writing is what failed: nothing more is tried."""
+        """The same if writing failed: nothing more is written."""
         cdef Session session = self.session
         self._closing = True
         self.fail(error)
@@ -139,7 +140,7 @@ cdef class Link:
             session.link = None
 
     def data_done(self):
-        """Input was run: have the turn ended, early if somebody's outbox grew large."""
+        """Input was run: schedule the end of the turn, early if some outbox grew large."""
         if not self._router._pressure:
             self.turns.input_done(self)
             return
@@ -150,13 +151,15 @@ cdef class Link:
             self.steer_reading(self.session, self.transport)
 
     def release(self):
-        """It may be read again."""
+        """Allow reading again."""
         self._held = False
         if self.session is not None and not self._closing:
             self.steer_reading(self.session, self.transport)
 
     cdef int _note_crowd(self, Session session) except -1:
-        """The link has written: is too much left, and does the socket take it soon?"""
+        """After a write: note whether too much output is left, and whether the socket takes it
+        soon.
+        """
         if self.write_paused and buffer_size(&session.state.outbox) > PRESSURE_BYTES \
                 and self.turns.broker.monotonic_ns() - session.write_blocked_ns \
                 < HOLD_AFTER_NS_MAX:
@@ -175,7 +178,7 @@ cdef class Link:
                 self.give_up(error)
 
     def resume_writing(self):
-        """The socket takes bytes again."""
+        """The socket accepts bytes again."""
         self.write_paused = False
         if self.session is not None:
             try:
@@ -206,17 +209,17 @@ cdef class Link:
             self.turns.turn_needed()
 
 
-cdef class PlainLink(Link):
+cdef class PlainLink(SessionLink):
     """A connection without frames: the transport reads straight into the broker's read area."""
 
     def __init__(self, turns not None, open_session not None):
-        Link.__init__(self, turns)
+        SessionLink.__init__(self, turns)
         self._open_session = open_session
         self._wall_ns = turns.broker.clock.wall_ns
         self._descriptor = -1
 
     def descriptor_of(self, transport not None):
-        """The socket to which output may go straight; -1: everything is the transport's."""
+        """The descriptor for direct writes; -1: everything goes through the transport."""
         socket = transport.get_extra_info("socket")
         return -1 if socket is None else socket.fileno()
 
@@ -231,7 +234,7 @@ cdef class PlainLink(Link):
         self.attach(session, transport)
         self._descriptor = self.descriptor_of(transport)
         if self._descriptor >= 0:
-            # Paused while it has a byte: then the next ones must not overtake it.
+            # It is paused while it holds a byte, so that direct writes cannot overtake that byte.
             transport.set_write_buffer_limits(high=0)
         self.data_done()
 
@@ -239,7 +242,7 @@ cdef class PlainLink(Link):
         """Where the next read goes."""
         cdef Session session = self.session
         cdef char* start
-        if session is None:     # a fault has ended it
+        if session is None:     # an error has closed it
             return self._router.read_view
         start = session.offer()
         if self._descriptor >= 0 and start == self._router.read_area \
@@ -251,26 +254,26 @@ cdef class PlainLink(Link):
         """`nbytes` were read."""
         cdef Session session = self.session
         cdef bint is_full
-        if session is None:     # a fault has ended it
+        if session is None:     # an error has closed it
             return
         is_full = nbytes == session.offered_room
         try:
             session.run_read(nbytes, self._wall_ns())
-        except Exception as error:  # our own bug may end this connection, but no other
+        except Exception as error:  # our own bug may close this connection, but no other
             self.fail(error)
         self.data_done()
         if is_full and not self._held and self.session is not None:
-            # The transport reads on before it looks at any other socket.
+            # Otherwise the transport would read on before it serves any other socket.
             if self.turns.has_read_long(self):
                 self._held = True
                 self.steer_reading(self.session, self.transport)
                 asyncio.get_running_loop().call_soon(self.release)
 
     cdef int _send(self, Session session, transport) except -1:
-        """Give the outbox to the socket, as far as that takes it.
+        """Write the outbox to the socket, as far as the socket takes it.
 
-        The transport is handed a little of the rest, so that it says when there is room again: what
-        stays in the outbox is not copied, however much it is.
+        A small part of the rest goes to the transport, which reports when there is room again: what
+        stays in the outbox is not copied, however large it is.
         """
         cdef Buffer* outbox = &session.state.outbox
         cdef size_t size = buffer_size(outbox)
@@ -290,13 +293,13 @@ cdef class PlainLink(Link):
         return 0
 
     def flush(self):
-        """End of a turn: write, pause or resume reading, close; whatever the session asks for."""
+        """At the end of a turn: write, pause or resume reading, close, as the session requires."""
         cdef Session session = self.session
         transport = self.transport
         if session is None or transport is None or self._closing:
             return
-        if self._descriptor < 0:
-            Link.flush(self)
+        if self._descriptor < 0 or session.is_coded:
+            SessionLink.flush(self)
             return
         if buffer_size(&session.state.outbox) and not self.write_paused:
             self._send(session, transport)

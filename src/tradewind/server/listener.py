@@ -1,7 +1,7 @@
-"""Listening sockets: accept, and give each connection its link.
+"""Listening sockets: accepts connections and creates their links.
 
-Owns the listening sockets, and accepted ones until a transport takes them. How TLS begins is
-`tls_pipe`'s business.
+Owns the listening sockets, and accepted sockets until a transport takes them over. It never handles
+TLS, which is up to `tls_pipe`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,16 @@ from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.room import Guests, Room
 from tradewind.errors import ServerStartError
-from tradewind.options import TlsOptions
+from tradewind.options import SECOND_NS, TlsOptions
 from tradewind.server.link import StreamLink, Turns
+from tradewind.wire import ops
 
 if TYPE_CHECKING:
+    from tradewind.broker.session import Session
     from tradewind.server.tls import ServerContext
     from tradewind.server.tls_pipe import TlsPipe, TlsSettings
 
+THROTTLED = "Connection throttling is active. Please try again later."
 BACKLOG = 4096
 ACCEPT_BATCH = 256
 # Out of file descriptors: stop accepting for this long instead of spinning.
@@ -79,7 +83,10 @@ class Listener:
         *,
         allow_non_tls: bool = False,
         room: Room | None = None,
+        proxy_protocol: bool = False,
     ) -> None:
+        self._proxy_protocol = proxy_protocol
+        self._rate = HandshakeRate(0)
         self._turns = turns
         self._broker: Broker = turns.broker
         self._sockets = sockets
@@ -94,6 +101,9 @@ class Listener:
     ) -> None:
         """TLS settings for connections from now on; changed by a reload."""
         self._tls: TlsSettings | None = None
+        limit = tls.connection_rate_limit if tls is not None else 0
+        if limit != self._rate.limit:
+            self._rate = HandshakeRate(limit)
         if tls is not None and context is not None:
             self._tls = self._tls_settings(tls, context, allow_non_tls=allow_non_tls)
             for pipe in self._pending:
@@ -183,12 +193,63 @@ class Listener:
 
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
         """What an accepted socket talks to."""
-        open_session = partial(self._broker.open_session, remote, self.connection_type)
+        if not self._proxy_protocol:
+            return self._link(partial(self._broker.open_session, remote, self.connection_type))
+        from tradewind.server.proxy_header import ProxyHead
+
+        return ProxyHead(self._broker, remote, self._link, self.connection_type)
+
+    def _link(self, open_session: Callable[..., Session]) -> asyncio.BaseProtocol:
         if self._tls is None:
             return StreamLink(self._turns, open_session)
+        if not self._may_shake_hands():
+            return StreamLink(self._turns, partial(_turned_away, open_session))
         from tradewind.server.tls_link import client_pipe
 
         return client_pipe(self._turns, open_session, self._tls)
+
+    def _may_shake_hands(self) -> bool:
+        """Whether one more handshake fits into this second."""
+        now_ns = self._broker.monotonic_ns()
+        refused = self._rate.refused_before(now_ns)
+        if refused:
+            self._broker.log.warn(f"Rejected {refused} connections due to TLS rate limiting")
+        return self._rate.takes(now_ns)
+
+
+def _turned_away(open_session: Callable[..., Session]) -> Session:
+    session = open_session()
+    session.close(ops.CLOSED_MAX_CONNECTIONS, THROTTLED)
+    return session
+
+
+class HandshakeRate:
+    """Counts handshakes by the second; a `limit` of 0 is none."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._began_ns = 0
+        self._taken = 0
+        self._refused = 0
+
+    def refused_before(self, now_ns: int) -> int:
+        """How many were refused in a second that is over; it is said once."""
+        if now_ns - self._began_ns < SECOND_NS:
+            return 0
+        refused, self._refused = self._refused, 0
+        return refused
+
+    def takes(self, now_ns: int) -> bool:
+        """Whether one more may begin."""
+        if not self.limit:
+            return True
+        if now_ns - self._began_ns >= SECOND_NS:
+            self._began_ns, self._taken = now_ns, 0
+        self._taken += 1
+        if self._taken <= self.limit:
+            return True
+        self._refused += 1
+        return False
 
 
 __all__ = ["Listener", "bind"]

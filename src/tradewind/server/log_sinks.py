@@ -1,6 +1,6 @@
-"""Where log lines go if not to standard error: to a file that is rotated, or to syslog.
+"""Destinations of log lines other than standard error: a rotated file, or syslog.
 
-Owns the file, its rotation and its backups. What a line looks like is `logs`.
+Owns the file, its rotation and its backups. It never formats a line, which is up to `logs`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Log lines in the shape of nats-server, on standard error, in a file, or to syslog.
+"""Log lines in the format of nats-server, on standard error, in a file, or to syslog.
 
-Owns the shape and the levels that are switched on; files and syslog are `log_sinks`. It never
-decides what is worth a line, and a line that cannot be written is lost: logging never stops a
-server.
+Owns the format and the enabled levels; files and syslog are in `log_sinks`. It never decides what
+is logged. A line that cannot be written is dropped: logging never stops a server.
 
     [pid] 2026/01/02 15:04:05.123456 [INF] text
 """

@@ -1,8 +1,7 @@
-"""`tradewind-server`: where the process begins.
+"""`tradewind-server`: the entry point of the process.
 
-Owns the first thing that happens, which is that signals are caught: everything else is imported
-behind that, so that a start can be ended at any moment without a traceback. What the command line
-says is done in `command`.
+Owns the first step, installing signal handlers. Everything else is imported afterwards, so that a
+start can be interrupted at any moment without a traceback. `command` runs the command line.
 """
 
 from __future__ import annotations

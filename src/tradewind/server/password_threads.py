@@ -1,7 +1,8 @@
-"""Threads that check passwords, because that takes long by design.
+"""Threads that check passwords, which is slow by design.
 
-Owns the threads. Whose password is next is decided by the broker's queue (`broker.checks`), which
-is asked only when a thread is free: what waits in a pool could not be overtaken any more.
+Owns the threads. It never decides which password is next: the broker's queue
+(`broker.password_checks`) does, and is asked only when a thread is free, because calls that already
+wait in a pool could no longer be overtaken.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tradewind.broker.identity import Identity, Rejection
+from tradewind.broker.identity import Consultation, Identity, Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
     from tradewind.broker.broker import Broker
-    from tradewind.broker.checks import Check
+    from tradewind.broker.password_checks import Check
 
 PASSWORD_THREADS = 2
+_Answer = Identity | Rejection | Consultation
 
 
 class PasswordThreads:
@@ -48,9 +50,9 @@ class PasswordThreads:
             future = loop.run_in_executor(self._pool, check.decide)
             future.add_done_callback(partial(self._checked, check))
 
-    def _checked(self, check: Check, future: asyncio.Future[Identity | Rejection]) -> None:
+    def _checked(self, check: Check, future: asyncio.Future[_Answer]) -> None:
         self._running -= 1
-        decision: Identity | Rejection
+        decision: _Answer
         if future.cancelled():
             decision = Rejection("the server is shutting down")
         elif (error := future.exception()) is not None:

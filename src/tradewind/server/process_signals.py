@@ -1,15 +1,15 @@
-"""Signals to the process, from its first line to its last.
+"""Signal handling of the process, from its first line to its last.
 
-Owns what they do:
+Owns the effect of signals:
 
     starting  INT and TERM end the process at once, with code 0 as nats-server. Nothing is lost:
-              nobody was told yet that anything is stored, and a next start finds the disk as after
-              a crash, which it recovers from. The others wait until the server runs.
-    running   the server is told, in its loop
-    ended     INT and TERM end what is left at once
+              nothing has been acknowledged yet, and the next start recovers the disk as after a
+              crash. Other signals wait until the server runs.
+    running   the server is notified in its event loop
+    ended     INT and TERM end the process immediately
 
-Python's own way to stop, an exception in the middle of whatever runs, would print a traceback.
-It imports next to nothing, because it comes before everything else.
+Python's default, an exception in the middle of whatever runs, would print a traceback. This module
+imports almost nothing, because it is loaded before everything else.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What may change while a server runs: two sets of options compared.
+"""Compares two sets of options to decide whether a reload is possible.
 
-Owns the list of settings that can be reloaded and the texts about them, which are nats-server's
-so that tools that watch the log keep working. It applies nothing: `server.app` does, after this
-said yes.
+Owns the list of settings that can be reloaded and the log texts about them, which are those of
+nats-server because tools watch for them. It never applies a change: `server.app` does.
 """
 
 from __future__ import annotations
@@ -13,7 +12,14 @@ from msgspec.structs import replace
 
 from tradewind.durations import format_duration
 from tradewind.errors import ConfigError
-from tradewind.options import OperatorOptions, ServerOptions, TlsOptions, WebsocketOptions
+from tradewind.options import (
+    LeafAuthorizationOptions,
+    LeafOptions,
+    OperatorOptions,
+    ServerOptions,
+    TlsOptions,
+    WebsocketOptions,
+)
 
 _Say = Callable[[object], str]
 
@@ -78,9 +84,10 @@ _NAMES = {
     "lame_duck_grace_ns": "LameDuckGracePeriod",
     "disable_sublist_cache": "NoSublistCache",
     "allow_non_tls": "AllowNonTLS",
+    "leafnodes": "LeafNode",
 }
 # Their values hold users and passwords, or are too long for a line.
-_VALUE_NOT_SHOWN = ("websocket", "jetstream", "operator")
+_VALUE_NOT_SHOWN = ("websocket", "jetstream", "operator", "leafnodes", "opentelemetry")
 
 
 def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
@@ -90,6 +97,8 @@ def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
             continue
         if _fixed_part(old, name) != _fixed_part(new, name):
             raise ConfigError(_refusal(name, old, new))
+    if old.authorization.callout != new.authorization.callout:
+        raise ConfigError("config reload not supported for AuthCallout")
     lines = [
         f"{shown} = {say(getattr(new, name))}"
         for name, (shown, say) in _RELOADABLE.items()
@@ -103,6 +112,9 @@ def _fixed_part(options: ServerOptions, name: str) -> object:
     value = getattr(options, name)
     if isinstance(value, OperatorOptions):
         return replace(value, preload={})
+    if isinstance(value, LeafOptions):
+        reloadable = {"tls": None, "remotes": (), "reconnect_ns": 0, "min_version": ""}
+        return replace(value, authorization=LeafAuthorizationOptions(), **reloadable)
     return replace(value, tls=None) if isinstance(value, WebsocketOptions) else value
 
 
@@ -151,4 +163,6 @@ def _others(old: ServerOptions, new: ServerOptions) -> list[str]:
     if old.no_fast_producer_stall != new.no_fast_producer_stall:
         will = "will not" if new.no_fast_producer_stall else "will"
         lines.append(f"fast producers {will} be stalled")
+    if old.leafnodes != new.leafnodes:
+        lines.append("leafnodes")
     return lines

@@ -1,9 +1,9 @@
-"""Connections to the servers that `jetstream.remotes` names.
+"""Connects to the servers in `jetstream.remotes`.
 
-Owns one connection per remote, which is open while some stream uses it, and the tries to get it
-back: after a time that doubles and is spread. It is that of an ordinary client; the server at the
-other end need not know what it is for. Nothing here waits in the loop, and nothing that fails here
-reaches anybody but the mirrors and sources that use it. Logins and seeds are in no text.
+Owns one connection per remote, which is open while a stream uses it, and its reconnects, with a
+doubling and randomised delay. It is an ordinary client connection; the remote server needs no
+special support. It never blocks the event loop, its failures affect only the mirrors and sources
+that use it, and it never logs credentials or seeds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tradewind.broker.broker import Broker
     from tradewind.client.events import Event
     from tradewind.jetstream.replication.inbox import Inbox
-    from tradewind.jetstream.replication.links import Answered
+    from tradewind.jetstream.replication.origin_links import Answered
     from tradewind.options import RemoteOptions
 
 CONNECT_SECONDS: Final = 5.0
@@ -38,7 +38,7 @@ NO_RESPONDERS: Final = 503
 
 
 class RemoteLink:
-    """The way to one remote; see `jetstream.replication.links`."""
+    """The way to one remote; see `jetstream.replication.origin_links`."""
 
     def __init__(self, options: RemoteOptions, broker: Broker, enter: Enter) -> None:
         self._options = options

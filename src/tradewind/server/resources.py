@@ -1,7 +1,7 @@
-"""How much memory and disk JetStream may use when nobody has said it.
+"""The default memory and disk limits of JetStream.
 
-Owns the two questions to the operating system and the share that is taken. Limits that the
-configuration names are taken as they are.
+Owns the two queries to the operating system and the share that is used. It never changes limits
+that are configured.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`--signal`: tell a server that runs on this machine something.
+"""`--signal`: sends a command to a server that runs on this machine.
 
-Owns the names of what can be told, and how a running server is found.
+Owns the names of the commands, and how a running server is found.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""The threads of a server that wait for the disk in place of the loop, and a timer that is exact
+"""The threads of a server that wait for the disk instead of the loop, and a timer that is precise
 enough for them.
 
-Owns the threads, the queues of what is to be done, the list of what is done, and the descriptor
-(eventfd) by which the loop hears of it. Two kinds of work share them:
+Owns the threads, the queues of pending work, the list of finished work, and the descriptor
+(eventfd) that tells the loop about it. Two kinds of work share them:
 
-- *syncs*, the commits of the syncer. Most are nothing but syncs of open files, which a thread does
-  without knowing of Python: neither the hand-over nor the return waits for the interpreter. A
-  thread of Python that comes back from a sync would wait for a busy loop to let it run, for
-  milliseconds. Commits that are more than that are run with the interpreter's lock;
-- *calls*, whatever else would hold up the loop: files of configurations, removal of old ones.
+- *syncs*, the commits of the syncer. Most only sync open files, which a thread does without
+  Python: neither the hand-over nor the return waits for the interpreter. A Python thread that
+  returns from a sync would wait milliseconds for a busy loop to let it run. Other commits are run
+  with the interpreter's lock;
+- *calls*, anything else that would hold up the loop: files of configurations, removal of old ones.
 
-Each kind has a number of threads that it may use at a time. So no request, however long it takes,
-keeps a commit waiting. What is synced when is decided by `tradewind.store.syncer`, and what is
-called by `tradewind.jetstream`; a thread is given nothing that belongs to the loop.
+Each kind has its own limit of threads at work, so no request, however long it takes, keeps a
+commit waiting. `tradewind.store.syncer` decides what is synced when, and `tradewind.jetstream` what
+is called; a thread is given nothing that belongs to the loop.
 
-Everything that a thread touches is in one block of C memory, which outlives this object if a disk
-never answers.
+Everything that a thread touches is in one block of C memory. If a disk does not answer, that block
+outlives this object: the last thread that ends frees it.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -33,7 +33,7 @@ from tradewind.faults import Faults
 
 # A disk with a queue syncs several files in the time of one. More threads gain little.
 SYNC_THREADS = 4
-# Requests of different accounts, and parts of what several requests of one create together.
+# Requests of different accounts, and parts of what several requests of one account create together.
 CALL_THREADS = 4
 
 cdef extern from "<pthread.h>" nogil:
@@ -61,6 +61,9 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
     int pthread_cond_timedwait(pthread_cond_t*, pthread_mutex_t*, const timespec*)
 
+cdef extern from "Python.h" nogil:
+    bint Py_IsInitialized()
+
 cdef extern from "<signal.h>" nogil:
     ctypedef struct sigset_t:
         pass
@@ -80,7 +83,7 @@ cdef extern from "<sys/timerfd.h>" nogil:
     int timerfd_settime(int, int, const itimerspec*, itimerspec*)
 
 cdef enum:
-    # Of one commit; one with more is run with the interpreter's lock.
+    # Descriptors of one commit; a commit with more is run with the interpreter's lock.
     DESCRIPTORS_MAX = 8
 
 cdef double DEALLOC_SECONDS = 0.1
@@ -92,12 +95,12 @@ cdef enum Kind:
 
 cdef struct Work:
     Work* next
-    void* job               # a SyncJob or ThreadCall, with a reference that belongs to the queue
+    void* job               # a SyncJob or ThreadCall; the queue owns a reference
     int64_t run_ns
     Kind kind
-    int count               # of descriptors; negative: the job is run by the interpreter
-    int failed              # the descriptor whose sync has failed
-    int error               # ... and why; 0: none has
+    int count               # number of descriptors; negative: the interpreter runs the job
+    int failed              # the descriptor whose sync failed
+    int error               # ... and its errno; 0: none failed
     int[DESCRIPTORS_MAX] descriptors
 
 cdef struct Chain:
@@ -112,25 +115,26 @@ cdef struct Queue:
 
 cdef struct Pool:
     pthread_mutex_t mutex
-    pthread_cond_t wanted   # there is work, or it is over
-    pthread_cond_t ended    # a thread has
+    pthread_cond_t wanted   # there is work, or the pool is ending
+    pthread_cond_t ended    # a thread has ended
     Queue[KINDS] queues
     Chain done
     int event               # eventfd: something is done
     int threads
     bint is_stopping
-    void* clock_ns          # for what the interpreter runs; a reference that belongs to the pool
+    bint is_left            # nobody waits for the threads any more: the last one frees this
+    void* clock_ns          # for jobs that the interpreter runs; the pool owns a reference
 
 
 cdef class ThreadCall:
-    """What a thread is to call, and whom the loop tells of it."""
+    """A function for a thread to call, and the callback for the loop."""
 
     cdef object work
     cdef object done        # called with the error, or None
     cdef object error
 
     cdef int run(self) except -1:
-        """In a thread. Whatever goes wrong is kept: whoever wanted it is told."""
+        """Runs in a thread. An error is kept for the callback."""
         try:
             self.work()
         except Exception as fault:
@@ -157,7 +161,7 @@ cdef inline int64_t monotonic_ns() noexcept nogil:
 
 
 cdef void sync_all(Work* work) noexcept nogil:
-    """The first failure ends it."""
+    """Sync all descriptors up to the first failure."""
     cdef int index
     cdef int64_t start_ns = monotonic_ns()
     for index in range(work.count):
@@ -172,7 +176,7 @@ cdef void sync_all(Work* work) noexcept nogil:
 
 
 cdef void run_job(Work* work, void* clock_ns) noexcept with gil:
-    """With the interpreter; whatever goes wrong is kept in the commit or call."""
+    """Run a job with the interpreter's lock; an error is kept in the commit or call."""
     if work.kind == CALL:
         (<ThreadCall>work.job).run()
         return
@@ -181,7 +185,7 @@ cdef void run_job(Work* work, void* clock_ns) noexcept with gil:
 
 
 cdef Work* next_work(Pool* pool) noexcept nogil:
-    """What a thread may begin now; NULL: nothing. Syncs come first."""
+    """The work that a thread may begin now; NULL if there is none. Syncs come first."""
     cdef int kind
     cdef Queue* queue
     cdef Work* work
@@ -199,7 +203,7 @@ cdef Work* next_work(Pool* pool) noexcept nogil:
 
 
 cdef bint is_crowded(Pool* pool, Kind coming) noexcept nogil:
-    """Whether there are fewer threads than could be at work with one more that comes."""
+    """Whether another job would find fewer threads than may be at work."""
     cdef int kind, count, useful = 0
     cdef Queue* queue
     for kind in range(KINDS):
@@ -210,10 +214,10 @@ cdef bint is_crowded(Pool* pool, Kind coming) noexcept nogil:
 
 
 cdef void* work_on(void* target) noexcept nogil:
-    """A thread, until it is over."""
+    """The body of a thread, until the pool ends."""
     cdef Pool* pool = <Pool*>target
     cdef Work* work
-    cdef bint is_first
+    cdef bint is_first, is_heir
     cdef uint64_t one = 1
     pthread_mutex_lock(&pool.mutex)
     while True:
@@ -234,21 +238,48 @@ cdef void* work_on(void* target) noexcept nogil:
         chain_add(&pool.done, work)
         pthread_mutex_unlock(&pool.mutex)
         if is_first:
-            # One is enough for all that is done before the loop looks. Full it cannot be.
+            # One event is enough for everything that is done before the loop reads it; it cannot
+            # overflow.
             write(pool.event, &one, sizeof(one))
         pthread_mutex_lock(&pool.mutex)
     pool.threads -= 1
+    is_heir = pool.is_left and pool.threads == 0
     pthread_cond_broadcast(&pool.ended)
     pthread_mutex_unlock(&pool.mutex)
+    if is_heir and Py_IsInitialized():
+        free_left_pool(pool)
     return NULL
 
 
+cdef void free_pool(Pool* pool) noexcept:
+    """Free the pool, when no thread is left."""
+    cdef Work* work
+    while pool.done.first != NULL:
+        work = pool.done.first
+        pool.done.first = work.next
+        Py_DECREF(<object>work.job)
+        free(work)
+    close(pool.event)
+    pthread_mutex_destroy(&pool.mutex)
+    pthread_cond_destroy(&pool.wanted)
+    pthread_cond_destroy(&pool.ended)
+    Py_DECREF(<object>pool.clock_ns)
+    free(pool)
+
+
+cdef void free_left_pool(Pool* pool) noexcept with gil:
+    """Called by a thread. If the interpreter is ending, it ends the thread, and the process ends
+    anyway.
+    """
+    free_pool(pool)
+
+
 cdef bint end_pool(Pool* pool, double seconds) noexcept:
-    """End the threads and free everything; false, and nothing is freed, if one of them is stuck."""
+    """End the threads and free everything; false if one of them is stuck and will free it instead.
+    """
     cdef timespec until
     cdef int64_t until_ns
     cdef bint is_over
-    cdef Work* work
     clock_gettime(CLOCK_REALTIME, &until)
     until_ns = until.tv_nsec + <int64_t>(seconds * 1e9)
     until.tv_sec += until_ns // 1000000000
@@ -261,21 +292,11 @@ cdef bint end_pool(Pool* pool, double seconds) noexcept:
             if pthread_cond_timedwait(&pool.ended, &pool.mutex, &until) != 0:
                 break
         is_over = pool.threads == 0
+        pool.is_left = not is_over
         pthread_mutex_unlock(&pool.mutex)
-    if not is_over:
-        return False
-    while pool.done.first != NULL:
-        work = pool.done.first
-        pool.done.first = work.next
-        Py_DECREF(<object>work.job)
-        free(work)
-    close(pool.event)
-    pthread_mutex_destroy(&pool.mutex)
-    pthread_cond_destroy(&pool.wanted)
-    pthread_cond_destroy(&pool.ended)
-    Py_DECREF(<object>pool.clock_ns)
-    free(pool)
-    return True
+    if is_over:
+        free_pool(pool)
+    return is_over
 
 
 def _nothing():
@@ -283,7 +304,7 @@ def _nothing():
 
 
 cdef class Threads:
-    """Started when they are first needed, up to `sync_threads` and `call_threads` of them.
+    """Started when first needed, up to `sync_threads` and `call_threads` of them.
 
     `after_calls` is called in the loop when calls have ended, after their `done`. All methods are
     for the loop, which must be the running one.
@@ -324,17 +345,17 @@ cdef class Threads:
             end_pool(self._pool, DEALLOC_SECONDS)
 
     def fileno(self):
-        """Can be read when something is done; -1 after the end."""
+        """Readable when something is done; -1 after the end."""
         return self._pool.event if self._pool != NULL else -1
 
     @property
     def count(self):
-        """How many threads there are."""
+        """Number of threads."""
         return self._pool.threads if self._pool != NULL else 0
 
     @property
     def done_count(self):
-        """How many jobs are done that nobody has taken."""
+        """Number of finished jobs that nobody has taken yet."""
         cdef int count = 0
         cdef Work* work
         if self._pool != NULL:
@@ -347,21 +368,21 @@ cdef class Threads:
         return count
 
     def give_back_to(self, Syncer syncer not None, after_syncs not None):
-        """Whose commits these are; `after_syncs` is called when some have ended, once for all that
-        are found at the same time.
+        """Set the syncer whose commits these are; `after_syncs` is called once for all commits that
+        are found finished at the same time.
         """
         self._syncer = syncer
         self._after_syncs = after_syncs
 
     def sync(self, SyncJob job not None):
-        """Have a commit run; the syncer gets it back. After the end it stays under way for ever."""
+        """Run a commit and return it to the syncer. After the end it stays under way for ever."""
         cdef Work work
         assert self._syncer is not None, "a commit has somebody to go back to"
         work.count = job.commit.descriptors(work.descriptors, DESCRIPTORS_MAX)
         self._submit(&work, SYNC, job)
 
     def call(self, work not None, done not None):
-        """Have `work` called in a thread, then `done` in the loop, with its error or None."""
+        """Call `work` in a thread, then `done` in the loop, with its error or None."""
         cdef ThreadCall call = ThreadCall.__new__(ThreadCall)
         cdef Work entry
         call.work = work
@@ -370,7 +391,7 @@ cdef class Threads:
         self._submit(&entry, CALL, call)
 
     cdef int _submit(self, Work* wanted, Kind kind, job) except -1:
-        """Queue a copy, with a reference to the job. After the end nothing is done any more."""
+        """Queue a copy, with a reference to the job. After the end it is ignored."""
         cdef Pool* pool = self._pool
         cdef Work* work
         cdef bint wants_more
@@ -402,7 +423,7 @@ cdef class Threads:
         cdef pthread_attr_t attributes
         cdef sigset_t every, before
         cdef int number
-        # Signals are for the loop. The lock is not held: the thread takes it first.
+        # Signals are for the loop. The lock is not held here, because the thread takes it first.
         sigfillset(&every)
         pthread_attr_init(&attributes)
         pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED)
@@ -419,7 +440,7 @@ cdef class Threads:
         self._pool.threads -= 1
         pthread_mutex_unlock(&self._pool.mutex)
         if self._pool.threads == 0:
-            # Nobody else would ever do it.
+            # No other thread would ever do it.
             raise OSError(number, f"no thread can be started: {os.strerror(number)}")
         return 0
 
@@ -437,8 +458,8 @@ cdef class Threads:
         return job
 
     def collect(self):
-        """Hand back what is done: first the commits, so that nobody who waits for one waits for the
-        requests too.
+        """Hand back finished work: commits first, so that whoever waits for one does not wait for
+        requests.
         """
         cdef Pool* pool = self._pool
         cdef Chain calls, syncs
@@ -495,7 +516,7 @@ cdef class Threads:
         return 0
 
     cdef int _put_back(self, Work* work) except -1:
-        """The rest of what was taken is for the next `collect`."""
+        """Keep the rest of the taken work for the next `collect`."""
         cdef Pool* pool = self._pool
         cdef Work* following
         cdef uint64_t one = 1
@@ -511,9 +532,9 @@ cdef class Threads:
         return 0
 
     def stop(self, double seconds):
-        """End the threads; false if one of them is stuck for so long.
+        """End the threads; false if one of them is stuck for this long.
 
-        What waits is done before, but nobody is told any more.
+        Queued work is done first, but its callbacks are not called any more.
         """
         cdef Pool* pool = self._pool
         if pool != NULL:
@@ -523,7 +544,7 @@ cdef class Threads:
 
 
 cdef class FineTimer:
-    """One deadline, to the microsecond: the timers of the loop count in milliseconds."""
+    """One deadline, precise to the microsecond: the timers of the loop count in milliseconds."""
 
     cdef int _descriptor
 
@@ -537,11 +558,11 @@ cdef class FineTimer:
         self.close()
 
     def fileno(self):
-        """Can be read when the time has come."""
+        """Readable when the time has come."""
         return self._descriptor
 
     def set(self, int64_t after_ns):
-        """So long from now; what was set before is forgotten."""
+        """Set the deadline to this long from now, replacing an earlier one."""
         cdef itimerspec times
         after_ns = max(after_ns, 1)
         times.it_interval.tv_sec = times.it_interval.tv_nsec = 0
@@ -552,12 +573,12 @@ cdef class FineTimer:
             raise OSError(number, os.strerror(number))
 
     def clear(self):
-        """The time has come."""
+        """Acknowledge that the time has come."""
         cdef uint64_t count
         read(self._descriptor, &count, sizeof(count))
 
     def close(self):
-        """A second call does nothing."""
+        """Close the descriptor; a second call does nothing."""
         if self._descriptor >= 0:
             close(self._descriptor)
             self._descriptor = -1

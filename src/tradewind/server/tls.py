@@ -1,8 +1,8 @@
-"""TLS settings made into contexts: one builder for all listeners, and what connections show.
+"""Builds TLS contexts from settings, for all listeners, and reads the details of TLS connections.
 
-Owns certificates, versions and cipher suites, the rule that every connection proves itself, and the
-check of pinned certificates. Flags and config file meet in `TlsOptions` before they come here, so
-neither can get a weaker context than the other. It opens no sockets.
+Owns certificates, versions and cipher suites, the rule that every connection does a full handshake,
+and the check of pinned certificates. Flags and configuration file are merged into `TlsOptions`
+first, so neither can produce a weaker context than the other. It never opens a socket.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import re
 import ssl
+
+from msgspec.structs import replace
 
 from tradewind.errors import ConfigError, ServerStartError
 from tradewind.options import TlsOptions
@@ -56,6 +58,8 @@ class ServerContext(ssl.SSLContext):
 
     rules: TlsOptions
     asks_client: bool
+    # The names of several certificates with their contexts, this one first; empty: there is one.
+    choices: tuple[tuple[frozenset[str], ssl.SSLContext], ...] = ()
     _spare: ssl.SSLContext | None = None
 
     def wrap_bio(
@@ -78,9 +82,20 @@ class ServerContext(ssl.SSLContext):
         if shell is None:
             shell = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             _set_rules(shell, self.rules, asks_client=self.asks_client)
+            if self.choices:
+                shell.sni_callback = self._choose
         connection = shell.wrap_bio(incoming, outgoing, server_side=True)
         connection.context = self
         return connection, shell
+
+    def _choose(self, connection: ssl.SSLObject, name: str | None, _shell: ssl.SSLContext) -> None:
+        """The client has said which server it wants: show it the first certificate of that name."""
+        wanted = (name or "").lower().rstrip(".")
+        _, _, parent = wanted.partition(".")
+        for names, context in self.choices:
+            if wanted in names or (parent and f"*.{parent}" in names):
+                connection.context = context
+                return
 
     def give_back(self, connection: ssl.SSLObject, shell: ssl.SSLContext) -> None:
         """The handshake of `connection` is complete; its shell goes on if it remembers nothing."""
@@ -115,13 +130,42 @@ def server_context(options: TlsOptions, *, asks_client: bool = True) -> ServerCo
     context.rules = options
     context.asks_client = asks_client and requires_client_certificate(options)
     _set_rules(context, options, asks_client=context.asks_client)
+    _load_files(context, options, asks_client=context.asks_client)
+    if options.more_certs:
+        choices: list[tuple[frozenset[str], ssl.SSLContext]] = [
+            (_names_in(options.cert_file), context)
+        ]
+        for cert_file, key_file in options.more_certs:
+            other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            own = replace(options, cert_file=cert_file, key_file=key_file)
+            _set_rules(other, own, asks_client=context.asks_client)
+            _load_files(other, own, asks_client=context.asks_client)
+            choices.append((_names_in(cert_file), other))
+        context.choices = tuple(choices)
+    return context
+
+
+def _load_files(context: ssl.SSLContext, options: TlsOptions, *, asks_client: bool) -> None:
     _load_certificate(context, options)
     if options.ca_file:
         _load_authorities(context, options)
-    elif context.asks_client:
+    elif asks_client:
         # As on nats-server: whoever any authority of this system vouches for.
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
-    return context
+
+
+def _names_in(cert_file: str) -> frozenset[str]:
+    """The names of a server in the first certificate of a file, which could be loaded."""
+    from pathlib import Path
+
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate(Path(cert_file).read_bytes())
+    try:
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(name.lower() for name in extension.value.get_values_for_type(x509.DNSName))
 
 
 def renewable_context(current: ServerContext) -> RenewableContext:

@@ -1,8 +1,8 @@
-"""One server side TLS connection over memory: ciphertext in, plaintext out, and back.
+"""One server-side TLS connection in memory: ciphertext in, plaintext out, and back.
 
-Owns an OpenSSL connection and its two memory buffers. It opens no sockets and knows nothing of the
-protocol inside; `tls_pipe` puts it between a transport and a link. Input and output pass through in
-slices, so that a connection that once was busy does not keep large buffers for good.
+Owns an OpenSSL connection and its two memory buffers. It never opens a socket and never looks at
+the protocol inside; `tls_pipe` puts it between a transport and a link. Data passes through in
+slices, so that a connection does not keep large buffers after a burst.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Links over TLS: what a session and the log are told while a connection comes up.
+"""Links over TLS: informs the session and the log while a connection is being set up.
 
-Owns nothing but that: the bytes are `tls_pipe`'s, everything after the handshake is the link's own.
-A client's session is there from accept on, because INFO and the log name it; a WebSocket link
-starts when TLS is up.
+Owns only that: `tls_pipe` handles the bytes, and the link everything after the handshake. The
+session of a client exists from accept on, because INFO and the log name it; a WebSocket link starts
+when TLS is established.
 """
 
 from __future__ import annotations

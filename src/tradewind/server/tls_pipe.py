@@ -1,7 +1,7 @@
 """TLS between a socket and a link: a protocol towards the socket, a transport towards the link.
 
-Owns the way of a connection from accept to TLS, and the ciphertext afterwards. The first byte of
-the client decides, and with TLS required nothing that came in the clear is ever handed up:
+Owns a connection from accept to the end of the handshake, and the ciphertext afterwards. The first
+byte of the client decides. If TLS is required, unencrypted input is never passed on:
 
     LISTENING    (handshake_first with a delay) INFO is held back, waiting for a hello
     GREETING     the link's first output, INFO, goes out in the clear
@@ -12,7 +12,7 @@ the client decides, and with TLS required nothing that came in the clear is ever
     CLOSING      input is thrown away
 
 It never looks at the protocol inside. asyncio's own TLS is not used because it drops a connection
-whose handshake failed without sending the alert that says why, and cannot begin after INFO.
+with a failed handshake without sending the alert, and cannot start TLS after INFO.
 """
 
 from __future__ import annotations

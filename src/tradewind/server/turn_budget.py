@@ -1,9 +1,8 @@
-"""What the environment says about turns of the event loop that take too long.
+"""Environment variables that set the time budget of event loop turns.
 
-Owns two variables, for tests and for whoever hunts such turns: `TRADEWIND_TURN_BUDGET_MS` is the
-budget instead of the usual one, and with `TRADEWIND_STRICT_TURNS=1` the first turn above it ends
-the process, so that no test passes that has caused one. What a turn is, is said in
-`broker/turn_watch.pyx`.
+Owns two variables, for tests and for finding slow turns: `TRADEWIND_TURN_BUDGET_MS` replaces the
+default budget, and with `TRADEWIND_STRICT_TURNS=1` the first turn above the budget ends the
+process, so that no test that caused one passes. `broker/turn_watch.pyx` defines what a turn is.
 """
 
 from __future__ import annotations

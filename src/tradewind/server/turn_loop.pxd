@@ -6,19 +6,19 @@ from tradewind.broker.turn_watch cimport TurnWatch
 
 cdef class TurnLoop:
     cdef readonly object broker         # Broker
-    cdef Router _router                 # its
-    cdef TurnWatch _watch               # its
-    cdef object _loop                   # None before the server is started
+    cdef Router _router                 # the broker's
+    cdef TurnWatch _watch               # the broker's
+    cdef object _loop                   # None until the server is started
     cdef object _check_passwords
     cdef object _timer                  # asyncio.TimerHandle, or None
     cdef int64_t _timer_ns
     cdef bint _turn_scheduled
-    cdef list _held                     # links that are not read because of their receivers
+    cdef list _held                     # links that are not read for the sake of their receivers
     cdef object _release                # asyncio.TimerHandle while there are any
-    cdef void* _talker                  # the link that talked last, only to compare: it may be gone
+    cdef void* _talker                  # the link that sent last; only compared, may be gone
     cdef uint32_t _talks
-    cdef void* _reader                  # the link that has filled a read last, only to compare
-    cdef int64_t _reading_since_ns      # when it did for the first time in a row
+    cdef void* _reader                  # the link that filled the last read; only compared
+    cdef int64_t _reading_since_ns      # when it first did so in a row
 
     cdef int _end_turn(self) except -1
     cdef int _run_turn(self) except -1

@@ -1,8 +1,8 @@
-"""When a turn ends, and what is done with what it leaves.
+"""When a turn ends, and what happens to the output it leaves.
 
-Owns the one timer of the server and the question whether a turn is planned already. Everything
-about the protocol is in the broker. What the watch of the broker takes for a turn is one iteration
-of the loop, or less.
+Owns the one timer of the server and whether the end of a turn is already scheduled. Everything
+about the protocol is in the broker. What the broker's watch regards as a turn is one iteration of
+the loop, or less.
 """
 
 from libc.stdint cimport int64_t
@@ -10,19 +10,19 @@ from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
 
 cdef enum:
-    # So often one connection must have talked alone before nobody else is waited for.
+    # After this many inputs from one connection alone, no other is waited for.
     TALKS_ALONE_MIN = 8
-    # So long one connection is read before all others that have sent something.
+    # One connection is read for at most this long before all others that have sent something.
     READING_NS_MAX = 5_000_000
 
-# Nobody is held longer than that at a time.
+# A link is held for at most this long at a time.
 HOLD_SECONDS = 0.001
-# If by a fault of ours nobody knows when the next deadline is, it is looked for so often.
+# If, by a bug, the next deadline is unknown, it is checked this often.
 LOOK_SECONDS = 1.0
 
 
 cdef class TurnLoop:
-    """Of one server: ends the turns of its broker. Nothing happens before `start`."""
+    """Ends the turns of one server's broker. Nothing happens before `start`."""
 
     def __init__(self, broker not None):
         self.broker = broker
@@ -31,13 +31,12 @@ cdef class TurnLoop:
         self._held = []
 
     def start(self, loop not None, check_passwords not None):
-        """Take part in a loop. `check_passwords` is called if there are any at the end of a turn.
-        """
+        """Attach to a loop. `check_passwords` is called if any are pending at the end of a turn."""
         self._loop = loop
         self._check_passwords = check_passwords
 
     def stop(self):
-        """No turn is due any more."""
+        """Schedule no more turns."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -50,7 +49,7 @@ cdef class TurnLoop:
     def input_done(self, link not None):
         """End the turn when every ready socket has been read.
 
-        Where one connection alone has been talking for a while there is no other to wait for.
+        If one connection alone has been sending for a while, there is no other to wait for.
         """
         if <void*>link != self._talker:
             self._talker = <void*>link
@@ -67,7 +66,7 @@ cdef class TurnLoop:
         self._end_turn()
 
     def turn_now(self):
-        """End the turn before all ready sockets have been read, maybe several times."""
+        """End the turn before all ready sockets have been read, possibly several times."""
         self._run_turn()
         self.turn_needed()
 
@@ -82,7 +81,7 @@ cdef class TurnLoop:
         return 0
 
     cdef int _run_turn(self) except -1:
-        """Hand every touched session's output to its link, and see to what is due."""
+        """Hand every touched session's output to its link, and handle what is due."""
         cdef Router router = self._router
         cdef Session session
         self._watch.begin()
@@ -92,7 +91,7 @@ cdef class TurnLoop:
                     session.link.flush()
                 except Exception as error:
                     session.link.give_up(error)
-        if self.broker.deferred:
+        if self.broker.deferred.places.count:
             try:
                 self._check_passwords()
             except Exception as error:
@@ -104,7 +103,9 @@ cdef class TurnLoop:
         return 0
 
     def has_read_long(self, link not None):
-        """It has filled a whole read: whether others should be read before its next one."""
+        """Called when a link has filled a whole read: whether others should be read before it
+        continues.
+        """
         cdef int64_t now_ns = self.broker.monotonic_ns()
         if <void*>link != self._reader:
             self._reader = <void*>link
@@ -116,13 +117,13 @@ cdef class TurnLoop:
         return True
 
     def hold(self, link not None):
-        """Have it released in a moment."""
+        """Release the link after a moment."""
         self._held.append(link)
         if self._release is None:
             self._release = self._loop.call_later(HOLD_SECONDS, self.release_held)
 
     def release_held(self):
-        """The moment is over, or a receiver goes on."""
+        """Release the held links: the moment is over, or a receiver continues."""
         cdef list held = self._held
         if held:
             self._held = []
@@ -155,7 +156,7 @@ cdef class TurnLoop:
         self._timer = self._loop.call_later(delay_ns / 1e9, self.tick)
 
     def tick(self):
-        """See to what is due."""
+        """Handle what is due."""
         self._timer = None
         self._watch.begin()
         try:

@@ -1,11 +1,11 @@
-"""A disk that is read from the real one and changed only in memory.
+"""A disk that reads real files and keeps all changes in memory.
 
-Owns the illusion: whoever opens a store here may repair, rename and remove as if it were real, and
-not one byte or time stamp of the real folder changes. So `--check-store` runs the same recovery as
-a start of the server and finds what that would find. Files are opened for reading only, a right to
-write is not needed. Never keeps a file of the real disk open but for its mappings.
+Owns the overlay: a store opened on it can repair, rename and remove files, while not a byte or time
+stamp of the real folder changes. `--check-store` uses it to run the same recovery as a server
+start. Files are opened for reading only, so no write permission is needed. It never keeps a real
+file open, except for memory mappings.
 """
-# Paths are strings, as in `store.disk`.
+# Paths are strings, as in `store.files.disk`.
 # ruff: noqa: PTH112, PTH116, PTH119, PTH120, PTH208, ARG002
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tradewind.store.files.disk import (
     disk_error,
     path_within,
 )
-from tradewind.store.files.mapping import FileMapping
+from tradewind.store.files.file_mapping import FileMapping
 
 READ_AT_ONCE_BYTES = 1024 * 1024
 

@@ -1,11 +1,11 @@
 """The HTTP/1.1 upgrade that starts a WebSocket connection: request bytes in, one response out.
 
-Owns the request's grammar and limits, the checks of RFC 6455 section 4.2.1, the origin rules, what
-is negotiated (compression, masking) and what the request tells about the peer (cookies, forwarded
-address, browser). Never touches a socket or a clock: the listener enforces the handshake timeout,
-sends `response` and, when it was not accepted, closes. Statuses and texts are those of nats-server;
-unlike it we close after an error instead of waiting for another request, and say so with
-`Connection: close`.
+Owns the grammar and limits of the request, the checks of RFC 6455 section 4.2.1, the origin rules,
+the negotiated options (compression, masking) and the details of the peer (cookies, forwarded
+address, browser). It never touches a socket or a clock: the listener enforces the handshake
+timeout, sends `response` and closes the connection if the request was refused. Statuses and texts
+are those of nats-server. Unlike nats-server, the connection is closed after an error (with
+`Connection: close`).
 """
 
 from __future__ import annotations
@@ -119,7 +119,13 @@ class _RefusedError(Exception):
 class Handshake:
     """One connection's upgrade: feed it until it gives its result."""
 
-    def __init__(self, options: WebsocketOptions, tls: bool) -> None:  # noqa: FBT001
+    def __init__(
+        self,
+        options: WebsocketOptions,
+        tls: bool,  # noqa: FBT001
+        *,
+        leafnodes: bool = False,
+    ) -> None:
         for name, value in options.headers.items():
             if not _TOKEN.fullmatch(name) or _CONTROL_CHARACTER.search(value):
                 raise ConfigError(
@@ -131,6 +137,7 @@ class Handshake:
             raise ConfigError(f"websocket: unable to parse allowed origin: {error}") from None
         self._options = options
         self._tls = tls
+        self._absent = ("mqtt",) if leafnodes else ("mqtt", "leafnode")
         self._head = bytearray()
         self._has_request_line = False
 
@@ -153,7 +160,7 @@ class Handshake:
         if request_bytes > REQUEST_BYTES_MAX:
             raise _RefusedError(431, _TOO_LARGE, malformed=True)
         request = _parse_request(self._head[:head_bytes].decode("latin-1"))
-        _check_upgrade(request)
+        _check_upgrade(request, self._absent)
         self._check_origin(request)
         if len(self._head) > request_bytes:
             raise _RefusedError(400, "client sent data before handshake is complete")
@@ -245,9 +252,9 @@ def _parse_request(head: str) -> _Request:
     return _Request(method, target, host, headers)
 
 
-def _check_upgrade(request: _Request) -> None:
+def _check_upgrade(request: _Request, absent: tuple[str, ...]) -> None:
     """The requirements of RFC 6455 section 4.2.1, in the order and words of nats-server."""
-    for name in ("mqtt", "leafnode"):
+    for name in absent:
         if request.path.endswith("/" + name):
             raise _RefusedError(404, f"{name} websocket endpoint not enabled")
     if request.method != "GET":

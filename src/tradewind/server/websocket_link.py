@@ -1,7 +1,7 @@
-"""A WebSocket connection: HTTP upgrade first, then protocol bytes inside frames.
+"""A WebSocket connection: first the HTTP upgrade, then protocol bytes inside frames.
 
-Owns the two codecs of one connection. The session behind it is like any other: it sees the same
-bytes, the same gate and the same limits.
+Owns the two codecs of one connection. Its session is like any other: it has the same bytes, gate
+and limits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tradewind.broker.session import Session
 from tradewind.options import SECOND_NS, WebsocketOptions
 from tradewind.server.auth import credentials_from_cookies
 from tradewind.server.link import Turns
-from tradewind.server.link_core import Link
+from tradewind.server.link_core import SessionLink
 from tradewind.server.tls_codec import tls_facts
 from tradewind.server.tls_pipe import peer_ip
 from tradewind.server.websocket_handshake import Handshake, HandshakeResult
@@ -33,57 +33,32 @@ from tradewind.wire.websocket import (
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 UNAUTHENTICATED_MESSAGE_BYTES_MAX = 64 * 1024
+# Servers ask for a path that ends so.
+LEAFNODE_PATH = "/leafnode"
 
 
-class WebSocketLink(Link, asyncio.Protocol):
-    """One connection of the websocket listener."""
+class FrameLink(SessionLink, asyncio.Protocol):
+    """Protocol bytes in frames, once somebody has agreed on how (`use_codecs`)."""
 
-    def __init__(
-        self,
-        turns: Turns,
-        options: WebsocketOptions,
-        upgrading: Guests[WebSocketLink],
-        *,
-        tls: bool,
-    ) -> None:
+    def __init__(self, turns: Turns) -> None:
         super().__init__(turns)
-        self._options = options
-        self._upgrading = upgrading  # those that have no session yet, counted by the listener
-        self._tls = tls
-        self._handshake: Handshake | None = Handshake(options, tls)
         self._decoder: FrameDecoder | None = None
         self._encoder: FrameEncoder | None = None
         self._raw: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._close_sent = False
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is up; the client has to ask for the upgrade in time."""
-        transport = cast(asyncio.Transport, transport)
+    def use_codecs(
+        self, transport: asyncio.Transport, decoder: FrameDecoder, encoder: FrameEncoder
+    ) -> None:
+        """Speak in frames from now on."""
         self._raw = transport
-        self._upgrading.add(self, peer_ip(transport))
-        seconds = self._options.handshake_timeout_ns / SECOND_NS
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
-
-    def _expire(self) -> None:
-        if self._handshake is not None and self._raw is not None:
-            self._raw.write(self._handshake.expire())
-            self._raw.close()
-
-    def abandon_upgrade(self) -> None:
-        """The server stops, or has other pins: nobody else closes what has no session."""
-        if self.session is None and self._raw is not None:
-            self._raw.abort()
+        self._decoder = decoder
+        self._encoder = encoder
 
     def data_received(self, data: bytes) -> None:
-        """Bytes of the upgrade, or frames."""
+        """Frames."""
         try:
-            if self._handshake is not None:
-                result = self._handshake.feed(data)
-                if result is not None:
-                    self._upgraded(result)
-            else:
-                self._run(data)
+            self._run(data)
         except Exception as error:  # our own bug may end this connection, but no other
             self._end_by(error)
 
@@ -148,39 +123,6 @@ class WebSocketLink(Link, asyncio.Protocol):
             return UNAUTHENTICATED_MESSAGE_BYTES_MAX
         return min(8 * self.turns.broker.options.max_payload_bytes, MESSAGE_BYTES_MAX)
 
-    def _upgraded(self, result: HandshakeResult) -> None:
-        assert self._raw is not None
-        broker = self.turns.broker
-        self._handshake = None
-        self._upgrading.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        self._raw.write(result.response)
-        if not result.accepted:
-            broker.log.error(f"websocket handshake error: {result.error}")
-            self._raw.close()
-            return
-        self._decoder = FrameDecoder(
-            UNAUTHENTICATED_MESSAGE_BYTES_MAX, not result.no_masking, result.compression
-        )
-        self._encoder = FrameEncoder(
-            result.compression,
-            result.is_browser,
-            fragment_compressed=result.fragment_compressed,
-            window_bits=result.window_bits,
-        )
-        ip, port = self._raw.get_extra_info("peername")[:2]
-        remote = RemoteAddress(ip.removeprefix("::ffff:"), port)
-        session = broker.open_session(remote, "WEBSOCKET")
-        if self._tls:
-            session.tls = tls_facts(self._raw.get_extra_info("ssl_object"))
-        if result.cookies:
-            session.complete_credentials = partial(
-                credentials_from_cookies, self._options, result.cookies
-            )
-        self.attach(session, self._raw)
-        self.data_done()
-
     def _answer_control(self) -> None:
         assert self._decoder is not None
         assert self._encoder is not None
@@ -211,6 +153,99 @@ class WebSocketLink(Link, asyncio.Protocol):
         if self._close_sent or self._encoder is None:
             return b""
         return self._encoder.encode_close(close_code_for(reason), reason)
+
+
+class WebSocketLink(FrameLink):
+    """One connection of the websocket listener: the upgrade first."""
+
+    def __init__(
+        self,
+        turns: Turns,
+        options: WebsocketOptions,
+        upgrading: Guests[WebSocketLink],
+        *,
+        tls: bool,
+    ) -> None:
+        super().__init__(turns)
+        self._options = options
+        self._upgrading = upgrading  # those that have no session yet, counted by the listener
+        self._tls = tls
+        leaves = turns.broker.leaves
+        self._handshake: Handshake | None = Handshake(
+            options, tls, leafnodes=leaves is not None and leaves.options.port != 0
+        )
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is up; the client has to ask for the upgrade in time."""
+        transport = cast(asyncio.Transport, transport)
+        self._raw = transport
+        self._upgrading.add(self, peer_ip(transport))
+        seconds = self._options.handshake_timeout_ns / SECOND_NS
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        if self._handshake is not None and self._raw is not None:
+            self._raw.write(self._handshake.expire())
+            self._raw.close()
+
+    def abandon_upgrade(self) -> None:
+        """The server stops, or has other pins: nobody else closes what has no session."""
+        if self.session is None and self._raw is not None:
+            self._raw.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the upgrade, or frames."""
+        try:
+            if self._handshake is not None:
+                result = self._handshake.feed(data)
+                if result is not None:
+                    self._upgraded(result)
+            else:
+                self._run(data)
+        except Exception as error:  # our own bug may end this connection, but no other
+            self._end_by(error)
+
+    def _upgraded(self, result: HandshakeResult) -> None:
+        assert self._raw is not None
+        broker = self.turns.broker
+        self._handshake = None
+        self._upgrading.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._raw.write(result.response)
+        if not result.accepted:
+            broker.log.error(f"websocket handshake error: {result.error}")
+            self._raw.close()
+            return
+        decoder = FrameDecoder(
+            UNAUTHENTICATED_MESSAGE_BYTES_MAX, not result.no_masking, result.compression
+        )
+        encoder = FrameEncoder(
+            result.compression,
+            result.is_browser,
+            fragment_compressed=result.fragment_compressed,
+            window_bits=result.window_bits,
+        )
+        self.use_codecs(self._raw, decoder, encoder)
+        ip, port = self._raw.get_extra_info("peername")[:2]
+        remote = RemoteAddress(ip.removeprefix("::ffff:"), port)
+        session: Session
+        if not result.path.endswith(LEAFNODE_PATH):
+            session = broker.open_session(remote, "WEBSOCKET")
+        elif broker.leaves is not None and broker.leaves.options.port:
+            session = broker.leaves.accepted(remote, "LEAFNODE_WS")
+        else:
+            self._raw.close()
+            return
+        if self._tls:
+            session.tls = tls_facts(self._raw.get_extra_info("ssl_object"))
+        if result.cookies:
+            session.complete_credentials = partial(
+                credentials_from_cookies, self._options, result.cookies
+            )
+        self.attach(session, self._raw)
+        self.data_done()
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""

@@ -1,6 +1,7 @@
-"""The listening sockets of WebSocket: as of clients, but a session begins after the HTTP upgrade.
+"""The listening sockets for WebSocket: like those for clients, but the session starts after the
+upgrade.
 
-Owns the connections that have not asked for the upgrade yet.
+Owns the connections that have not requested the upgrade yet.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What would hold up the event loop, in threads: files of configurations, removal of old ones.
+"""Runs calls that would block the event loop in threads: configuration files, removal of old files.
 
-Owns how many calls are under way, and their end. The threads are those of `threads`; what a call
-does is the business of `tradewind.jetstream`, and it is given nothing that belongs to the loop.
+Owns the number of running calls, and their end. The threads are those of `threads`. It never
+decides what a call does, which is up to `tradewind.jetstream`, and never passes it objects that
+belong to the event loop.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Acknowledges what a streaming query has committed, in the name of a durable consumer.
+"""Acknowledges what a streaming query has committed, through a durable consumer.
 
 Owns the option `ackConsumer`: a consumer in each stream whose ack floor follows the offsets that
-Spark has committed. So every tool shows how far behind the query is, and streams that keep messages
-until somebody has acknowledged them let go of them. Nothing is read through the consumer, and
-nothing depends on it: the checkpoint alone says where the query goes on. It may be behind the
-checkpoint, after a crash, and is never in front of it.
+Spark has committed. Every tool can therefore show the lag of the query, and streams that keep
+messages until they are acknowledged can remove them. Nothing is read through the consumer, and the
+query never depends on it: the checkpoint alone determines where the query continues. After a crash
+the consumer may be behind the checkpoint, but is never ahead of it.
 
-Offsets that were planned with a consumer have its mark (`mark`). One without it is where the
-consumer comes to the query, be it that the query begins, or that the option is new to a checkpoint
-that has come far: what was read before nobody knows, so nothing in front of it is acknowledged.
+Offsets that were planned with a consumer are marked (`mark`). An offset without the mark is where
+the consumer joins the query: at its start, or because the option was added to an existing
+checkpoint. It is unknown what was read before, so nothing before that offset is acknowledged.
 
 - In a stream with limits the floor is set, by one request (CONSUMER.RESET, from 2.14 on).
 - A work queue or an interest stream frees only messages that were delivered and acknowledged. They

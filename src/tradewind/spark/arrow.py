@@ -1,7 +1,7 @@
-"""Arrow around the buffers of the row decoder.
+"""Wraps the buffers of the row decoder in Arrow arrays.
 
-Owns what the columns of `columns` are in Arrow, and how those of messages are made. Nothing is
-copied here, and nothing is chosen: that is the decoder's.
+Owns the Arrow types of the columns in `columns`, and creating the columns of messages. It never
+copies or selects data, which is up to the decoder.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Reading a stream through its server as one backup, which costs a server the least.
+"""Reads a stream through its server as one backup, which has the lowest cost for a server.
 
-Owns the mode `backup`: the server makes a backup and sends it straight into the decoder; nothing is
-kept of it, neither here nor there. A backup is of the whole stream and comes in order, so one task
-reads all of it, and what is not wanted is passed over. It needs no consumer, so what a stream keeps
-does not change, whatever its retention. The proof that nothing was missed is that of all reads
-through a server.
+Owns the mode `backup`: the server creates a backup and sends it directly into the decoder; it is
+never stored on either side. A backup contains the whole stream in order, so one task reads all of
+it and skips unwanted messages. It needs no consumer, so it never changes what a stream keeps,
+whatever its retention. Completeness is proven as for all reads through a server.
 
-A backup is not a promise: a server ends it when its chunks are not answered for five seconds, as
-when Spark does not take rows for that long, and one that is started again does not go on with it.
-What is missing then is read as in the mode `network`, from where the backup stopped.
+A server aborts a backup if its chunks are not answered for five seconds, for example if Spark does
+not take rows for that long, and a backup cannot be resumed. The rest is then read as in the mode
+`network`, from where the backup stopped.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from tradewind.api.request_types import StreamSnapshotRequest
 from tradewind.api.responses import StreamSnapshotResponse
 from tradewind.client.errors import ClientError, OperationTimeoutError
 from tradewind.errors import CorruptRecord
-from tradewind.spark.archive import MAGIC, PLAIN_BYTES_MAX
 from tradewind.spark.arrow import batches
+from tradewind.spark.backup_reading import MAGIC, PLAIN_BYTES_MAX
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.lent import CONNECTIONS
 from tradewind.spark.network import NetworkProvider, RangeTask
@@ -75,7 +74,7 @@ class BackupTask:
         proof = RangeProof(rest.stream, rest.rows.first_seq, rest.rows.last_seq, rest.planned)
         why, seconds = "", address.options.timeout_seconds
         with CONNECTIONS.lent(address, seconds) as lent:
-            backup = Backup(lent.connection, rest.stream, rest.rows.last_seq, decoder, proof)
+            backup = StreamBackup(lent.connection, rest.stream, rest.rows.last_seq, decoder, proof)
             pieces = backup.pieces()
             try:
                 while lent.run(backup.collect(pieces)):
@@ -109,7 +108,7 @@ class BackupTask:
         )
 
 
-class Backup:
+class StreamBackup:
     """One backup on its way into a decoder."""
 
     def __init__(

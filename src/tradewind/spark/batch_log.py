@@ -1,8 +1,8 @@
-"""Which sequences each micro-batch of a query has taken, from the query's checkpoint.
+"""The sequences that each micro-batch of a query has read, from the query's checkpoint.
 
-Owns the reading of Spark's offset log and commit log, as far as our offsets are in them. It only
-reads, and the query may be running: Spark writes a file under another name first, and removes all
-but the last hundred or so. Nothing is asked of Spark or of a server.
+Owns reading Spark's offset log and commit log, as far as they contain offsets of this source. It
+never writes, and the query may be running: Spark writes a file under another name first, and
+removes all but the last hundred or so. It needs neither Spark nor a server.
 
     offsets/17: v1                         written before batch 17 is read
                 {"batchTimestampMs": ...}

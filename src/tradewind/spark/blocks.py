@@ -1,8 +1,8 @@
-"""Reading streams from their block files.
+"""Reads streams from their block files.
 
-Owns the `blocks` mode: the driver makes a view of each stream and divides its blocks, executors
-read and decode whole blocks. Both need to see the store folder. Nothing is locked and nothing is
-written, so the server may be running, whichever of the two it is.
+Owns the `blocks` mode: the driver creates a view of each stream and divides its blocks, and
+executors read and decode whole blocks. Both need access to the store folder. It never locks or
+writes anything, so the server, Tradewind or nats-server, may be running.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tradewind.spark.arrow import batches
-from tradewind.spark.block_survey import members_between
+from tradewind.spark.block_summary import members_between
 from tradewind.spark.errors import DataLossError
-from tradewind.spark.files import StreamFiles, Vanished, find_streams
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.planning import choose_blocks, divide, part_count
 from tradewind.spark.provider_contract import ReadState
 from tradewind.spark.rows import TIME_NS_MIN, RowDecoder
-from tradewind.spark.stream_view import TAIL, StreamView, StreamViewer, key_of
+from tradewind.spark.store_files import StreamFiles, Vanished, find_streams
+from tradewind.spark.stream_contents import TAIL, StreamContents, StreamContentsReader, key_of
 from tradewind.store.folder.stream_folder import limits_of
 from tradewind.store.format.sequence_set import SequenceSet
 
@@ -103,20 +103,23 @@ class BlocksProvider:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._viewers: dict[str, StreamViewer] = {}
+        self._viewers: dict[str, StreamContentsReader] = {}
 
     def _look(self) -> None:
         """Find the streams anew; what is known of those that are still the same is kept."""
         options = self._options
-        found = find_streams(options.store_dir, options.account, options.stream)
+        keys = options.encryption_key, options.previous_encryption_key
+        found = find_streams(options.store_dir, options.account, options.stream, keys)
         kept = self._viewers
         self._viewers = {}
         for files in found:
             viewer = kept.get(files.name)
             is_same = viewer is not None and viewer.files == files
-            self._viewers[files.name] = viewer if viewer and is_same else StreamViewer(files)
+            self._viewers[files.name] = (
+                viewer if viewer and is_same else StreamContentsReader(files)
+            )
 
-    def _viewer(self, name: str) -> StreamViewer:
+    def _viewer(self, name: str) -> StreamContentsReader:
         if name not in self._viewers:
             self._look()
         return self._viewers[name]
@@ -220,7 +223,7 @@ class BlocksProvider:
     ) -> tuple[int, int, int]:
         """See `Provider`."""
         viewer = self._viewer(name)
-        view: StreamView = viewer.view(after_seq + 1)
+        view: StreamContents = viewer.view(after_seq + 1)
         seq, messages, size = viewer.advance(view, after_seq, msgs_max, bytes_max)
         return min(seq, last_seq), messages, size
 

@@ -1,8 +1,8 @@
-"""The columns of everything that is read: messages, key-value buckets and object stores.
+"""The columns of all tables: messages, key-value buckets and object stores.
 
-Owns their names, their order and their types, as Spark's DDL says them. What Arrow calls a type
-follows from the DDL (`arrow`), and so does the check of a schema that was given. Never imports
-Spark or Arrow: options and the command line need the names only.
+Owns their names, order and types, in Spark's DDL. Arrow types are derived from the DDL (`arrow`),
+as is the check of a given schema. It never imports Spark or Arrow: options and the command line
+need only the names.
 """
 
 from __future__ import annotations

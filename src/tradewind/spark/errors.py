@@ -1,4 +1,4 @@
-"""What can go wrong between Spark and a stream.
+"""The exceptions of the Spark source and sink.
 
 Owns the exceptions of this package; each text is one line that says what to change.
 """

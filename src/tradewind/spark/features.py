@@ -1,7 +1,8 @@
-"""What the installed Spark can do for a source or sink in Python.
+"""The features of the installed Spark version for Python sources and sinks.
 
-Owns the differences between versions. We pin one version and test others (`make spark-versions`);
-what one of them lacks is looked for by name, not by number, and whoever asks for it is told.
+Owns the differences between versions. One version is pinned and others are tested (`make
+spark-versions`). A missing feature is detected by name, never by version number, and its use is
+reported as an error.
 """
 
 from __future__ import annotations

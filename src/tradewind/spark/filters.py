@@ -1,7 +1,7 @@
-"""Which rows a query wants, as far as the source can tell.
+"""The rows that a query wants, as far as the source can evaluate it.
 
-Owns the translation of Spark's filters into bounds on sequence, time and subject. What it cannot
-translate exactly is left to Spark, which then looks at each row itself.
+Owns the translation of Spark's filters into bounds on sequence, time and subject. Filters that
+cannot be translated exactly are left to Spark, which then evaluates each row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Whether a micro-batch waits for more messages.
+"""Decides whether a micro-batch waits for more messages.
 
-Owns `minMsgsPerTrigger` and `maxTriggerDelay`: a batch is held back until there are so many
-messages, or until the first of them has waited so long. What was there when a run began is not held
-back, as nobody knows how long it has been waiting; so a query that is started again and again gets
-on too. No clock is read but the one that is given.
+Owns `minMsgsPerTrigger` and `maxTriggerDelay`: a batch is held back until there are enough
+messages, or until the first of them has waited long enough. Messages that existed when a run began
+are never held back, because it is unknown how long they have been waiting; a query that is
+restarted repeatedly therefore makes progress too. It reads no clock but the one that is given.
 """
 
 from __future__ import annotations

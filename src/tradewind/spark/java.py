@@ -1,8 +1,8 @@
-"""A Java that Spark can run on.
+"""Finds a Java installation for Spark.
 
-Owns the search: what JAVA_HOME names, what the path offers, and else the one that pip has brought
-with `tradewind[spark]`. That one lacks a module which Spark asks for but does not need; a small
-script in front of it leaves the request out.
+Owns the search: JAVA_HOME, then the path, then the one that pip installed with `tradewind[spark]`.
+The latter lacks a module that Spark requests but does not need; a small wrapper script removes the
+request.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One connection that a driver keeps while its query runs.
+"""A connection that a driver keeps while its query runs.
 
-Owns a thread with an event loop, in which the connection lives, so that it answers the server while
-Spark does other things, and comes back by itself when the server was away. The first connection is
-tried once: an address that is wrong should be named at once. Later the server is waited for.
+Owns a thread with an event loop in which the connection lives, so that it answers the server while
+Spark is busy, and reconnects automatically. The first connection is tried only once, so that a
+wrong address is reported immediately. Later the server is waited for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 RECONNECT_WAIT_SECONDS_MAX: Final = 0.5
 # A server that has just come back may still be opening its streams.
-SETTLING_SECONDS: Final = 10.0
+JUST_BACK_SECONDS: Final = 10.0
 _Result = TypeVar("_Result")
 
 
@@ -41,12 +41,12 @@ class KeptConnection:
         self._thread: threading.Thread | None = None
         self._open = AsyncExitStack()
         self._connection: Connection | None = None
-        self._settled_at = 0.0
+        self._stable_at = 0.0
 
     @property
-    def is_settling(self) -> bool:
+    def is_just_back(self) -> bool:
         """Whether the server was away a moment ago: what is missing may come back."""
-        return time.monotonic() < self._settled_at
+        return time.monotonic() < self._stable_at
 
     def run(self, work: Callable[[Connection], Awaitable[_Result]]) -> _Result:
         """Do what can be done twice; a server that goes away is waited for."""
@@ -74,7 +74,7 @@ class KeptConnection:
                 self._address.options.timeout_seconds,
             )
         elif isinstance(event, Reconnected):
-            self._settled_at = time.monotonic() + SETTLING_SECONDS
+            self._stable_at = time.monotonic() + JUST_BACK_SECONDS
             logger.warning("the server is back")
 
     def _submit(self, work: Coroutine[Any, Any, _Result]) -> _Result:

@@ -1,12 +1,12 @@
-"""Connections that a process of an executor keeps from one task to the next.
+"""Connections that an executor process keeps from one task to the next.
 
-Owns them while nobody uses them. A task borrows one, with the event loop that it lives in, and has
-it for itself: nothing is shared between threads. What a task gives back in good order is kept for
-the next one with the same address and login, for a while and not too many of them; after an error
-the connection is closed. The loop runs only while a task uses it, so a connection that was kept is
-asked whether it still works before it is lent again.
+Owns them while they are unused. A task borrows a connection together with its event loop, and has
+exclusive use of it: nothing is ever shared between threads. A connection that a task returns intact
+is kept for the next task with the same address and login, for a limited time and in limited number;
+after an error it is closed. The loop runs only while a task uses it, so a kept connection is
+checked before it is lent again.
 
-Spark forks its Python workers. A process never uses what it has inherited from another one.
+Spark forks its Python workers. A process never uses connections inherited from another one.
 """
 
 from __future__ import annotations

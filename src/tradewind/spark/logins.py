@@ -1,9 +1,9 @@
-"""How jobs of Spark log in: the client's options, and references to secrets instead of secrets.
+"""Logins of Spark jobs: the client's options, and references to secrets instead of secrets.
 
 Owns the names of these options and where a value comes from. A value is the text itself or a
-reference, `env:NAME` or `file:PATH`, which stays one in plans, options and everything that travels;
-the process that connects looks it up, a driver or an executor, each time that it connects. An error
-names the option and the reference, never a value.
+reference, `env:NAME` or `file:PATH`. A reference is never resolved in plans, options or anything
+that is transferred; the connecting process, a driver or an executor, resolves it each time it
+connects. An error names the option and the reference, never a value.
 """
 
 from __future__ import annotations

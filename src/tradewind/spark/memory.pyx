@@ -1,9 +1,9 @@
-"""Memory that is used again, for blocks that are read and for columns that are made of them.
+"""Reusable memory for blocks that are read and for columns that are built from them.
 
-Owns pieces of memory, which Arrow and files take for buffers. A piece that nobody refers to any
-more is given out again. Fresh memory of this size comes from the system and goes back to it, and to
-have its pages cleared and mapped each time costs a fifth of what reading a block does. Never gives
-out a piece that somebody still has: whoever looks at a buffer holds a reference to its piece.
+Owns pieces of memory, which Arrow and files use as buffers. A piece that is no longer referenced is
+handed out again. Fresh memory of this size comes from the system and returns to it, and clearing
+and mapping its pages each time costs a fifth of reading a block. A piece still in use is never
+handed out: every view of a buffer holds a reference to its piece.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -15,12 +15,12 @@ cdef extern from "Python.h":
 
 cdef enum:
     PIECES_MAX = 32
-    # Larger ones are rare and would be held for nothing.
+    # Larger pieces are rare and would be kept for nothing.
     PIECE_BYTES_MAX = 134217728
-    # A piece is not used for something much smaller.
+    # A piece is not reused for something much smaller.
     WASTE_MAX = 4
     PAGE_BYTES = 4096
-    # Of `_pieces`, and of the variable that looks at it.
+    # The references of `_pieces` and of the variable that examines the piece.
     OWN_REFERENCES = 2
 
 
@@ -38,13 +38,13 @@ cdef class Piece:
 
 
 cdef class Memory:
-    """Gives out pieces; those that were let go come first."""
+    """Hands out pieces, preferring those that were released."""
 
     def __init__(self):
         self._pieces = []
 
     cpdef Piece take(self, Py_ssize_t size):
-        """A piece of this size; what is in it is undefined."""
+        """A piece of this size with undefined content."""
         cdef Piece piece, best = None
         cdef Py_ssize_t index, free_index = -1
         if size < 0:
@@ -63,7 +63,7 @@ cdef class Memory:
         piece = None
         best = new_piece(size)
         if best.capacity <= PIECE_BYTES_MAX:
-            # One that was of no use makes way: sizes change, and then all pieces do.
+            # A piece that did not fit makes way: when sizes change, they change for all pieces.
             if len(self._pieces) < PIECES_MAX:
                 self._pieces.append(best)
             elif free_index >= 0:
@@ -73,7 +73,7 @@ cdef class Memory:
 
 cdef Piece new_piece(Py_ssize_t size):
     cdef Piece piece = Piece()
-    # A little more, as the next one is seldom of quite the same size.
+    # Slightly larger, because the next request is seldom of exactly the same size.
     piece.capacity = (size + size // 8 + PAGE_BYTES) // PAGE_BYTES * PAGE_BYTES
     piece.data = <char*>malloc(piece.capacity)
     if piece.data == NULL:

@@ -1,9 +1,9 @@
-"""Reading streams through their server, whichever NATS server it is.
+"""Reads streams through their server, which can be any NATS server.
 
-Owns the `network` mode. Ranges of sequences are read side by side, each over a connection that it
-has for itself: by an ordered consumer, which lives in the server's memory and goes with the task,
-or, where a consumer would change what the stream keeps (work queues, interest), by direct batches,
-which leave nothing at all. The event loop of a task runs only while Spark waits for rows.
+Owns the `network` mode. Ranges of sequences are read in parallel, each over its own connection: by
+an ordered consumer, which lives in the server's memory and ends with the task, or, where a consumer
+would change what the stream keeps (work queues, interest), by direct batches, which never leave
+state on the server. The event loop of a task runs only while Spark waits for rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ from tradewind.client.streams.ordered import OrderedMessages
 from tradewind.client.streams.packed import Packed
 from tradewind.spark.arrow import batches
 from tradewind.spark.errors import DataLossError, OptionError
-from tradewind.spark.files import is_pattern
 from tradewind.spark.filters import RowFilter, filter_of
 from tradewind.spark.kept_connections import KeptConnection
 from tradewind.spark.lent import CONNECTIONS
@@ -50,6 +49,7 @@ from tradewind.spark.planning import MESSAGES_AHEAD_MAX, messages_ahead, part_co
 from tradewind.spark.proof import DELETED_MAX, Gap, Planned, RangeProof, removed_count
 from tradewind.spark.provider_contract import ReadState
 from tradewind.spark.rows import RowDecoder
+from tradewind.spark.store_files import is_pattern
 from tradewind.subjects import collide
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ ROWS_PER_BATCH: Final = 16_384
 BYTES_PER_BATCH: Final = 16 * 1024 * 1024
 # A consumer is asked again after this; the server has deleted what it would have sent.
 SILENCE_SECONDS: Final = 5.0
-SILENCES_MAX: Final = 12
+EMPTY_WAITS_MAX: Final = 12
 EXPIRES_SECONDS: Final = 60.0
 HEARTBEAT_SECONDS: Final = 30.0
 DIRECT_BATCH: Final = 1000
@@ -185,6 +185,7 @@ class RangeTask:
                     position = chunk.last_seq
                     patience.renew()
                     yield chunk
+                await self._check_end(connection, position)
                 break
             except ClientError as error:
                 await patience.wait_after(error)
@@ -197,21 +198,21 @@ class RangeTask:
         """What an ordered consumer brings, up to the last sequence or until nothing is left."""
         try:
             left = messages.info.num_pending
-            silences = 0
+            empty_waits = 0
             while left:
                 try:
                     chunk = await messages.next_packed(SILENCE_SECONDS)
                 except OperationTimeoutError:
-                    silences += 1
+                    empty_waits += 1
                     left = await self._left(connection, messages)
-                    if silences == SILENCES_MAX:
+                    if empty_waits == EMPTY_WAITS_MAX:
                         raise DataLossError(
                             f"stream {self.stream}: the server sent nothing for"
-                            f" {SILENCE_SECONDS * SILENCES_MAX:g} s, though {left} messages"
+                            f" {SILENCE_SECONDS * EMPTY_WAITS_MAX:g} s, though {left} messages"
                             f" follow sequence {messages.last_sequence}"
                         ) from None
                     continue
-                silences = 0
+                empty_waits = 0
                 yield chunk
                 left = 0 if chunk.last_seq >= self.rows.last_seq else chunk.pending_count
         finally:
@@ -247,6 +248,21 @@ class RangeTask:
         found = await _next_message(connection, self.stream, after + 1)
         return 1 if found and found <= self.rows.last_seq else 0
 
+    async def _check_end(self, connection: Connection, after_seq: int) -> None:
+        """Raise what passes if wanted messages follow `after_seq` after all.
+
+        Consumers and direct gets may be served by a replica that is behind its leader, and has
+        nothing more for now. The leader, which answers here, has all that was planned.
+        """
+        for subject in _server_filters(self.rows) or (">",):
+            wanted = {"seq": after_seq + 1, "next_by_subj": subject}
+            found = await _found_seq(connection, self.stream, wanted)
+            if 0 < found <= self.rows.last_seq:
+                raise JetStreamUnavailableError(
+                    f"stream {self.stream}: message {found} is stored, but the replica that was"
+                    f" read ends at {after_seq}"
+                )
+
     # ---------------------------------------------------------------- direct batches
 
     async def _direct(self, connection: Connection) -> AsyncIterator[list[Msg]]:
@@ -255,7 +271,7 @@ class RangeTask:
         proof = self._proof()
         next_seq = self.rows.first_seq
         while next_seq <= self.rows.last_seq:
-            chunk = await patiently(partial(self._direct_batch, connection, next_seq), seconds)
+            chunk = await patiently(partial(self._direct_chunk, connection, next_seq), seconds)
             if not chunk:
                 break
             found = [int(message.headers.get_all(SEQUENCE_HEADER)[-1]) for message in chunk]
@@ -265,6 +281,13 @@ class RangeTask:
             next_seq = found[-1] + 1
         if proof is not None:
             await patiently(lambda: proof.finish(connection), seconds)
+
+    async def _direct_chunk(self, connection: Connection, next_seq: int) -> list[Msg]:
+        """Messages from a sequence on; none if the leader has none either."""
+        chunk = await self._direct_batch(connection, next_seq)
+        if not chunk:
+            await self._check_end(connection, next_seq - 1)
+        return chunk
 
     async def _direct_batch(self, connection: Connection, next_seq: int) -> list[Msg]:
         """Messages from a sequence on; none if there are none. They come in order.
@@ -373,7 +396,7 @@ class NetworkProvider:
             return await connection.jetstream_manager().streams.info(name)
         except JetStreamApiError as error:
             is_known = name in self._infos
-            if passes(error) or (is_known and self._kept.is_settling):
+            if passes(error) or (is_known and self._kept.is_just_back):
                 raise JetStreamUnavailableError(f"stream {name}: {error}") from error
             if is_named and name not in self._expected:
                 raise OptionError("stream", f"{name!r}: {error}") from error

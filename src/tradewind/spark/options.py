@@ -1,8 +1,8 @@
 """The options of the format `jetstream`.
 
-Owns their names, their defaults and every check that needs no stream. Spark hands all options over
-as text, with names in any case; an option that nobody knows is an error, so that a typing error is
-not a silent default.
+Owns their names, defaults and every check that needs no stream. Spark passes all options as text,
+with case-insensitive names. An unknown option is an error, so that a typing error is never a silent
+default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from tradewind.api.times import parse_time
 from tradewind.durations import MINUTE_NS, parse_duration_ns
 from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
 from tradewind.spark.errors import OptionError
-from tradewind.spark.logins import LOGIN_FIELDS, JobLogin, spark_name, split_login
+from tradewind.spark.logins import (
+    LOGIN_FIELDS,
+    JobLogin,
+    is_reference,
+    spark_name,
+    split_login,
+)
 from tradewind.spark.positions import (
     SEQUENCE_MAX,
     Position,
@@ -39,6 +45,8 @@ _NAMES: Final = {
     "stream": "stream",
     "path": "stream",
     "storedir": "store_dir",
+    "encryptionkey": "encryption_key",
+    "previousencryptionkey": "previous_encryption_key",
     "archive": "archive",
     "bucket": "bucket",
     "history": "history",
@@ -81,6 +89,8 @@ _KAFKA_NAMES: Final = {
 # As users write them, for messages.
 _SPELLINGS: Final = {
     "store_dir": "storeDir",
+    "encryption_key": "encryptionKey",
+    "previous_encryption_key": "previousEncryptionKey",
     "read_mode": "readMode",
     "object_store": "objectStore",
     "filter_subjects": "filterSubjects",
@@ -107,6 +117,9 @@ class SourceOptions:
 
     stream: tuple[str, ...] = ()
     store_dir: str = ""
+    # References, which stay so in plans: `env:NAME` or `file:PATH`.
+    encryption_key: str = ""
+    previous_encryption_key: str = ""
     archive: str = ""
     bucket: str = ""
     history: bool = False
@@ -172,9 +185,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         target = _NAMES.get(name.lower())
         if target is None:
             if same := _KAFKA_NAMES.get(name.lower()):
-                raise OptionError(name, f"there is no such option; here it is {same}")
+                raise OptionError(name, f"unknown option; use {same}")
             known = ", ".join([*map(spelling, _field_names()), *map(spark_name, LOGIN_FIELDS)])
-            raise OptionError(name, f"there is no such option; known are {known}")
+            raise OptionError(name, f"unknown option; valid options: {known}")
         found[target] = _parse(target, str(text).strip())
     options = _with_stream(SourceOptions(**found))  # type: ignore[arg-type]
     for column in options.columns:
@@ -220,6 +233,10 @@ def _parse(field: str, text: str) -> object:
             if not is_valid_subject(subject):
                 raise OptionError(name, f"{subject!r} is not a subject")
         return subjects
+    if field in ("encryption_key", "previous_encryption_key"):
+        if not is_reference(text):
+            raise OptionError(name, "plans show it, so it must be env:NAME or file:PATH")
+        return text
     if field == "read_mode":
         return parse_one_of(name, text, READ_MODES)
     if field == "starting":

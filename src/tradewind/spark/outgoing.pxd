@@ -1,15 +1,15 @@
-"""Rows on their way out; what they are and why is said in outgoing.pyx."""
+"""State of outgoing rows; the code and the explanation are in outgoing.pyx."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from tradewind.store.format.hash cimport HashKey
 from tradewind.containers.buffer cimport Buffer
 
-# The texts of an Arrow column of strings or bytes. Everything belongs to the array.
+# The texts of an Arrow column of strings or bytes. The array owns everything.
 ctypedef struct Texts:
-    const int32_t* ends                 # of `count + 1` offsets
+    const int32_t* ends                 # `count + 1` offsets
     const char* data
-    const unsigned char* validity       # a bit per row; NULL: no row is null
+    const unsigned char* validity       # one bit per row; NULL: no row is null
     int64_t first                       # the row of the buffers that is row 0 of the column
 
 # The headers of an Arrow column, a map of texts to texts or to lists of texts.
@@ -23,15 +23,15 @@ ctypedef struct Maps:
     int64_t list_first
 
 ctypedef struct Seen:
-    uint64_t hash                       # 0: the place is free
+    uint64_t hash                       # 0: the slot is free
     uint32_t count
 
 
 cdef class OutgoingRows:
-    cdef bytes _start                   # of the header block, up to the scope of the ids
-    cdef bint _by_key                   # rows are told apart by subject and ordinal, not by content
-    cdef object _held                   # the arrays that the pointers below lead into
-    cdef readonly int64_t count         # rows of the batch at hand
+    cdef bytes _start                   # the header block up to the scope of the ids
+    cdef bint _by_key                   # rows are identified by subject and ordinal, not by content
+    cdef object _held                   # the arrays that the pointers below point into
+    cdef readonly int64_t count         # rows of the current batch
     cdef Texts _subjects
     cdef Texts _payloads
     cdef Texts _ids
@@ -41,14 +41,14 @@ cdef class OutgoingRows:
     cdef bint _has_operations
     cdef bint _has_headers
     cdef HashKey _key
-    cdef Buffer _block                  # the header block of the row at hand
-    cdef size_t _id_begin               # where its id is in there
+    cdef Buffer _block                  # the header block of the current row
+    cdef size_t _id_begin               # where its id begins in that block
     cdef size_t _id_end
     cdef Seen* _seen                    # owned; a hash table with open addressing
     cdef uint64_t _seen_capacity        # a power of two, or 0
     cdef uint64_t _seen_used
-    cdef readonly uint64_t row_count    # of all batches
-    cdef readonly uint64_t digest       # sum of what tells the rows apart, whatever their order
+    cdef readonly uint64_t row_count    # in all batches
+    cdef readonly uint64_t digest       # sum over the identities of the rows, whatever their order
 
     cdef int _encode(self, int64_t row) except -1
     cdef int _put_headers(self, int64_t row) except -1

@@ -1,6 +1,6 @@
 from typing import Any, final
 
-from tradewind.client.streams.row_core import RowCore
+from tradewind.client.streams.row_inbox import RowInbox
 
 @final
 class OutgoingRows:
@@ -22,7 +22,7 @@ class OutgoingRows:
     def ids(self) -> list[bytes]: ...
     def send(
         self,
-        window: RowCore,
+        inbox: RowInbox,
         row: int,
         bytes_max: int,
         deadline: float,

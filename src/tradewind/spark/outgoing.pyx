@@ -1,13 +1,13 @@
-"""Rows of a write become messages: header blocks, ids and publishes, without Python code per row.
+"""Turns the rows of a write into messages, with header blocks and ids, without Python code per row.
 
-Owns the ids, which are the same whenever the same rows come again, in whatever order:
+Owns the ids, which are the same whenever the same rows are written again, in whatever order:
 
     <scope>:<hash of subject, headers and payload>[-<how many equal rows came before, plus 1>]
     <scope>:<hash of subject>-<how many rows of that subject came before, plus 1>
 
-The second kind is that of buckets, where the rows of one key keep their order and where a value may
-be computed a little differently the second time. A row with an id of its own has that one. Never
-decides what is sent: the caller does, with what it knows of the stream.
+The second kind is for buckets, where the rows of one key keep their order and where a value may
+be computed slightly differently the second time. A row with an id of its own keeps it. What is sent
+is decided by the caller, with what it knows of the stream.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -15,7 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
-from tradewind.client.streams.row_core cimport RowCore
+from tradewind.client.streams.row_inbox cimport RowInbox
 from tradewind.store.format.hash cimport Part, hash_key_init, hash_parts
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
@@ -38,7 +38,7 @@ cdef bytes HEX = b"0123456789abcdef"
 cdef bytes VERSION = b"NATS/1.0\r\nNats-Msg-Id: "
 cdef bytes DELETE = b"KV-Operation: DEL\r\n"
 cdef bytes PURGE = b"KV-Operation: PURGE\r\nNats-Rollup: sub\r\n"
-# These were meant for the server that stored the message before, or are ours.
+# These were meant for the server that stored the message before, or are our own.
 cdef tuple DROPPED = (b"nats-msg-id", b"nats-expected-", b"nats-batch-")
 
 
@@ -57,7 +57,7 @@ cdef class OutgoingRows:
         free(self._seen)
 
     def load(self, subjects not None, payloads not None, headers=None, ids=None, operations=None):
-        """Take a batch of Arrow columns; the one before is let go."""
+        """Take a batch of Arrow columns, releasing the previous one."""
         self._held = (subjects, payloads, headers, ids, operations)
         self.count = len(subjects)
         self._has_headers = headers is not None
@@ -81,12 +81,12 @@ cdef class OutgoingRows:
             found.append(self._block.data[self._id_begin:self._id_end])
         return found
 
-    def send(self, RowCore window not None, int64_t row, size_t bytes_max, double deadline,
+    def send(self, RowInbox inbox not None, int64_t row, size_t bytes_max, double deadline,
              set stored, list chosen):
-        """Publish rows from `row` on, up to so many bytes; gives the row to go on with.
+        """Publish rows from `row` on, up to `bytes_max` bytes, and return the row to continue with.
 
-        Rows whose ids are in `stored` are left out, and so are those that `chosen` (a flag per row,
-        None for all) leaves out.
+        Rows whose ids are in `stored` are left out, and so are rows not flagged in `chosen` (one
+        flag per row; None: all rows).
         """
         cdef size_t total = 0
         cdef const char* subject
@@ -101,7 +101,7 @@ cdef class OutgoingRows:
                 continue
             subject = text_at(&self._subjects, row - 1, &subject_size)
             payload = text_at(&self._payloads, row - 1, &payload_size)
-            window.send(subject, subject_size, self._block.data, self._block.end, payload,
+            inbox.send(subject, subject_size, self._block.data, self._block.end, payload,
                         payload_size, deadline)
             total += payload_size + self._block.end
         return row
@@ -109,7 +109,7 @@ cdef class OutgoingRows:
     # ------------------------------------------------------------------ inside
 
     cdef int _encode(self, int64_t row) except -1:
-        """The header block of a row, with its id."""
+        """Build the header block of a row, with its id."""
         cdef const char* text
         cdef int32_t size
         buffer_clear(&self._block)
@@ -132,7 +132,7 @@ cdef class OutgoingRows:
         return 0
 
     cdef int _identify(self, int64_t row) except -1:
-        """Write the id of a row behind the scope, and count it."""
+        """Append the id of a row to the scope, and count it."""
         cdef Part parts[8]
         cdef char* at
         cdef const char* text
@@ -154,7 +154,7 @@ cdef class OutgoingRows:
             text = text_at(&self._ids, row, &size)
             if size == 0 or has_line_end(text, size):
                 raise RowError(f"column id: {text[:size]!r} is no message id: empty, or a newline")
-            # It is the whole id: the scope is of those that are made here.
+            # It is the whole id: the scope applies only to ids generated here.
             self._block.end = PyBytes_GET_SIZE(VERSION)
             if buffer_append(&self._block, text, size) != 0:
                 raise MemoryError
@@ -240,7 +240,7 @@ cdef class OutgoingRows:
         return 0
 
     cdef uint32_t _count(self, uint64_t value) except 0:
-        """How often this was counted, with this time."""
+        """Count a value and return how often it has been counted."""
         cdef uint64_t place
         if self._seen_used * 2 >= self._seen_capacity:
             self._grow()
@@ -276,7 +276,7 @@ cdef class OutgoingRows:
 
 
 cdef int fill_texts(Texts* texts, array) except -1:
-    """The buffers of a column of type string or binary, with offsets of 32 bits."""
+    """Read the buffers of a string or binary column with 32-bit offsets."""
     buffers = array.buffers()
     texts.first = array.offset
     texts.validity = <const unsigned char*>address_of(buffers[0])
@@ -286,7 +286,7 @@ cdef int fill_texts(Texts* texts, array) except -1:
 
 
 cdef int fill_maps(Maps* maps, array) except -1:
-    """The buffers of a column of type map<string, string> or map<string, list<string>>."""
+    """Read the buffers of a map<string, string> or map<string, list<string>> column."""
     buffers = array.buffers()
     maps.first = array.offset
     maps.validity = <const unsigned char*>address_of(buffers[0])
@@ -313,7 +313,7 @@ cdef inline bint is_null(const Texts* texts, int64_t row) noexcept nogil:
 
 
 cdef inline const char* text_at(const Texts* texts, int64_t row, int32_t* size) noexcept nogil:
-    """The text of a row; that of null has no bytes."""
+    """The text of a row; null gives no bytes."""
     cdef int32_t begin = texts.ends[texts.first + row]
     size[0] = texts.ends[texts.first + row + 1] - begin
     return texts.data + begin
@@ -325,7 +325,7 @@ cdef inline bint has_map(const Maps* maps, int64_t row) noexcept nogil:
 
 
 cdef void map_parts(const Maps* maps, int32_t first, int32_t last, Part* parts) noexcept nogil:
-    """The bytes of the headers of a row for its hash: all names, then all values."""
+    """The bytes of a row's headers for its hash: all names, then all values."""
     cdef int32_t begin, end, low = first, high = last
     begin = maps.names.ends[maps.names.first + first]
     end = maps.names.ends[maps.names.first + last]
@@ -349,7 +349,7 @@ cdef bint has_line_end(const char* text, Py_ssize_t size) noexcept nogil:
 
 
 cdef bint is_dropped(const char* name, Py_ssize_t size) except -1:
-    """Whether a header is left out, in whatever case it is written."""
+    """Whether a header is left out, in upper or lower case."""
     cdef bytes lower
     if size < 11 or (name[0] | LOWER) != 110 or name[4] != DASH:
         return False

@@ -1,8 +1,8 @@
-"""Which columns of a frame become which part of a message.
+"""Maps the columns of a frame to the parts of a message.
 
-Owns the rules, which are checked in the driver when a write is planned, and the Arrow columns that
-the compiled code takes: subject, payload, headers, id and operation. Templates and constants are
-made column by column, JSON row by row.
+Owns the rules, which are checked in the driver when a write is planned, and the Arrow columns for
+the compiled code: subject, payload, headers, id and operation. Templates and constants are computed
+by column, JSON by row.
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
-"""One partition of one epoch on its way into a stream or bucket.
+"""Writes one partition of one epoch to a stream or bucket.
 
-Owns the order of events that makes each row arrive once, however often Spark begins again:
+Owns the order of events that stores each row exactly once, however often Spark repeats it:
 
-1. The mark of the partition says whether an earlier attempt was at this epoch.
-2. If none was, the end of the target is noted in the mark, then rows are published.
-3. If one was, the mark is taken over, and the target is searched from there on for rows that are
-   stored already; only the others are published.
-4. When the target has acknowledged every row that came, the mark says how many and which.
+1. The mark of the partition says whether an earlier attempt worked on this epoch.
+2. If not, the end of the target is recorded in the mark, then rows are published.
+3. If so, the mark is taken over, and the target is searched from the recorded position for rows
+   that are already stored; only the others are published.
+4. When the target has acknowledged every row that came, the mark records their number and hashes.
 
-What the mark says is never that the epoch is complete. A process of Spark whose driver is killed
-sees the end of its input, which looks like the end of the data; only Spark, which has to get the
-same rows acknowledged before it commits, knows. So an attempt that is given other rows than the
-mark has looks for them in the target.
+A mark never says that the epoch is complete. A Spark process whose driver is killed sees the end of
+its input, which looks like the end of the data; only Spark knows, because it commits only after the
+same rows were acknowledged. An attempt that is given rows other than those in the mark therefore
+searches for them in the target.
 
-Rows carry ids that do not depend on their order (`outgoing`), so the target itself stores none
-twice that two attempts send at the same time. docs/SPARK.md has the whole argument.
+The ids of rows do not depend on their order (`outgoing`), so the target itself drops duplicates
+that two concurrent attempts send. docs/SPARK.md has the complete reasoning.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ import pyarrow.compute as pc
 from tradewind.client.kv.entries import check_key
 from tradewind.spark.errors import OptionError, RowError, UnknownOutcomeError
 from tradewind.spark.lent import CONNECTIONS
-from tradewind.spark.marks import KeptMark, Mark, Run, digest_text, join_run, open_marks
 from tradewind.spark.outgoing import OutgoingRows
 from tradewind.spark.patience import patiently
 from tradewind.spark.spool import Spool
-from tradewind.spark.stored_ids import StoredRow, all_ordinals, find_stored, wait_settled
+from tradewind.spark.stored_ids import StoredRow, all_ordinals, find_stored, wait_readable
+from tradewind.spark.write_marks import KeptMark, Mark, WriteRun, digest_text, join_run, open_marks
 from tradewind.subjects import is_subset, is_valid_literal
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class PartitionWrite:
         self._mark = KeptMark(bucket, self._epoch.mark_key, Mark, seconds)
         if not self._epoch.run:
             return await self._write(_arriving(batches))
-        runs = KeptMark(bucket, run_key(self._epoch.token), Run, seconds)
+        runs = KeptMark(bucket, run_key(self._epoch.token), WriteRun, seconds)
         return await self._write_named(_arriving(batches), runs)
 
     async def _look(self) -> None:
@@ -134,7 +134,7 @@ class PartitionWrite:
         info = await patiently(lambda: streams.info(name), seconds)
         if info.config.mirror is not None:
             raise OptionError("stream", f"{name} is a mirror: nothing can be published to it")
-        await patiently(lambda: wait_settled(streams, info), seconds)
+        await patiently(lambda: wait_readable(streams, info), seconds)
         self._info = info
 
     async def _write(self, arriving: AsyncIterator[pa.RecordBatch]) -> int:
@@ -167,7 +167,7 @@ class PartitionWrite:
     # ---------------------------------------------------------------- named writes
 
     async def _write_named(
-        self, arriving: AsyncIterator[pa.RecordBatch], runs: KeptMark[Run]
+        self, arriving: AsyncIterator[pa.RecordBatch], runs: KeptMark[WriteRun]
     ) -> int:
         epoch = self._epoch.epoch
         run = await join_run(runs, epoch, self._epoch.run, self._info)
@@ -187,7 +187,7 @@ class PartitionWrite:
                 spool.add(batch)
             return await self._write_rest(spool, run)
 
-    async def _write_rest(self, spool: Spool, run: Run) -> int:
+    async def _write_rest(self, spool: Spool, run: WriteRun) -> int:
         """What other runs have not stored, however they divided the rows.
 
         A row counts as stored if an equal one is, whatever its partition. Whether each of those was
@@ -298,7 +298,7 @@ class PartitionWrite:
                     await window.wait_for_room()
                     _raise_failures(window)
                 deadline = window.begin(self._timeout)
-                row = rows.send(window, row, BURST_BYTES, deadline, stored or None, chosen)
+                row = rows.send(window.inbox, row, BURST_BYTES, deadline, stored or None, chosen)
             if self._options.bucket:
                 # A value that is sent again after a reconnect must not pass a newer one.
                 await window.wait_idle()

@@ -1,6 +1,6 @@
-"""Patience with a server that is away: what is tried again, and for how long.
+"""Retries while a server is unreachable: what is retried, and for how long.
 
-Owns which errors pass by themselves. Only work that may be done twice is repeated.
+Owns the list of transient errors. Only work that is safe to repeat is ever retried.
 """
 
 from __future__ import annotations

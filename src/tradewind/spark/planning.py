@@ -1,6 +1,6 @@
-"""How a read is divided among tasks.
+"""Divides a read into tasks.
 
-Owns the sizes: pure functions over block ranges, no files, no Spark. A task costs Spark about a
+Owns the sizes: pure functions over block ranges, without files or Spark. A task costs Spark about a
 tenth of a second of processor time, so there are few large ones, but no fewer than cores while
 there is work for them.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tradewind.spark.stream_view import TIME_SLACK_NS, BlockRange
+from tradewind.spark.stream_contents import TIME_SLACK_NS, BlockRange
 
 TASK_BYTES: Final = 128 * 1024 * 1024
 # Below this a task does less than it costs.
@@ -102,5 +102,5 @@ def ranges(first_seq: int, last_seq: int, parts: int) -> list[tuple[int, int]]:
     span = last_seq - first_seq + 1
     parts = min(parts, span)
     ends = [first_seq + span * (part + 1) // parts - 1 for part in range(parts)]
-    starts = [first_seq, *(end + 1 for end in ends[:-1])]
-    return list(zip(starts, ends, strict=True))
+    first_seqs = [first_seq, *(end + 1 for end in ends[:-1])]
+    return list(zip(first_seqs, ends, strict=True))

@@ -1,12 +1,11 @@
-"""Where the reads of single streams begin and end: `startingOffsets` and `endingOffsets`.
+"""The start and end of reads of single streams: `startingOffsets` and `endingOffsets`.
 
 Owns their grammar. Both are a word for all streams, or a JSON object that names streams:
 
     {"ORDERS": 120, "LOGS": "latest", "AUDIT": {"time": "2026-11-16T08:00:00Z"}}
 
-A number is the first sequence that is read, or the last one. A time is that of the oldest message
-that is read, or of the newest one. Nothing here asks a stream; what needs one is checked by
-`check_named` and by the readers.
+A number is the first or last sequence to read. A time is that of the oldest or newest message to
+read. It never accesses a stream; checks that need one are made by `check_named` and by the readers.
 """
 
 from __future__ import annotations
@@ -147,4 +146,4 @@ def check_named(option: str, positions: Positions | None, names: Collection[str]
             found = sorted(names)
             listed = ", ".join(found[:_NAMES_SHOWN]) or "none"
             more = f" and {len(found) - _NAMES_SHOWN} more" if len(found) > _NAMES_SHOWN else ""
-            raise OptionError(option, f"there is no stream {stream!r}; found: {listed}{more}")
+            raise OptionError(option, f"stream {stream!r} does not exist; found: {listed}{more}")

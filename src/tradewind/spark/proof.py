@@ -1,12 +1,12 @@
-"""The proof that a read through a server has missed nothing.
+"""Proves that a read through a server has missed nothing.
 
-Owns the account of the sequences of one range. A message may be missing only if it was gone when
-the read was planned: planning notes which sequences those are, and how many the stream had removed
-altogether, a number that only grows. What a limit, a purge or a delete takes away between
-planning and reading is data loss, and is named.
+Owns the accounting of the sequences of one range. A message may be missing only if it was gone when
+the read was planned: planning records these sequences, and how many messages the stream had removed
+altogether, a number that only grows. Messages that a limit, a purge or a delete removes between
+planning and reading are data loss, and are reported.
 
-If the server chooses by subject, most sequences are not seen at all. Then the stream is asked,
-every so many messages, whether it has removed anything that was not passed yet.
+If the server filters by subject, most sequences are not seen at all. Then the stream is asked
+regularly whether it has removed anything ahead of the current position.
 """
 
 from __future__ import annotations

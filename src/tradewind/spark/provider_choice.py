@@ -1,7 +1,7 @@
-"""Which way of reading the options ask for.
+"""Chooses the way of reading from the options.
 
-Owns the choice only. `auto` takes the block files if their folder was named and the executors, like
-this process, can see it; else the server.
+Owns the choice only. `auto` uses the block files if their folder was given and is accessible to the
+executors and this process; otherwise the server.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tradewind.spark.archive import ArchiveProvider
+from tradewind.spark.backup_reading import ArchiveProvider
 from tradewind.spark.backup_reads import BackupProvider
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import OptionError

@@ -1,7 +1,7 @@
-"""What a source of streams has to offer, whatever it reads from.
+"""The interface of everything that streams can be read from.
 
 Owns the contract between the Spark side (`source`, `streaming`) and the ways to read: block files
-(`blocks`), a server (`network`), a backup (`archive`).
+(`blocks`), a server (`network`, `backup_reads`), a backup (`backup_reading`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Batch reads: what Spark calls for `spark.read.format("jetstream")`.
+"""Batch reads: the reader behind `spark.read.format("jetstream")`.
 
 Owns the reader that plans in the driver and reads on executors. With the option `pushdown`,
-conditions on sequence, time, subject and stream are checked while decoding. That is not the
-default: Spark 4.3 keeps the conditions of one use of a frame for all later uses of it, and for the
-other branches of the same query, and so gives wrong rows without a word.
+conditions on sequence, time, subject and stream are evaluated while decoding. That is not the
+default: Spark 4.3 applies the conditions of one use of a frame to all later uses and to other
+branches of the same query, and silently returns wrong rows.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from tradewind.spark.bucket_tables import table_tasks
 from tradewind.spark.errors import OptionError
 from tradewind.spark.features import HAS_PUSHDOWN, need
 from tradewind.spark.filters import bounds_of, filter_of, push_filters
 from tradewind.spark.positions import check_named
 from tradewind.spark.provider_choice import open_provider
-from tradewind.spark.tables import table_tasks
 from tradewind.spark.worker import spare_modules
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from tradewind.spark.memory cimport Memory
 from tradewind.store.format.hash cimport Key
 from tradewind.store.format.sequence_set cimport SequenceSet
 
-# One chosen message. The pointers lead into the bytes that `RowDecoder._held` keeps alive.
+# One selected message. The pointers point into the bytes that `RowDecoder._held` keeps alive.
 ctypedef struct Row:
     uint64_t seq
     int64_t timestamp
@@ -26,23 +26,23 @@ cdef class RowDecoder:
     # Bounds, all inclusive.
     cdef uint64_t first_seq
     cdef uint64_t last_seq
-    cdef uint64_t _low                  # those of the block at hand
+    cdef uint64_t _low                  # the bounds within the current block
     cdef uint64_t _high
     cdef int64_t first_time_ns
     cdef int64_t last_time_ns
     cdef int64_t age_floor_ns           # older messages have expired, unless their TTL is "never"
-    cdef int64_t ttl_now_ns             # what a TTL is compared with; 0: no message has one
-    cdef tuple _patterns                # of tuples of bytes: one of each tuple must match
-    cdef tuple _prefixes                # of bytes: the subject begins with all of them
+    cdef int64_t ttl_now_ns             # what TTLs are compared with; 0: no message has one
+    cdef tuple _patterns                # tuples of bytes: one of each tuple must match
+    cdef tuple _prefixes                # bytes: the subject begins with all of them
     cdef bint _any_subject
     cdef SequenceSet removed
     cdef bint _any_removed
     cdef object _held
-    cdef readonly Memory memory         # of columns, and of blocks if the caller likes
+    cdef readonly Memory memory         # for columns, and for blocks if the caller chooses
     cdef Row* rows                      # owned
     cdef uint64_t row_capacity
     cdef readonly uint64_t row_count
-    cdef readonly uint64_t damaged_bytes    # passed over so far
+    cdef readonly uint64_t damaged_bytes    # skipped so far
 
     cdef uint64_t _walk(self, const char* data, uint64_t size, uint64_t position, Key key,
                         uint64_t* newest) except? 0

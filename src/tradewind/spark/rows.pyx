@@ -1,11 +1,10 @@
-"""Messages at rest become the columns of Arrow record batches, without an object per message.
+"""Turns stored messages into the columns of Arrow record batches, without an object per message.
 
-Owns the choice of rows (sequence, time, subject, what is removed or expired) and the layout of the
+Owns the selection of rows (sequence, time, subject, removed or expired) and the layout of the
 columns; the messages come from a block, from an archive or one by one from the network. A batch is
-built in two passes: the first one verifies and remembers which messages are wanted, the second one
-fills buffers of exactly the right size. Never opens a file and never imports Arrow: columns are
-pieces of memory, which `arrow.py` wraps without copying them, and which are used again when Arrow
-has let them go.
+built in two passes: the first verifies and notes the wanted messages, the second fills buffers of
+exactly the right size. It never opens a file and never imports Arrow: columns are pieces of memory
+that `arrow.py` wraps without copying, and that are reused once Arrow has released them.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -26,7 +25,7 @@ from tradewind.store.format.message_ttl import NEVER, parse_ttl_ns
 
 cdef enum:
     NS_PER_US = 1000
-    # Sizes in a backup; the states of consumers may be large.
+    # Limits of sizes in a backup; the states of consumers may be large.
     ENTRY_NAME_MAX = 1048576
     ENTRY_PAYLOAD_MAX = 268435456
 
@@ -42,10 +41,11 @@ TIME_NS_MAX = (1 << 63) - 1
 
 
 cdef class RowDecoder:
-    """Chooses messages and gives them as columns.
+    """Selects messages and returns them as columns.
 
-    `patterns` is a list of lists of subject patterns: of each list at least one must match.
-    `take_block` and `take_row` collect, `columns` gives what was collected, `clear` forgets it.
+    `patterns` is a list of lists of subject patterns: at least one of each list must match.
+    `take_block` and `take_row` collect rows, `columns` returns the collected ones, `clear` drops
+    them.
     """
 
     def __init__(self, *, uint64_t first_seq=1, uint64_t last_seq=SEQUENCE_MAX,
@@ -70,7 +70,7 @@ cdef class RowDecoder:
         free(self.rows)
 
     def clear(self):
-        """Forget the rows and the bytes they lie in."""
+        """Drop the rows and the bytes they lie in."""
         self.row_count = 0
         self._held = []
 
@@ -79,7 +79,7 @@ cdef class RowDecoder:
         """Collect the wanted messages of a block whose live ones are in first_seq..last_seq.
 
         `ends_torn`: a write may be under way at its end, which is not damage. `skips_damage`: bytes
-        that are no record are passed over and counted, else CorruptRecord names them. The bytes
+        that are not a record are skipped and counted; otherwise CorruptRecord names them. The bytes
         are held until `clear`; they may be a piece of our memory.
         """
         cdef uint64_t position = 0, size = len(data), next_position, newest = 0
@@ -102,7 +102,7 @@ cdef class RowDecoder:
 
     cdef uint64_t _walk(self, const char* data, uint64_t size, uint64_t position, Key key,
                         uint64_t* newest) except? 0:
-        """Collect up to the first byte that is not a record; gives its position."""
+        """Collect up to the first byte that is not a record, and return its position."""
         cdef Record record
         cdef Row row
         while position < size:
@@ -146,9 +146,10 @@ cdef class RowDecoder:
             self._push(&row)
 
     def take_archive(self, bytes data not None):
-        """Collect messages of a backup from these bytes: (bytes used, whether it ends there).
+        """Collect messages of a backup from these bytes; returns (bytes used, whether it ends
+        there).
 
-        What is used ends with a whole entry; the rest has to come again with what follows it.
+        The used bytes end with a whole entry; pass the rest again together with what follows it.
         """
         cdef const char* at = data
         cdef const char* end = at + len(data)
@@ -165,12 +166,12 @@ cdef class RowDecoder:
                 raise CorruptRecord("archive", at - start, "no entry of a backup has such sizes")
             if status == ENTRY_LAST:
                 return at - start, True
-            # Entries without a sequence are the state of the stream and its consumers.
+            # Entries without a sequence hold the state of the stream and its consumers.
             if row.seq and self.first_seq <= row.seq <= self.last_seq and self._is_wanted(&row):
                 self._push(&row)
 
     def take_packed(self, Packed packed not None):
-        """Collect what an ordered consumer has delivered."""
+        """Collect the messages that an ordered consumer has delivered."""
         cdef const char* at = packed._bytes.data
         cdef const char* end = at + packed._bytes.end
         cdef const PackedHead* head
@@ -191,10 +192,10 @@ cdef class RowDecoder:
             at += head.stride
 
     def gaps_in(self, Packed packed not None, uint64_t after_seq):
-        """The sequences that are missing between `after_seq` and messages of an ordered consumer.
+        """The sequences missing between `after_seq` and the messages of an ordered consumer.
 
-        Gives pairs of the first and the last one, up to the last sequence that is wanted, and up to
-        which sequence that is known.
+        Returns pairs of the first and the last missing one, up to the last wanted sequence, and the
+        sequence up to which that is known.
         """
         cdef const char* at = packed._bytes.data
         cdef const char* stop = at + packed._bytes.end
@@ -217,10 +218,11 @@ cdef class RowDecoder:
         return gaps, after_seq
 
     def gaps_in_archive(self, bytes data not None, uint64_t after_seq):
-        """The same for what `take_archive` takes of these bytes, and how many messages those are.
+        """The same for what `take_archive` would take of these bytes, and the number of those
+        messages.
 
-        A backup begins with the first message of its stream: what is in front of the wanted ones
-        is passed over.
+        A backup begins with the first message of its stream: messages before the wanted ones are
+        skipped.
         """
         cdef const char* at = data
         cdef const char* end = at + len(data)
@@ -266,7 +268,7 @@ cdef class RowDecoder:
         return True
 
     cdef bint _has_expired(self, const Row* row) except -1:
-        """By its own time to live or by the age limit of the stream."""
+        """Whether it has expired, by its own time to live or by the age limit of the stream."""
         cdef Record record
         cdef size_t size = 0
         cdef const char* value = NULL
@@ -303,7 +305,8 @@ cdef class RowDecoder:
     # ---------------------------------------------------------------- columns
 
     def batch_end(self, uint64_t start, uint64_t rows_max, uint64_t bytes_max):
-        """How far a batch from row `start` may go: at least one row, then as the limits allow."""
+        """How far a batch from row `start` on may extend: at least one row, then up to the limits.
+        """
         cdef uint64_t end = start, size = 0
         while end < self.row_count and end - start < rows_max:
             size += self.rows[end].subject_size + self.rows[end].payload_size \
@@ -335,7 +338,9 @@ cdef class RowDecoder:
         return result
 
     def subjects(self, uint64_t start, uint64_t end):
-        """Offsets and texts; bytes that are not UTF-8 become U+FFFD, as Arrow's texts have none."""
+        """Offsets and texts; bytes that are not UTF-8 become U+FFFD, because Arrow texts must be
+        valid.
+        """
         cdef Piece ends, text
         ends, text = self._texts(start, end, True)
         if is_ascii(text.data, text.size):
@@ -404,7 +409,7 @@ cdef class RowDecoder:
 
 
 cdef class HeaderColumn:
-    """Names, and for each of them a list of values, written behind one another."""
+    """Names, each with a list of values, written one after the other."""
 
     cdef Growing name_ends
     cdef Growing names
@@ -425,7 +430,7 @@ cdef class HeaderColumn:
         return <int32_t>(self.name_ends.size // 4)
 
     cdef int add(self, const Row* row) except -1:
-        """The lines of one header block; those of one name come together."""
+        """Append the lines of one header block; those of one name are grouped."""
         cdef uint64_t index, other, count
         cdef HeaderLine* lines
         self.lines.size = 0
@@ -464,7 +469,7 @@ ctypedef struct HeaderLine:
 
 
 cdef int split_lines(const Row* row, Growing* lines) except -1:
-    """`name: value` lines; the first line and those without a name are passed over."""
+    """Split into `name: value` lines; the first line and lines without a name are skipped."""
     cdef const char* at = row.header
     cdef const char* end = row.header + row.header_size
     cdef const char* stop
@@ -496,7 +501,7 @@ cdef int split_lines(const Row* row, Growing* lines) except -1:
 
 
 cdef const char* start_of(data) except? NULL:
-    """Where the bytes of a block are; whoever asks holds them."""
+    """The address of a block's bytes, which the caller keeps alive."""
     return (<Piece>data).data if isinstance(data, Piece) else PyBytes_AS_STRING(<bytes?>data)
 
 
@@ -534,10 +539,10 @@ cdef bytes taken(Growing* source):
 
 
 cdef int read_entry(const char** at, const char* end, uint64_t* parts, Row* row) noexcept nogil:
-    """One entry of a backup of version 2; `at` moves behind it if it is all there.
+    """Parse one entry of a backup of version 2; `at` moves behind it if it is complete.
 
     uvarint name size | varint time | uvarint sequence | uvarint header size | uvarint payload size
-    | name | header | payload. Five zeros are the end.
+    | name | header | payload. Five zeros mark the end.
     """
     cdef const char* place = at[0]
     cdef int index, shift
@@ -577,9 +582,10 @@ cdef int read_entry(const char** at, const char* end, uint64_t* parts, Row* row)
 
 cdef uint64_t next_intact(const char* data, uint64_t size, uint64_t position,
                           Key key) noexcept nogil:
-    """Where the next intact record behind the damaged one at `position` begins, `size` if nowhere.
+    """Where the next intact record after the damaged one at `position` begins; `size` if there is
+    none.
 
-    What the damaged one says of its length is believed if that leads to an intact record.
+    The length in the damaged record is trusted only if it leads to an intact record.
     """
     cdef Record record
     if parse_record(data + position, size - position, &record) == RECORD_OK \

@@ -1,8 +1,8 @@
-"""A Spark session that works here: embedded by default, on a cluster if told so.
+"""Creates a Spark session: embedded by default, or on a cluster.
 
-Owns the settings. The Python of this process is the Python of the workers, filters are pushed down,
-the log shows warnings only, and the user interface listens on the loopback address. Everything can
-be overridden; what runs on a cluster must have Tradewind installed.
+Owns the settings. Workers use the Python of this process, filters are pushed down, the log shows
+warnings only, and the user interface listens on the loopback address. All settings can be
+overridden; a cluster must have Tradewind installed.
 """
 
 from __future__ import annotations

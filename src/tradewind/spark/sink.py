@@ -1,7 +1,8 @@
-"""Writes: what Spark calls for `write` and `writeStream` with the format `jetstream`.
+"""Writes: the sink behind `write` and `writeStream` with the format `jetstream`.
 
-Owns the writers, which the driver makes and the executors run, and what an epoch is: that of the
-streaming query, that of the options `txnAppId` and `txnVersion`, or the only one of a batch.
+Owns the writers, which the driver creates and the executors run, and the definition of an epoch:
+that of the streaming query, that of the options `txnAppId` and `txnVersion`, or the only one of a
+batch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from tradewind.client.streams.bucket_settings import KV_STREAM
 from tradewind.spark.errors import OptionError
 from tradewind.spark.features import StreamArrowWriter
-from tradewind.spark.marks import KeptMark, Run, open_marks, query_token
 from tradewind.spark.network import ReadAddress
 from tradewind.spark.partition_write import (
     PartitionEpoch,
@@ -31,6 +31,7 @@ from tradewind.spark.partition_write import (
 )
 from tradewind.spark.patience import patiently
 from tradewind.spark.worker import spare_modules
+from tradewind.spark.write_marks import KeptMark, WriteRun, open_marks, query_token
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +105,7 @@ class BatchWriter(DataSourceArrowWriter):
             js = connection.jetstream()
             info = await patiently(lambda: js.manager.streams.info(options.target), seconds)
             bucket = await open_marks(js, options.marks_bucket, info, seconds)
-            kept = KeptMark(bucket, run_key(self._token), Run, seconds)
+            kept = KeptMark(bucket, run_key(self._token), WriteRun, seconds)
             run = await kept.load()
             if run is None or run.epoch != options.txn_version:
                 return  # no rows, or a later version is done

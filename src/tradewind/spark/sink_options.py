@@ -1,7 +1,7 @@
 """The options of writes with the format `jetstream`.
 
-Owns their names, their defaults and every check that needs no server. As for reads, an option that
-nobody knows is an error.
+Owns their names, defaults and every check that needs no server. As for reads, an unknown option is
+an error.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
         if target is None:
             names = [one.name for one in fields(SinkOptions) if one.name != "login"]
             known = ", ".join([*map(_spelling, names), *map(spark_name, LOGIN_FIELDS)])
-            raise OptionError(name, f"there is no such option of a write; known are {known}")
+            raise OptionError(name, f"unknown option for writes; valid options: {known}")
         found[target] = _parse(target, str(text).strip())
     options = SinkOptions(**found)  # type: ignore[arg-type]
     _check_together(options)

@@ -1,6 +1,6 @@
-"""The data source `jetstream`, as Spark sees it.
+"""The data source `jetstream` as registered with Spark.
 
-Owns its name, its schema and which reader or writer serves a query.
+Owns its name, its schema, and the choice of the reader or writer for a query.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The rows of a partition on the local disk, to be gone through twice.
+"""Stores the rows of a partition on the local disk, to read them twice.
 
-Owns a file without a name, which goes with the process. Used only when an epoch comes again: then
-all rows have to be known before the first one is sent.
+Owns an unnamed file, which disappears with the process. It is used only if an epoch is repeated:
+then all rows must be known before the first one is sent.
 """
 
 from __future__ import annotations

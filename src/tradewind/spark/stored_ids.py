@@ -1,7 +1,7 @@
-"""Which rows an earlier attempt has stored, found in the target itself.
+"""Finds the rows that an earlier attempt has stored, in the target itself.
 
-Owns the search through the end of a stream for message ids. It reads everything behind a sequence,
-and says how many messages are not there any more: of those nothing is known.
+Owns the search through the end of a stream for message ids. It reads everything after a sequence,
+and reports how many messages are no longer there: their ids are unknown.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tradewind.spark.options import SourceOptions
 
 ID_HEADER: Final = "Nats-Msg-Id"
-SETTLE_SECONDS: Final = 10.0
-SETTLE_WAIT_SECONDS: Final = 0.02
+READABLE_SECONDS: Final = 10.0
+READABLE_WAIT_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class StoredRow:
     missing: int
 
 
-async def wait_settled(streams: Streams, info: StreamInfo) -> None:
+async def wait_readable(streams: Streams, info: StreamInfo) -> None:
     """Wait until the last message of a stream can be read, which it can when it is synced.
 
     Before that a reader would not see the last ones, and a power failure could take them back, so
     that others get their sequences.
     """
     name, last_seq = info.config.name, info.state.last_seq
-    deadline = time.monotonic() + SETTLE_SECONDS
+    deadline = time.monotonic() + READABLE_SECONDS
     while last_seq:
         try:
             await streams.get_message(name, seq=last_seq)
@@ -56,7 +56,7 @@ async def wait_settled(streams: Streams, info: StreamInfo) -> None:
             return
         if time.monotonic() >= deadline:
             raise OperationTimeoutError(f"stream {name}: message {last_seq} cannot be read yet")
-        await asyncio.sleep(SETTLE_WAIT_SECONDS)
+        await asyncio.sleep(READABLE_WAIT_SECONDS)
 
 
 def find_stored(

@@ -1,22 +1,22 @@
-"""Streaming reads: what Spark calls for `spark.readStream.format("jetstream")`.
+"""Streaming reads: the reader behind `spark.readStream.format("jetstream")`.
 
-Owns the offsets. An offset says for each stream up to which sequence it was read, and when that
+Owns the offsets. For each stream, an offset contains the last sequence that was read, and when that
 stream was created:
 
     {"ORDERS": {"created_ns": 1794766065474149960, "seq": 4711, "parts": 2, "after": 4200}}
 
-So a batch can be read again, today or after a restart, and gives the same messages as long as
-nobody removes them. `parts` is how many partitions it has: a batch that comes again has the same
-ones, whatever the machine, so that a sink knows the rows of a partition again. Nothing is kept on
-the server. Sequences that are missing inside are ordinary; data is lost if the stream begins behind
-the point where the query wants to go on, if it ends in front of it, or if it is another stream of
-the same name. What `ackConsumer` acknowledges is kept by the server, see `acking`; the offsets only
-say (`acks`) that there was such a consumer when they were planned. A bucket keeps the last changes
-only, so it begins wherever it likes.
+A batch can therefore be read again, also after a restart, and yields the same messages as long as
+these are not removed. `parts` is the number of partitions: a repeated batch has the same ones on
+any machine, so that a sink can recognise the rows of a partition. Nothing is kept on the server.
+Missing sequences inside a batch are normal. Data is lost if the stream begins after the point where
+the query wants to continue, if it ends before it, or if it is another stream of the same name. What
+`ackConsumer` acknowledges is kept by the server, see `acking`; the offsets only record (`acks`)
+that such a consumer existed when they were planned. A bucket keeps only the last changes, so it may
+begin anywhere.
 
-`after` is where the batch begins that has moved the offset last; a stream that has none was never
-read. A stream that appears while the query runs is read from its begin, as all that is in it came
-later than the query.
+`after` is where the batch begins that last moved the offset; a stream without it was never read. A
+stream that appears while the query runs is read from its beginning, because all of its messages are
+newer than the query.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from tradewind.clock import SystemClock
 from tradewind.spark.acking import Acknowledger
+from tradewind.spark.bucket_tables import table_tasks
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.features import limits
 from tradewind.spark.filters import filter_of
 from tradewind.spark.holding import Holding
-from tradewind.spark.lag import Reporter
 from tradewind.spark.options import spelling
 from tradewind.spark.planning import ranges
 from tradewind.spark.positions import check_named
 from tradewind.spark.provider_choice import open_growing
 from tradewind.spark.reading import TaskPartition
-from tradewind.spark.tables import table_tasks
+from tradewind.spark.stream_lag import Reporter
 from tradewind.spark.worker import spare_modules
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""What is done once in each Python process of Spark.
+"""Initialises each Python process of Spark.
 
-Owns the garbage collector's view of such a process, and nothing else. Spark's daemon collects all
-garbage after every task, and each time looks at every object of every module that is loaded: 25 ms
-for Arrow, Spark and ours, which is more than it takes to read a small micro-batch.
+Owns the garbage collector settings of such a process, and nothing else. Spark's daemon runs a full
+collection after every task, which visits every object of every loaded module: 25 ms for Arrow,
+Spark and Tradewind, which is more than it takes to read a small micro-batch.
 """
 
 from __future__ import annotations

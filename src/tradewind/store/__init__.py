@@ -1,1 +1,1 @@
-"""Messages at rest: blocks in the official format, durable by group commit, never lost silently."""
+"""Stored messages: blocks in the format of nats-server, made durable by group commits."""

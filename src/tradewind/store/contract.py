@@ -1,7 +1,7 @@
-"""What a store of messages promises, whatever it lies in: the types and the `Store` protocol.
+"""The contract of a message store: the types and the `Store` protocol.
 
-Owns names and meanings only. `MessageStore` (memory) and `FileStore` (disk) keep the promise and
-pass one test suite.
+Owns names and meanings only. `MessageStore` (memory) and `FileStore` (disk) implement it and pass
+the same test suite.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StoreLimits(msgspec.Struct, frozen=True):
         return self.subject_msgs_max > 0 or (total and not self.discard_new)
 
 
-class StoredMessage(msgspec.Struct, frozen=True):
+class MessageCopy(msgspec.Struct, frozen=True):
     """A copy of one message."""
 
     seq: int
@@ -108,13 +108,13 @@ class Store(Protocol):
     def skip(self, through: int, timestamp_ns: int) -> None:
         """Use up all sequences up to `through` without messages."""
 
-    def get(self, seq: int) -> StoredMessage:
+    def get(self, seq: int) -> MessageCopy:
         """The message of a sequence; NotFoundError if there is none."""
 
-    def next_message(self, patterns: tuple[bytes, ...], seq: int) -> StoredMessage:
+    def next_message(self, patterns: tuple[bytes, ...], seq: int) -> MessageCopy:
         """The first message at or behind `seq` whose subject matches; NotFoundError at the end."""
 
-    def last_message(self, subject: bytes) -> StoredMessage:
+    def last_message(self, subject: bytes) -> MessageCopy:
         """The newest message whose subject matches (a literal or a pattern)."""
 
     def remove(self, seq: int, *, erase: bool = False) -> bool:
@@ -133,7 +133,7 @@ class Store(Protocol):
         now_ns: int,
         *,
         limit: int = 0,
-        expired: Callable[[StoredMessage], None] | None = None,
+        expired: Callable[[MessageCopy], None] | None = None,
     ) -> int:
         """Delete what is older than the age limit or its own time to live; gives how many.
 
@@ -149,5 +149,5 @@ class Store(Protocol):
     ) -> dict[bytes, int]:
         """Live messages per matching subject."""
 
-    def messages(self, seq: int = 0) -> Iterator[StoredMessage]:
+    def messages(self, seq: int = 0) -> Iterator[MessageCopy]:
         """All live messages from a sequence on; the store may change meanwhile."""

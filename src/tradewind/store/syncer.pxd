@@ -30,6 +30,7 @@ cdef class SyncEntry:
     cdef readonly SyncJob job               # or None
     cdef readonly bint has_failed
     cdef bint is_attached
+    cdef readonly bint is_fenced            # no commit begins, see `Syncer.fence`
     cdef int64_t touched_ns
     # Company, see syncer.pyx. The owner says how many wait for a promise of this store.
     cdef public uint64_t waiters
@@ -82,7 +83,7 @@ cdef class Syncer:
     cpdef void arm(self) except *
     cdef int _keep_marked(self, SyncEntry entry, int64_t now_ns) except -1
     cdef bint _is_held(self, SyncEntry entry, int64_t now_ns) except -1
-    cdef int _commit(self, SyncEntry entry, int64_t now_ns, bint is_promise) except -1
+    cdef int _commit(self, SyncEntry entry, int64_t now_ns, bint is_round) except -1
     cdef int _write(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int _sync_later(self, SyncEntry entry, int64_t now_ns) except -1
     cdef int _keep(self, SyncEntry entry, uint64_t kept, int64_t waited_ns) except -1

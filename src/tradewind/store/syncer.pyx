@@ -2,7 +2,7 @@
 
 Owns the order of things between the stores and whoever runs their commits. It opens no file,
 starts no thread and reads no clock: a job is handed to `run`, and `complete` is called when it is
-done, in the thread that owns the stores. `tradewind.server.syncer` runs jobs in threads, and
+done, in the thread that owns the stores. `tradewind.server.sync_threads` runs jobs in threads, and
 `tradewind.testing.syncer` whenever a test says so.
 
 The owner says that a store has `changed`, or marks it for the end of the turn (`mark_dirty`,
@@ -70,13 +70,13 @@ class SyncMode(Enum):
 
 
 class SyncTarget(Protocol):
-    """What is synced: a `FileStore`, or a `ConsumerFiles`. The stub says what it has."""
+    """What is synced: a `FileStore`, or a `ConsumerFiles`. The stub declares what it must have."""
 
 
 cdef class SyncStatistics:
     """What was done since the start; times are sums.
 
-    `histogram`: how many commits took at most HISTOGRAM_NS[i]; the last one is for all above.
+    `histogram`: how many commits took at most HISTOGRAM_NS[i]; the last bucket is for all above.
     """
 
     def __cinit__(self):
@@ -94,7 +94,7 @@ cdef class SyncJob:
         self.waiting_since_ns = waiting_since_ns
 
     def run(self, clock_ns):
-        """Sync. Whatever goes wrong is kept in the commit: a worker never ends by it."""
+        """Sync. An error is kept in the commit: it never ends a worker."""
         cdef int64_t start_ns
         try:
             start_ns = clock_ns()
@@ -105,7 +105,7 @@ cdef class SyncJob:
 
 
 cdef class SyncEntry:
-    """A store and how far it is. Made by `Syncer.attach`."""
+    """A store and its progress. Created by `Syncer.attach`."""
 
     def __init__(self, target, mode, on_synced, on_failure, on_resumed):
         self.target = target
@@ -142,17 +142,17 @@ cdef class Syncer:
 
     def attach(self, target not None, *, on_synced not None, on_failure not None, on_resumed=None,
                mode=SyncMode.ALWAYS):
-        """Take care of a store from now on; gives what `changed` wants to know of it."""
+        """Take care of a store from now on; returns the entry that `changed` takes."""
         assert id(target) not in self._entries, "a store is attached once"
         cdef SyncEntry entry = SyncEntry(target, mode, on_synced, on_failure, on_resumed)
         self._entries[id(target)] = entry
         return entry
 
     def detach(self, target not None, when_free=None):
-        """Forget a store that is deleted or closed; none of its callbacks is called any more.
+        """Drop a store that is deleted or closed; none of its callbacks is called any more.
 
-        `when_free` is called as soon as no commit uses its files: at once, or when the one under
-        way has ended. Only then may they be closed.
+        `when_free` is called as soon as no commit uses its files: immediately, or when the one
+        under way has ended. Only then may they be closed.
         """
         cdef SyncEntry entry = self._entries.pop(id(target))
         entry.is_attached = False
@@ -165,7 +165,7 @@ cdef class Syncer:
             when_free()
 
     cdef int _forget(self, SyncEntry entry) except -1:
-        """Nothing of this store waits for its time."""
+        """Remove the store from everything that waits for a time."""
         self._release(entry)
         for table in (self._marked, self._unwritten, self._unsynced, self._failed, self._quiet):
             table.pop(entry, None)
@@ -174,15 +174,15 @@ cdef class Syncer:
     # -------------------------------------------------------------- changes
 
     cpdef void changed(self, SyncEntry entry, int64_t now_ns) except *:
-        """The store has changed, in this turn for the last time: this is where it is decided
-        whether it is synced now, with what others still send, or later.
+        """The store has changed, in this turn for the last time: this decides whether it is synced
+        now, with what others still send, or later.
 
-        Whatever comes of it, the other stores have theirs.
+        An error here does not affect the other stores.
         """
         if not entry.is_marked:
             entry.is_marked = True
             entry.marked_ns = now_ns
-        if entry.has_failed or not entry.is_attached:
+        if entry.has_failed or not entry.is_attached or entry.is_fenced:
             return      # a callback of another store may have detached this one
         entry.touched_ns = now_ns
         try:
@@ -202,8 +202,8 @@ cdef class Syncer:
             self._fault(entry, error, now_ns)
 
     def mark_dirty(self, target not None, int64_t now_ns):
-        """The store has changed and may change again before `end_turn`; gives the round with which
-        the change is kept.
+        """The store has changed and may change again before `end_turn`; returns the round with
+        which the change is kept.
         """
         cdef SyncEntry entry = self._entries[id(target)]
         if not entry.is_marked:
@@ -214,8 +214,23 @@ cdef class Syncer:
             self._marked[entry] = None
         return entry.rounds + 1
 
+    def fence(self, target not None):
+        """Begin no commit of this store: its content must not be on disk before something else is.
+        """
+        cdef SyncEntry entry = self._entries[id(target)]
+        entry.is_fenced = True
+
+    def lift_fence(self, target not None, int64_t now_ns):
+        """Its content may be on disk: commits continue. A store that was detached meanwhile is
+        ignored.
+        """
+        cdef SyncEntry entry = self._entries.get(id(target))
+        if entry is not None:
+            entry.is_fenced = False
+            self.changed(entry, now_ns)
+
     cpdef void end_turn(self, int64_t now_ns) except *:
-        """Begin what was marked, and have the alarm set."""
+        """Begin what was marked, and set the alarm."""
         cdef dict marked = self._marked
         cdef SyncEntry entry
         if marked:
@@ -236,7 +251,7 @@ cdef class Syncer:
         return 0
 
     cdef bint _is_held(self, SyncEntry entry, int64_t now_ns) except -1:
-        """Whether the commit that could begin now had better wait for company."""
+        """Whether the commit that could begin now should wait for company."""
         cdef bint is_complete = entry.waiters >= entry.expected
         if entry.held_until_ns == 0:
             if is_complete or entry.waiters == 0 or entry.expected > COMPANY_MAX \
@@ -261,14 +276,14 @@ cdef class Syncer:
         return False
 
     cdef int _release(self, SyncEntry entry) except -1:
-        """A store waits for company no longer."""
+        """Stop waiting for company."""
         if entry.held_until_ns:
             entry.held_until_ns = 0
             self._held.pop(entry, None)
         return 0
 
     cdef int _write(self, SyncEntry entry, int64_t now_ns) except -1:
-        """Hand a store to the system, if its mode says so or it is worth a write."""
+        """Hand a store's bytes to the system, if its mode requires it or a write is worthwhile."""
         cdef int64_t unwritten_bytes = 0
         if not entry.writes_always:
             unwritten_bytes = entry.target.unwritten_bytes
@@ -288,7 +303,7 @@ cdef class Syncer:
         return 0
 
     cdef int _sync_later(self, SyncEntry entry, int64_t now_ns) except -1:
-        """What is written is synced by the interval, unless something waits for a commit."""
+        """What is written is synced after the interval, unless something waits for a commit."""
         if entry.has_failed:
             return 0
         if entry.job is None and wants_commit(entry):
@@ -298,10 +313,12 @@ cdef class Syncer:
             self._sync_at_ns = self._once(self._sync_at_ns, later(now_ns, self.interval_ns))
         return 0
 
-    cdef int _commit(self, SyncEntry entry, int64_t now_ns, bint is_promise) except -1:
-        """Hand everything that the store has to a worker; `is_promise`: it is a round too."""
+    cdef int _commit(self, SyncEntry entry, int64_t now_ns, bint is_round) except -1:
+        """Hand everything that the store has to a worker; `is_round`: it is a round too."""
         cdef Commit commit = None
         cdef int64_t waiting_since_ns = entry.marked_ns if entry.is_marked else now_ns
+        if entry.is_fenced:
+            return 0
         try:
             if entry.files is not None:
                 commit = entry.files.begin_commit()
@@ -312,12 +329,12 @@ cdef class Syncer:
         if not entry.syncs_always:
             self._unwritten.pop(entry, None)
             self._unsynced.pop(entry, None)
-        if is_promise:
+        if is_round:
             entry.is_marked = False
             entry.rounds += 1
             self.statistics.rounds += 1
         if commit is None:
-            if is_promise:
+            if is_round:
                 self._keep(entry, entry.rounds, now_ns - waiting_since_ns)
             return 0
         entry.carried = entry.waiters
@@ -346,7 +363,7 @@ cdef class Syncer:
     # -------------------------------------------------------------- a worker is done
 
     cpdef void complete(self, SyncJob job, int64_t now_ns) except *:
-        """A worker is done with a job; the next one of this store begins if there is need."""
+        """A worker is done with a job; the next one of this store begins if needed."""
         cdef SyncEntry entry = job.entry
         try:
             assert entry.job is job
@@ -362,7 +379,7 @@ cdef class Syncer:
             self._fault(entry, error, now_ns)
 
     cdef int _finish(self, SyncEntry entry, SyncJob job, int64_t now_ns) except -1:
-        """The store goes on from its commit, and what was promised with it is kept."""
+        """Finish the commit in the store, and keep what was promised with it."""
         failure = None
         try:
             if entry.files is not None:
@@ -392,12 +409,13 @@ cdef class Syncer:
         numbers.sync_ns += job.run_ns
         numbers.histogram[bisect_left(HISTOGRAM_NS, job.run_ns)] += 1
         if job.entry.files is not None and not commit.has_chores:
-            # A single slow one does not tell much.
+            # A single slow one means little.
             self._sync_ns += (job.run_ns - self._sync_ns) // (8 if self._sync_ns else 1)
         return 0
 
     cdef int _after_commit(self, SyncEntry entry, int64_t now_ns) except -1:
-        """A commit has ended: with what has come meanwhile, or with what it has left."""
+        """A commit has ended: continue with what has arrived meanwhile, or with what it has left.
+        """
         if entry.is_marked:
             self._marked.pop(entry, None)
             self.changed(entry, now_ns)
@@ -415,7 +433,7 @@ cdef class Syncer:
     # -------------------------------------------------------------- failures
 
     cdef int _fail(self, SyncEntry entry, error, int64_t now_ns) except -1:
-        """Say it once; what was marked stays marked, in case the disk gets room."""
+        """Report it once; what was marked stays marked, in case the disk gets room."""
         if entry.has_failed or not entry.is_attached:
             return 0
         entry.has_failed = True
@@ -429,8 +447,7 @@ cdef class Syncer:
         return 0
 
     cdef int _fault(self, SyncEntry entry, error, int64_t now_ns) except -1:
-        """A fault of ours in the work for one store: its promises end, as if its disk had failed.
-        """
+        """A bug of ours in the work for one store: its promises end, as if its disk had failed."""
         self.faults.contain("syncer", error, str(getattr(entry.target, "name", "")))
         try:
             self._fail(entry, StoreError(INTERNAL_ERROR), now_ns)
@@ -480,7 +497,8 @@ cdef class Syncer:
         self.arm()
 
     def _try(self, SyncEntry entry not None, step, int64_t now_ns, *arguments):
-        """A step of a store that may have gone or failed by now; the others have theirs."""
+        """Run a step of a store that may have gone or failed by now, without affecting the others.
+        """
         if not entry.is_attached or entry.has_failed:
             return
         try:
@@ -496,8 +514,14 @@ cdef class Syncer:
         else:
             self._sync_later(entry, now_ns)
 
+    def sync_soon(self, target not None, int64_t now_ns):
+        """Sync what a store has by now, although its mode would let it wait."""
+        cdef SyncEntry entry = self._entries.get(id(target))
+        if entry is not None and entry.job is None and not entry.is_fenced:
+            self._try(entry, self._sync_now, now_ns, entry, now_ns)
+
     def _mark_idle(self, int64_t now_ns):
-        """Stores without a change for a while write down how far they are."""
+        """Let stores without a change for a while write down how far they are synced."""
         cdef SyncEntry entry
         quiet, self._quiet = self._quiet, {}
         for entry in quiet:
@@ -511,7 +535,7 @@ cdef class Syncer:
             self._idle_at_ns = now_ns + IDLE_NS
 
     cdef int64_t _once(self, int64_t set_ns, int64_t time_ns) noexcept:
-        """A deadline that is set stays, and one that was not becomes `time_ns`."""
+        """Keep a deadline that is set; otherwise use `time_ns`."""
         if set_ns:
             return set_ns
         self._has_moved = True
@@ -550,9 +574,9 @@ cdef class Syncer:
     # -------------------------------------------------------------- the end
 
     def begin_drain(self, int64_t now_ns):
-        """From now on every change is synced as soon as possible, whatever the mode; for the end.
+        """From now on every change is synced as soon as possible, whatever the mode; for shutdown.
 
-        It is over when `is_idle`: everything is on disk but what has failed.
+        It is complete when `is_idle`: everything is on disk except what has failed.
         """
         cdef SyncEntry entry
         self._is_draining = True
@@ -561,7 +585,7 @@ cdef class Syncer:
                 self.changed(entry, now_ns)
 
     def unsafe_targets(self):
-        """The stores that have changes which are not on disk."""
+        """The stores that have changes that are not on disk."""
         return [entry.target for entry in self._entries.values() if entry.target.is_dirty]
 
     @property

@@ -1,1 +1,1 @@
-"""One stream: what is published goes in, is kept as its configuration says, and comes out again."""
+"""One stream: accepts published messages, keeps them as configured, and returns them."""

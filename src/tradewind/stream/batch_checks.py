@@ -1,8 +1,8 @@
-"""What an atomic batch has to fulfil when it is committed: all of its messages, or none is stored.
+"""The checks of an atomic batch at its commit: all of its messages are stored, or none.
 
-Owns the order of these checks, which is that of nats-server, and what a message may not demand
-because another one of its batch comes before it. Looks at the store and changes nothing; the checks
-of a single message are in `publish`.
+Owns the order of these checks, which is that of nats-server, and the requirements that a message
+may not have because of an earlier message in its batch. It reads the store and never changes it;
+the checks of a single message are in `publish_checks`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import msgspec
 
 from tradewind.api import errors
 from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy
-from tradewind.store.contract import NotFoundError, StoredMessage
-from tradewind.stream import headers, reading
+from tradewind.store.contract import MessageCopy, NotFoundError
+from tradewind.stream import header_fields, stream_queries
 from tradewind.stream.counters import Count, check_increment, count
 from tradewind.stream.markers import with_longer_ttl
-from tradewind.stream.publish import (
+from tradewind.stream.publish_checks import (
     HEADER_BYTES_MAX,
     ROLLUP_ALL,
     ROLLUP_SUBJECT,
@@ -33,13 +33,13 @@ class _SoFar(msgspec.Struct):
 
     ids: set[bytes] = msgspec.field(default_factory=set)
     subjects: dict[bytes, int] = msgspec.field(default_factory=dict)
-    sums: dict[bytes, StoredMessage] = msgspec.field(default_factory=dict)
+    sums: dict[bytes, MessageCopy] = msgspec.field(default_factory=dict)
     count: int = 0
     msgs: int = 0
     bytes: int = 0
 
 
-class BatchJudge:
+class BatchCheck:
     """The checks of one batch, whose messages are asked for in their order."""
 
     def __init__(self, checks: PublishChecks, now_ns: int) -> None:
@@ -51,22 +51,22 @@ class BatchJudge:
         """The verdict on the next one; ApiError is the reply to the whole batch."""
         config, so_far, now_ns = self._checks.config, self._so_far, self._now_ns
         fields = message.fields
-        if fields.get(headers.EXPECTED_LAST_MESSAGE_ID):
-            name = headers.EXPECTED_LAST_MESSAGE_ID.decode()
+        if fields.get(header_fields.EXPECTED_LAST_MESSAGE_ID):
+            name = header_fields.EXPECTED_LAST_MESSAGE_ID.decode()
             raise errors.ATOMIC_PUBLISH_UNSUPPORTED_HEADER(header=name)
         if len(message.header) > HEADER_BYTES_MAX:
             raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
         check_increment(fields, message.payload, is_counter=config.allow_msg_counter)
         self._checks.check_stream(message)
         ttl_ns = self._time_to_live(message)
-        message_id = fields.get(headers.MESSAGE_ID, b"")
+        message_id = fields.get(header_fields.MESSAGE_ID, b"")
         if message_id:
             if message_id in so_far.ids or self._checks.ids.lookup(message_id, now_ns):
                 raise errors.ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE()
             if self._checks.ids.window_ns > 0 and not self._checks.ids.can_take(message_id):
                 raise errors.STREAM_TOO_MANY_REQUESTS()
             so_far.ids.add(message_id)
-        if fields.get(headers.STREAM_SOURCE):
+        if fields.get(header_fields.STREAM_SOURCE):
             raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
         counted = self._count(message, so_far)
         self._check_expectations(message, so_far)
@@ -84,7 +84,7 @@ class BatchJudge:
         return Accept(message_id, rollup, ttl_ns, skip, counted, header, timing, ends)
 
     def _time_to_live(self, message: Publish) -> int:
-        text = message.fields.get(headers.TTL, b"")
+        text = message.fields.get(header_fields.TTL, b"")
         if not text:
             return 0
         if not self._checks.config.allow_msg_ttl:
@@ -102,11 +102,11 @@ class BatchJudge:
         if previous is None:
             store = self._checks.store
             try:
-                previous = reading.last_message(store, message.subject, store.last_seq)
+                previous = stream_queries.last_message(store, message.subject, store.last_seq)
             except NotFoundError:
                 previous = None
         counted = count(message.header, message.fields, previous)
-        so_far.sums[message.subject] = StoredMessage(
+        so_far.sums[message.subject] = MessageCopy(
             0, 0, message.subject, counted.header, counted.payload
         )
         return counted
@@ -115,14 +115,14 @@ class BatchJudge:
         fields = message.fields
         before = so_far.count
         last_seq = self._checks.store.last_seq + before
-        expected = fields.get(headers.EXPECTED_LAST_SEQUENCE)
+        expected = fields.get(header_fields.EXPECTED_LAST_SEQUENCE)
         if expected:
             if not says_number(expected, last_seq):
                 raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=last_seq)
             if before:
                 raise errors.STREAM_WRONG_LAST_SEQUENCE_CONSTANT()
-        expected = fields.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE)
-        subject = fields.get(headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT)
+        expected = fields.get(header_fields.EXPECTED_LAST_SUBJECT_SEQUENCE)
+        subject = fields.get(header_fields.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT)
         if expected:
             asked = subject or message.subject
             if asked in so_far.subjects:

@@ -1,4 +1,4 @@
-"""State of a stream's way through commits; the explanation is in commit_path.pyx."""
+"""State of a stream's path through commits; the explanation is in commit_path.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.folder.filestore cimport FileStore
@@ -12,8 +12,8 @@ cdef class CommitPath:
     cdef object _stream                     # Stream: words the errors, knows its mode
     cdef Syncer _syncer                     # None: not attached, or in memory
     cdef readonly SyncEntry entry           # None: the same
-    cdef public object audience             # Audience, or None: nobody waits for messages
-    # (round of the syncer, whom to tell when it is kept), oldest first.
+    cdef public object audience             # Audience; None: nobody waits for messages
+    # (round of the syncer, callback once it is kept), oldest first.
     cdef object _waiting                    # deque
 
     cpdef void commit_changes(self, int64_t now_ns) except *

@@ -1,19 +1,19 @@
 """The way of a change from the end of its turn to the acknowledgement, in the one order there is.
 
     append   a message was stored or removed in this turn            Ingest, Upkeep
-    settle   the turn ends: what need not wait leaves                CommitPath.commit_changes
+    end      the turn ends: what need not wait leaves                CommitPath.commit_changes
     write    the system gets the bytes, one write per block          Syncer, FileStore.begin_commit
     sync     a thread syncs them, with all that came meanwhile       server/threads
-    promise  what is synced is safe: `synced_seq` moves              FileStore.finish_commit
+    confirm  what is synced is safe: `synced_seq` moves              FileStore.finish_commit
     reply    acknowledgements leave                                  CommitPath.show, Ingest
     wake     consumers may send it, and requests that waited go on   CommitPath.show, tell
 
-Owns who waits for the commits of one stream. How far a stream goes before its promise depends on
-its mode: in memory nothing is written, with `sync_interval` the sync comes later, with
+Owns who waits for the commits of one stream. How far a stream goes before it acknowledges
+depends on its mode: in memory nothing is written, with `sync_interval` the sync comes later, with
 `persist_mode: async` the write too. That is decided in one place, `Syncer.changed`. Never touches a
 file itself, and never waits.
 
-A change that cannot be written or synced ends the promises of this stream (`failed`): everybody who
+A change that cannot be written or synced ends the commits of this stream (`failed`): everybody who
 waits is told. When a full disk has room again the stream goes on (`resumed`).
 """
 
@@ -27,11 +27,11 @@ from typing import Protocol
 
 
 class Audience(Protocol):
-    """Who waits for the messages of a stream. The stub says what it has."""
+    """Those who wait for the messages of a stream. The stub declares what it must have."""
 
 
 cdef class CommitPath:
-    """Of one stream. One in files takes part in commits from `attach` to `detach`."""
+    """Belongs to one stream. A stream in files takes part in commits from `attach` to `detach`."""
 
     def __init__(self, stream not None, Ingest ingest not None, FileStore files):
         self._stream = stream
@@ -42,7 +42,7 @@ cdef class CommitPath:
     # -------------------------------------------------------------- life
 
     def attach(self, Syncer syncer not None):
-        """Have the changes of a stream in files committed from now on."""
+        """Commit the changes of a stream in files from now on."""
         if self._files is not None:
             self._syncer = syncer
             self.entry = syncer.attach(
@@ -50,7 +50,7 @@ cdef class CommitPath:
                 on_resumed=self.resumed, mode=self._stream.sync_mode)
 
     def detach(self, when_free not None):
-        """Take no more part; `when_free` is called as soon as no commit uses the files."""
+        """Take no further part; `when_free` is called as soon as no commit uses the files."""
         if self.entry is None:
             when_free()
             return
@@ -60,7 +60,7 @@ cdef class CommitPath:
     # -------------------------------------------------------------- the path
 
     cpdef void commit_changes(self, int64_t now_ns) except *:
-        """The stream changed in this turn, which ends."""
+        """Called at the end of a turn in which the stream changed."""
         cdef Ingest ingest = self.ingest
         if self.entry is None:
             self.show()
@@ -74,13 +74,13 @@ cdef class CommitPath:
         self._syncer.changed(self.entry, now_ns)
 
     def kept(self, _store, uint64_t number):
-        """The syncer has kept its promise for this round."""
+        """Called when the syncer has kept this round."""
         self.show()
         if self._waiting:
             self.tell(None, number)
 
     cpdef void show(self) except *:
-        """What is safe is promised: acknowledge it, and wake who may see more."""
+        """Promise what is safe: acknowledge it, and wake those who may see more."""
         self.ingest.acknowledge_through(self.ingest.visible())
         if self.audience is not None:
             if self.audience.demand:
@@ -91,7 +91,7 @@ cdef class CommitPath:
     # -------------------------------------------------------------- failures
 
     def failed(self, _store, error not None):
-        """Writing or syncing failed, or we did: nobody who waits is promised anything."""
+        """Writing or syncing failed, or a bug of ours: nobody who waits is promised anything."""
         self._stream.failed(error)
         self.tell(error)
 
@@ -104,8 +104,8 @@ cdef class CommitPath:
     # -------------------------------------------------------------- requests
 
     def when_durable(self, done not None):
-        """Call `done` when what has changed up to now is as safe as the stream promises, or with
-        the error if it will not be.
+        """Call `done` once everything changed so far is as safe as the stream promises, or with the
+        error if it will not be.
         """
         if self.entry is None or not self.ingest.waits:
             done(None)
@@ -118,7 +118,7 @@ cdef class CommitPath:
             self.ingest.turn.mark_dirty(self.ingest)
 
     def tell(self, error, kept=None):
-        """Tell those who wait for a commit; with `kept` those up to this round."""
+        """Notify those who wait for a commit; with `kept`, those up to this round."""
         while self._waiting and (kept is None or self._waiting[0][0] <= kept):
             _, done = self._waiting.popleft()
             try:

@@ -1,9 +1,9 @@
-"""Counters whose numbers fit a machine word: an increment that is nothing but one, and its sum.
+"""Counters whose numbers fit a machine word: an increment that is nothing else, and its sum.
 
     the header  Nats-Incr: +5       the payload  {"val":"37"}
 
-Owns no memory. Whatever looks otherwise, or has more digits, is left to `stream.counters`, which
-knows all forms and gives the errors.
+Owns no memory. Any other form, and longer numbers, are left to `stream.counters`, which knows all
+forms and gives the errors.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -18,7 +18,7 @@ cdef enum:
 
 
 cdef inline bint read_integer(const char* at, const char* end, int64_t* number) noexcept nogil:
-    """All of it is a sign, perhaps, and a few digits."""
+    """Parse an optional sign and a few digits, and nothing else."""
     cdef bint is_negative = at < end and at[0] == 45
     cdef int64_t value = 0
     if at < end and (at[0] == 45 or at[0] == 43):
@@ -48,7 +48,7 @@ cdef inline bint read_increment(const char* header, size_t size, int64_t* number
 
 
 cdef inline bint read_sum(const char* payload, size_t size, int64_t* number) noexcept nogil:
-    """Whether a payload is a sum as it is written here."""
+    """Whether a payload is a sum in the form written here."""
     if size < 11 or memcmp(payload, b'{"val":"', 8) != 0 \
             or memcmp(payload + size - 2, b'"}', 2) != 0:
         return False
@@ -56,7 +56,7 @@ cdef inline bint read_sum(const char* payload, size_t size, int64_t* number) noe
 
 
 cdef inline uint32_t write_integer(char* target, int64_t number) noexcept nogil:
-    """Gives the number of bytes written."""
+    """Returns the number of bytes written."""
     if number >= 0:
         return <uint32_t>write_decimal(target, <uint64_t>number)
     target[0] = 45
@@ -64,7 +64,7 @@ cdef inline uint32_t write_integer(char* target, int64_t number) noexcept nogil:
 
 
 cdef inline uint32_t write_sum(char* target, int64_t number) noexcept nogil:
-    """Gives the number of bytes written, at most COUNT_SUM_MAX."""
+    """Returns the number of bytes written, at most COUNT_SUM_MAX."""
     cdef uint32_t digits
     memcpy(target, b'{"val":"', 8)
     digits = write_integer(target + 8, number)
@@ -73,7 +73,7 @@ cdef inline uint32_t write_sum(char* target, int64_t number) noexcept nogil:
 
 
 cdef inline uint32_t write_tail(char* target, int64_t number) noexcept nogil:
-    """What an acknowledgement says behind its sequence; at most COUNT_SUM_MAX bytes."""
+    """What an acknowledgement contains after its sequence; at most COUNT_SUM_MAX bytes."""
     cdef uint32_t digits
     memcpy(target, b',"val":"', 8)
     digits = write_integer(target + 8, number)

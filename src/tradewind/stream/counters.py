@@ -1,7 +1,7 @@
-"""Counters: messages of a stream that say by how much the number of their subject grows.
+"""Counters: messages that increase the number of their subject.
 
-Owns what an increment may look like, and the sum that is stored in its place. Numbers have as many
-digits as a message can hold. Never stores anything.
+Owns the format of an increment, and computing the sum that is stored in its place. Numbers have as
+many digits as a message can hold. It never stores anything.
 
     Nats-Incr: +5      on the subject hits.home, whose last message says {"val":"37"}
     -> stored as {"val":"42"}, acknowledged with "val":"42"
@@ -17,21 +17,21 @@ import msgspec
 
 from tradewind.api import errors
 from tradewind.api.base import encode
-from tradewind.stream import headers
+from tradewind.stream import header_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tradewind.store.contract import StoredMessage
+    from tradewind.store.contract import MessageCopy
 
 # What says something of a sum cannot also demand or replace something.
 _FORBIDDEN: Final = (
-    headers.ROLLUP,
-    headers.EXPECTED_STREAM,
-    headers.EXPECTED_LAST_MESSAGE_ID,
-    headers.EXPECTED_LAST_SEQUENCE,
-    headers.EXPECTED_LAST_SUBJECT_SEQUENCE,
-    headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
+    header_fields.ROLLUP,
+    header_fields.EXPECTED_STREAM,
+    header_fields.EXPECTED_LAST_MESSAGE_ID,
+    header_fields.EXPECTED_LAST_SEQUENCE,
+    header_fields.EXPECTED_LAST_SUBJECT_SEQUENCE,
+    header_fields.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
 )
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]+", re.ASCII)
 _SUBJECT_FIELD: Final = 4  # of Nats-Stream-Source
@@ -56,7 +56,7 @@ class Count(msgspec.Struct, frozen=True):
 
 def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, is_counter: bool) -> None:
     """ApiError if there is an increment that cannot be one, or not on this stream."""
-    increment = fields.get(headers.INCREMENT)
+    increment = fields.get(header_fields.INCREMENT)
     if not increment:
         return
     if not _INTEGER.fullmatch(increment):
@@ -69,28 +69,30 @@ def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, is_counter
         raise errors.MESSAGE_INCR_INVALID()
 
 
-def count(header: bytes, fields: Mapping[bytes, bytes], previous: StoredMessage | None) -> Count:
+def count(header: bytes, fields: Mapping[bytes, bytes], previous: MessageCopy | None) -> Count:
     """The sum of an increment and the last message of its subject; ApiError if there is none."""
-    increment = fields.get(headers.INCREMENT)
+    increment = fields.get(header_fields.INCREMENT)
     if not increment:
         raise errors.MESSAGE_INCR_MISSING()
     total = Decimal(increment.decode())
     if previous is not None:
         total = _EXACT.add(total, _value_of(previous.payload))
         if sources := _sources_of(previous):
-            header = headers.replace_field(header, headers.COUNTER_SOURCES, encode(sources))
+            header = header_fields.replace_field(
+                header, header_fields.COUNTER_SOURCES, encode(sources)
+            )
     value = _digits(total).encode()
     return Count(header, b'{"val":"%s"}' % value, value)
 
 
 def count_copy(
-    header: bytes, fields: Mapping[bytes, bytes], payload: bytes, previous: StoredMessage | None
+    header: bytes, fields: Mapping[bytes, bytes], payload: bytes, previous: MessageCopy | None
 ) -> Count:
     """The sum with what a counter of another stream has grown by since its last copy.
 
     The header of the sum says what it has from which counter. ApiError if this is not a counter.
     """
-    if not fields.get(headers.INCREMENT):
+    if not fields.get(header_fields.INCREMENT):
         raise errors.MESSAGE_INCR_MISSING()
     stream, subject = _origin_of(fields)
     value = _value_of(payload)
@@ -103,15 +105,15 @@ def count_copy(
     total = growth if previous is None else _EXACT.add(growth, _value_of(previous.payload))
     sources[stream] = dict(sorted({**counted, subject: _digits(value)}.items()))
     sources = {name: sources[name] for name in sorted(sources)}
-    header = headers.replace_field(header, headers.INCREMENT, _digits(growth).encode())
-    header = headers.replace_field(header, headers.COUNTER_SOURCES, encode(sources))
+    header = header_fields.replace_field(header, header_fields.INCREMENT, _digits(growth).encode())
+    header = header_fields.replace_field(header, header_fields.COUNTER_SOURCES, encode(sources))
     text = _digits(total).encode()
     return Count(header, b'{"val":"%s"}' % text, text)
 
 
 def _origin_of(fields: Mapping[bytes, bytes]) -> tuple[str, str]:
     """The stream and the subject that a copy is from."""
-    origin = fields.get(headers.STREAM_SOURCE, b"").decode("utf-8", "replace").split(" ")
+    origin = fields.get(header_fields.STREAM_SOURCE, b"").decode("utf-8", "replace").split(" ")
     if len(origin) <= _SUBJECT_FIELD:
         raise errors.MESSAGE_COUNTER_BROKEN()
     return origin[0], origin[_SUBJECT_FIELD]
@@ -131,9 +133,9 @@ def _value_of(payload: bytes) -> Decimal:
     return Decimal(text.decode())
 
 
-def _sources_of(message: StoredMessage) -> dict[str, dict[str, str]]:
+def _sources_of(message: MessageCopy) -> dict[str, dict[str, str]]:
     """What the sum has from other streams, by stream and subject, in the order of their names."""
-    text = headers.special_fields(message.header).get(headers.COUNTER_SOURCES)
+    text = header_fields.special_fields(message.header).get(header_fields.COUNTER_SOURCES)
     if not text:
         return {}
     try:

@@ -1,14 +1,15 @@
-"""Times that repeat, as cron writes them: six fields from second to weekday, in a time zone.
+"""Recurring times in cron notation: six fields from second to weekday, in a time zone.
 
-Owns the grammar and the arithmetic. Never reads a clock: it is told after which second to look.
+Owns the grammar and the arithmetic. It never reads a clock: the caller passes the time to start
+from.
 
     0 30 9 * * mon-fri       half past nine on working days
     */10 * * * * *           every ten seconds
     0 0 0 29 2 ?             on leap days
 
-The two fields of a day go together as in nats-server: if one of them is `*` or `?`, both have to
-match, else either. A local time that a change of the clocks leaves out does not occur, one that it
-repeats occurs twice.
+The two day fields are combined as in nats-server: if one of them is `*` or `?`, both must match,
+otherwise either. A local time that is skipped by a clock change does not occur; one that is
+repeated occurs twice.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def parse_cron(text: str) -> Cron:
         raise ValueError(f"a pattern has at most {TEXT_LENGTH_MAX} characters")
     fields = _NAMED.get(text, text).split()
     if len(fields) != 6:
-        raise ValueError(f"{text!r} has {len(fields)} fields, cron patterns have six")
+        raise ValueError(f"{text!r} has {len(fields)} fields; a cron pattern has six")
     second, minute, hour, day, month, weekday = fields
     days, any_day = _parse_field(day, "day", 1, 31)
     weekdays, any_weekday = _parse_field(weekday, "weekday", 0, 6, _WEEKDAYS)
@@ -130,7 +131,7 @@ def parse_cron(text: str) -> Cron:
         any_day or any_weekday,
     )
     if pattern.needs_both_days and all(_DAYS_OF[month - 1] < min(days) for month in months):
-        raise ValueError(f"{text!r}: no such month has so many days")
+        raise ValueError(f"{text!r}: no such month has that many days")
     return pattern
 
 

@@ -1,10 +1,9 @@
-"""Fast batches: many messages that are stored as they come, with few acknowledgements.
+"""Fast batches: many messages that are stored as they arrive, with few acknowledgements.
 
-Owns which of them a stream has open, the order of their messages, and when their clients are told
-how far they have come. A message that is the next one of its batch, and plain, is stored by
-`ingest` without this module; what is left is the first and last ones, gaps, errors and
-acknowledgements. Nothing of a batch is on disk but its messages: a restart forgets it, and so does
-a rest of some seconds.
+Owns the open fast batches of a stream, the order of their messages, and when clients are told about
+their progress. `ingest` stores a plain message that is the next one of its batch without this
+module; the rest is handled here: first and last messages, gaps, errors and acknowledgements. A
+batch is never stored itself, only its messages: a restart or a few seconds of inactivity end it.
 
     {"type":"ack","seq":0,"msgs":3}                    it is open
     {"type":"ack","seq":3,"msgs":3}                    stored, as safe as the stream promises
@@ -21,9 +20,9 @@ from tradewind.api import errors
 from tradewind.api.base import encode
 from tradewind.api.stream_types import ErrorDetail
 from tradewind.api.versioning import is_level_known
-from tradewind.stream import headers
-from tradewind.stream.fast_core import FastBatch, read_reply
-from tradewind.stream.publish import Accept, Busy, Duplicate, Publish
+from tradewind.stream import header_fields
+from tradewind.stream.fast_core import OpenFastBatch, read_reply
+from tradewind.stream.publish_checks import Accept, Busy, Duplicate, Publish
 from tradewind.stream.staging import ID_BYTES_MAX, BatchLimits
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class FastBatches:
         self._ingest = ingest
         self._checks = checks
         self._store = store
-        self._open: dict[bytes, FastBatch] = {}
+        self._open: dict[bytes, OpenFastBatch] = {}
         self._look_ns = 0  # when some may have rested for too long
 
     def take(self, message: Publish, reply: bytes, now_ns: int) -> None:
@@ -84,7 +83,7 @@ class FastBatches:
 
     def _begin(
         self, batch_id: bytes, message: Publish, now_ns: int, *, flow: int, takes_gaps: bool
-    ) -> FastBatch:
+    ) -> OpenFastBatch:
         limits = self._limits
         if (
             len(self._open) >= limits.fast_per_stream_max
@@ -94,13 +93,13 @@ class FastBatches:
         if not is_level_known(message.header):
             raise errors.REQUIRED_API_LEVEL()
         step = 1 if self._open else min(STEP_MAX, flow)
-        batch = self._open[batch_id] = FastBatch(batch_id, flow, takes_gaps, step, now_ns)
+        batch = self._open[batch_id] = OpenFastBatch(batch_id, flow, takes_gaps, step, now_ns)
         limits.fast_open_count += 1
         if not self._look_ns:
             self._look_ns = now_ns + limits.rest_ns
         return batch
 
-    def _is_next(self, batch: FastBatch, reply: bytes, number: int) -> bool:
+    def _is_next(self, batch: OpenFastBatch, reply: bytes, number: int) -> bool:
         """Whether the batch goes on with this message."""
         expected = batch.last + 1
         if number == expected:
@@ -111,7 +110,7 @@ class FastBatches:
             return False
         return True
 
-    def _ping(self, batch: FastBatch, reply: bytes, number: int) -> None:
+    def _ping(self, batch: OpenFastBatch, reply: bytes, number: int) -> None:
         """Say again how far it has come; messages that the client has sent may have been lost."""
         if number > batch.last:
             self._say_gap(reply, batch.last + 1, number + 1)
@@ -123,7 +122,7 @@ class FastBatches:
         self._ingest.answer_when_stored(reply, batch.stored_seq, _flow_ack(batch))
 
     def _add(
-        self, batch: FastBatch, reply: bytes, message: Publish, number: int, *, is_last: bool
+        self, batch: OpenFastBatch, reply: bytes, message: Publish, number: int, *, is_last: bool
     ) -> None:
         message = _without_level(message)
         try:
@@ -149,7 +148,13 @@ class FastBatches:
             self.tell(batch, reply)
 
     def _refuse(
-        self, batch: FastBatch, reply: bytes, number: int, error: errors.ApiError, *, is_last: bool
+        self,
+        batch: OpenFastBatch,
+        reply: bytes,
+        number: int,
+        error: errors.ApiError,
+        *,
+        is_last: bool,
     ) -> None:
         if number == 1 and not batch.takes_gaps:
             self._close(batch)
@@ -166,12 +171,12 @@ class FastBatches:
 
     # ---------------------------------------------------------------- answers
 
-    def tell(self, batch: FastBatch, reply: bytes) -> None:
+    def tell(self, batch: OpenFastBatch, reply: bytes) -> None:
         """Enough has come since the last time: say how far it is, when that is safe."""
         self._move(batch)
         self._ingest.answer_when_stored(reply, batch.stored_seq, _flow_ack(batch))
 
-    def _move(self, batch: FastBatch) -> None:
+    def _move(self, batch: OpenFastBatch) -> None:
         """What is acknowledged next, and after how many messages more."""
         if batch.last < batch.acked + batch.step:
             return
@@ -186,14 +191,14 @@ class FastBatches:
         body = b'{"type":"gap","last_seq":%d,"seq":%d}' % (expected, number)
         self._ingest.answer_when_stored(reply, 0, body)
 
-    def _end(self, batch: FastBatch, reply: bytes) -> None:
+    def _end(self, batch: OpenFastBatch, reply: bytes) -> None:
         self._close(batch)
         tail = _tail(batch, batch.last)
         self._ingest.acknowledge_always(reply, batch.stored_seq, tail=tail)
 
     # ---------------------------------------------------------------- life
 
-    def _close(self, batch: FastBatch) -> None:
+    def _close(self, batch: OpenFastBatch) -> None:
         del self._open[batch.id]
         self._limits.fast_open_count -= 1
         if self._ingest.fast is batch:
@@ -222,16 +227,16 @@ class FastBatches:
         self._look_ns = min(used) + rest_ns if used else 0
 
 
-def _flow_ack(batch: FastBatch) -> bytes:
+def _flow_ack(batch: OpenFastBatch) -> bytes:
     return b'{"type":"ack","seq":%d,"msgs":%d}' % (batch.acked, batch.step)
 
 
-def _tail(batch: FastBatch, count: int) -> bytes:
+def _tail(batch: OpenFastBatch, count: int) -> bytes:
     batch_id = encode(batch.id.decode("utf-8", "replace"))
     return b',"batch":%s,"count":%d' % (batch_id, count)
 
 
 def _without_level(message: Publish) -> Publish:
     """The message without the level of the API that it asks for."""
-    header = headers.remove_field(message.header, headers.REQUIRED_API_LEVEL)
+    header = header_fields.remove_field(message.header, header_fields.REQUIRED_API_LEVEL)
     return Publish(message.subject, header, message.payload, message.fields)

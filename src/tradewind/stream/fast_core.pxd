@@ -17,17 +17,17 @@ ctypedef struct FastReply:
     uint64_t number         # of the message in its batch, from 1 on
     int operation
 
-# What a reply subject says; -1 if it is none of a fast batch, though it ends like one.
+# Parses a reply subject; -1 if it is not that of a fast batch, although it ends like one.
 cdef int parse_reply(const char* reply, uint32_t size, FastReply* found) noexcept nogil
 cdef bint is_fast_reply(const char* reply, uint32_t size) noexcept nogil
 
 
-cdef class FastBatch:
+cdef class OpenFastBatch:
     cdef readonly bytes id
-    cdef readonly uint64_t flow             # the largest step that its client has asked for
+    cdef readonly uint64_t flow             # the largest step that its client requested
     cdef readonly bint takes_gaps
     cdef public uint64_t last               # the number of its last message
     cdef public uint64_t acked              # ... up to which its client was told
-    cdef public uint64_t step               # it is told after so many more
-    cdef public uint64_t stored_seq         # of its last message that was stored; 0: none was
-    cdef public int64_t used_ns             # when its last message came (monotonic)
+    cdef public uint64_t step               # it is told after this many more
+    cdef public uint64_t stored_seq         # of its last stored message; 0: none
+    cdef public int64_t used_ns             # when its last message arrived (monotonic)

@@ -1,4 +1,4 @@
-class FastBatch:
+class OpenFastBatch:
     @property
     def id(self) -> bytes: ...
     @property

@@ -1,4 +1,4 @@
-"""What the reply subject of a message says of the fast batch that it belongs to.
+"""Parses the reply subject of a message that belongs to a fast batch.
 
 Owns the grammar, which is read from the right, and the few numbers of an open batch that change
 with every message. What a batch does is in `fast_batches`.
@@ -27,7 +27,7 @@ cdef inline uint32_t token_before(const char* reply, uint32_t end) noexcept nogi
 
 
 cdef inline int64_t number_of(const char* text, uint32_t size) noexcept nogil:
-    """A number of at most 18 digits; -1 if it is none."""
+    """Parse a number of at most 18 digits; -1 if it is not one."""
     cdef int64_t value = 0
     cdef uint32_t i
     if size == 0 or size > 18:
@@ -73,7 +73,7 @@ cdef int parse_reply(const char* reply, uint32_t size, FastReply* found) noexcep
     return 0
 
 
-cdef class FastBatch:
+cdef class OpenFastBatch:
     """An open batch."""
 
     def __init__(self, bytes name not None, uint64_t flow, bint takes_gaps, uint64_t step,
@@ -86,7 +86,7 @@ cdef class FastBatch:
 
 
 def read_reply(bytes reply not None):
-    """Id, flow, whether gaps are taken, number and operation; None if it says nothing sensible."""
+    """Id, flow, whether gaps are accepted, number and operation; None if it is malformed."""
     cdef FastReply found
     if not is_fast_reply(reply, <uint32_t>len(reply)) \
             or parse_reply(reply, <uint32_t>len(reply), &found) != 0:

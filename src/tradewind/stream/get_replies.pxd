@@ -5,6 +5,7 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
 from tradewind.store.format.records cimport Record
+from tradewind.stream.publish_replies cimport ReplyQueue
 from tradewind.containers.buffer cimport Buffer
 
 cdef class GetReplies:
@@ -16,6 +17,8 @@ cdef class GetReplies:
     cdef char second_text[20]       # 2026-01-31T12:00:00
     cdef readonly uint64_t sent_msgs
     cdef readonly uint64_t sent_bytes
+    cdef ReplyQueue held            # what waits for the disk
+    cdef uint64_t until_seq         # ... until this message is visible; 0: replies are sent at once
 
     cdef uint32_t send_bare(self, const char* reply, uint32_t reply_size,
                             const Record* record) except? 0xFFFFFFFF

@@ -1,7 +1,7 @@
 """A stored message -> the reply to a direct get, published to whoever has asked.
 
 Owns the header that is added to a message on its way, and the bytes of the one reply that is being
-sent. It never chooses a message and never holds one back.
+sent. It never chooses a message. With `until_seq`, replies wait until that message is visible.
 
     NATS/1.0                              NATS/1.0 204 EOB
     Nats-Stream: ORDERS                   Nats-Num-Pending: 0
@@ -18,6 +18,7 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
 from tradewind.store.format.records cimport Record
+from tradewind.stream.publish_replies cimport REPLY_READ, ReplyQueue
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, write_decimal)
 
@@ -36,7 +37,7 @@ cdef enum:
     # The fixed words, four numbers of 20 digits and a time, rounded up.
     FIELDS_BYTES_MAX = 256
     SECOND_BYTES = 19
-    # A larger buffer is given back when nothing is being sent.
+    # A larger buffer is released when nothing is being sent.
     KEEP_BYTES = 4096
 
 cdef int64_t NS_PER_SECOND = 1000000000
@@ -63,21 +64,24 @@ cdef inline char* put_two_digits(char* at, int value) noexcept nogil:
 cdef class GetReplies:
     """For one stream, whose name is in every reply."""
 
-    def __cinit__(self, Router router not None, Account account not None, bytes stream not None):
+    def __cinit__(self, Router router not None, Account account not None, bytes stream not None,
+                  ReplyQueue held not None):
         buffer_init(&self.body)
         self.router = router
         self.account = account
+        self.held = held
         self.stream_lines = b"Nats-Stream: " + stream + b"\r\nNats-Subject: "
         self.second = -1
 
     def __dealloc__(self):
         buffer_free(&self.body)
 
-    # Each of these gives the number of receivers.
+    # Each of these returns the number of receivers.
 
     cdef uint32_t send_bare(self, const char* reply, uint32_t reply_size,
                             const Record* record) except? 0xFFFFFFFF:
-        """The payload alone; a copy of it, as among the receivers may be the stream it is in."""
+        """The payload alone; copied, because the stream that holds it may be among the receivers.
+        """
         buffer_clear(&self.body)
         if buffer_reserve(&self.body, <size_t>record.payload_size + 1) != 0:
             raise MemoryError
@@ -86,13 +90,13 @@ cdef class GetReplies:
 
     cdef uint32_t send_message(self, const char* reply, uint32_t reply_size,
                                const Record* record) except? 0xFFFFFFFF:
-        """A message with where it is from."""
+        """A message with its origin."""
         self._begin(record)
         return self._finish(reply, reply_size, record)
 
     cdef uint32_t send_numbered(self, const char* reply, uint32_t reply_size, const Record* record,
                                 uint64_t pending, uint64_t last_seq) except? 0xFFFFFFFF:
-        """A message of a batch: how many follow, and which one was before it."""
+        """A message of a batch: how many follow, and which one preceded it."""
         self._begin(record)
         self.body.end = self._write_position(
             self.body.data + self.body.end, pending, last_seq) - self.body.data
@@ -122,17 +126,17 @@ cdef class GetReplies:
         return self._publish(reply, reply_size, header, len(header), len(header))
 
     cdef size_t pending_at(self, const char* reply, uint32_t reply_size) noexcept:
-        """How much the fullest receiver of replies has not read yet."""
+        """Unread output of the fullest receiver of replies."""
         return self.router.pending_at(self.account, reply, reply_size)
 
     cdef int release(self) except -1:
-        """Nothing is being sent: keep no more memory than usual replies need."""
+        """Nothing is being sent: keep no more memory than ordinary replies need."""
         if self.body.capacity > KEEP_BYTES:
             buffer_free(&self.body)
         return 0
 
     cdef int _begin(self, const Record* record) except -1:
-        """The message's own header without its end, then where it is from."""
+        """Begin with the message's own header without its end, then add its origin."""
         cdef size_t own = record.header_size
         cdef char* at
         buffer_clear(&self.body)
@@ -165,7 +169,7 @@ cdef class GetReplies:
         return at + 2
 
     cdef char* _write_time(self, char* at, int64_t time_ns) noexcept:
-        """RFC 3339 in UTC with as many digits of the fraction as it needs; see `api.times`."""
+        """Write RFC 3339 in UTC with as many fractional digits as necessary; see `api.times`."""
         cdef int64_t second = time_ns // NS_PER_SECOND
         cdef int64_t fraction = time_ns % NS_PER_SECOND
         cdef int64_t divisor
@@ -204,6 +208,12 @@ cdef class GetReplies:
     cdef uint32_t _publish(self, const char* reply, uint32_t reply_size, const char* body,
                            size_t header_size, size_t total_size) except? 0xFFFFFFFF:
         cdef Message message
+        self.sent_msgs += 1
+        self.sent_bytes += total_size
+        if self.until_seq:
+            self.held.add(REPLY_READ, self.until_seq, reply, reply_size, NULL, 0, body,
+                          <uint32_t>header_size, <uint32_t>total_size)
+            return 1
         message.origin = NULL
         message.subject = reply
         message.subject_size = reply_size
@@ -212,8 +222,6 @@ cdef class GetReplies:
         message.body = body
         message.header_size = header_size
         message.total_size = total_size
-        self.sent_msgs += 1
-        self.sent_bytes += total_size
         return self.router.publish(self.account, &message)
 
 

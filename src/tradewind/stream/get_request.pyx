@@ -1,9 +1,9 @@
 """The body of a request to get messages as C values.
 
-Owns which fields of a direct get exclude each other. Bodies as clients write them are read here: an
-object of known names in lower case, each once, plain numbers and plain ASCII strings. Whatever else
-is left to `api.requests`, which knows all that Go takes for JSON; `adopt` takes its result. Never
-looks at a stream.
+Owns which fields of a direct get exclude each other. Bodies as clients write them are parsed here:
+an object of known names in lower case, each once, plain numbers and plain ASCII strings. Anything
+else is left to `api.requests`, which knows everything that Go accepts as JSON; `adopt` takes its
+result. It never accesses a stream.
 
     {"seq":7}   {"last_by_subj":"orders.7"}   {"seq":1,"batch":100,"max_bytes":65536}
     {"multi_last":["orders.*"],"up_to_seq":9}   {"no_hdr":true}
@@ -15,10 +15,10 @@ from tradewind.stream.header_scan cimport Span
 
 from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.times import parse_time
-from tradewind.stream.reading import to_bytes
+from tradewind.stream.stream_queries import to_bytes
 
 cdef enum:
-    # All numbers with so many digits fit into 64 bits without a sign.
+    # All numbers with this many digits fit into 64 bits without a sign.
     NUMBER_DIGITS_MAX = 19
 
 cdef enum Field:
@@ -43,7 +43,7 @@ cdef inline void skip_blanks(const char** at, const char* end) noexcept nogil:
 
 
 cdef inline bint take(const char** at, const char* end, char byte) noexcept nogil:
-    """Pass over blanks and one byte; false if another is there."""
+    """Skip blanks and one given byte; false if another byte is there."""
     skip_blanks(at, end)
     if at[0] >= end or at[0][0] != byte:
         return False
@@ -52,7 +52,7 @@ cdef inline bint take(const char** at, const char* end, char byte) noexcept nogi
 
 
 cdef bint take_string(const char** at, const char* end, Span* found) noexcept nogil:
-    """A string of printable ASCII without escapes."""
+    """Parse a string of printable ASCII without escapes."""
     cdef const char* start
     if not take(at, end, 34):
         return False
@@ -68,7 +68,7 @@ cdef bint take_string(const char** at, const char* end, Span* found) noexcept no
 
 
 cdef bint take_number(const char** at, const char* end, uint64_t* value) noexcept nogil:
-    """Digits without a sign, a fraction or leading zeros."""
+    """Parse digits without a sign, a fraction or leading zeros."""
     cdef const char* start
     skip_blanks(at, end)
     start = at[0]
@@ -80,7 +80,7 @@ cdef bint take_number(const char** at, const char* end, uint64_t* value) noexcep
         at[0] += 1
     if at[0] == start or (start[0] == 48 and at[0] - start > 1):
         return False
-    # What goes on like a number is one that is not plain.
+    # Anything that continues like a number is not a plain one.
     return at[0] < end and at[0][0] != 46 and (at[0][0] | 32) != 101
 
 
@@ -122,10 +122,10 @@ cdef int field_of(const Span* name) noexcept nogil:
 
 
 cdef class GetRequest:
-    """Used again for every request; the spans are valid as long as the body is."""
+    """Reused for every request; the spans are valid as long as the body is."""
 
     cdef int clear(self) except -1:
-        """A request of zero values."""
+        """Reset to a request of zero values."""
         self.seq = self.up_to_seq = 0
         self.batch = self.max_bytes = 0
         self.start_ns = self.up_to_ns = 0
@@ -135,7 +135,7 @@ cdef class GetRequest:
         return 0
 
     cdef bint parse(self, const char* body, size_t size) except -1:
-        """Take a plain body; false, with the values undefined, if it is not plain."""
+        """Parse a plain body; false, with the values undefined, if it is not plain."""
         cdef const char* at = body
         cdef const char* end = body + size
         cdef Span name
@@ -187,12 +187,12 @@ cdef class GetRequest:
         return 0
 
     cdef bint names_nothing(self) noexcept:
-        """Whether it says of no message which one."""
+        """Whether it does not state which message it wants."""
         return self.seq == 0 and self.last_subject.size == 0 and self.next_subject.size == 0 \
             and self.last_subjects is None and not self.has_start
 
     cdef bint has_conflict(self) noexcept:
-        """Whether it names messages in two ways that exclude each other."""
+        """Whether it selects messages in two ways that exclude each other."""
         cdef bint by_last = self.last_subject.size > 0
         cdef bint many = self.last_subjects is not None
         if by_last and (self.seq or self.has_start or self.next_subject.size
@@ -202,11 +202,11 @@ cdef class GetRequest:
             or (self.up_to_seq and self.has_up_to)
 
     cdef bint asks_for_more(self) noexcept:
-        """Whether it says more than a request may whose subject names the message already."""
+        """Whether it states more than allowed if the subject already names the message."""
         return not self.names_nothing() or self.batch or self.up_to_seq or self.has_up_to
 
     def values(self):
-        """Everything, as a dictionary by the names of JSON; times in nanoseconds or None."""
+        """All values, as a dictionary by their JSON names; times in nanoseconds or None."""
         return {
             "seq": self.seq,
             "last_by_subj": self.last_subject.start[:self.last_subject.size]
@@ -253,7 +253,7 @@ cdef bint take_value(GetRequest request, int field, const char** at, const char*
 
 
 cdef bint take_subjects(GetRequest request, const char** at, const char* end) except -1:
-    """A list of strings; an empty one is none."""
+    """Parse a list of strings; an empty one counts as none."""
     cdef Span subject
     cdef list found = []
     if not take(at, end, 91):
@@ -273,12 +273,14 @@ cdef bint take_subjects(GetRequest request, const char** at, const char* end) ex
 
 
 cdef int64_t bounded_time(text) except? -1:
-    """A time in nanoseconds; one that is too far away is as far as 64 bits go."""
+    """A time in nanoseconds, saturated at 64 bits."""
     return min(max(parse_time(text), TIME_MIN), TIME_MAX)
 
 
 def plain_request(bytes body not None):
-    """A plain body that names messages as the type of the API; None: it needs the decoder."""
+    """Parse a plain body that selects messages into the type of the API; None: it needs the
+    decoder.
+    """
     cdef GetRequest request = GetRequest()
     if not request.parse(body, len(body)) or request.names_nothing():
         return None
@@ -296,13 +298,13 @@ def plain_request(bytes body not None):
 
 
 def read_plain(bytes body not None):
-    """What a plain body says, None if it is not plain; for tests."""
+    """The values of a plain body, None if it is not plain; for tests."""
     cdef GetRequest request = GetRequest()
     return request.values() if request.parse(body, len(body)) else None
 
 
 def read_decoded(request):
-    """The same of a `MsgGetRequest`; for tests."""
+    """The same for a `MsgGetRequest`; for tests."""
     cdef GetRequest taken = GetRequest()
     taken.adopt(request)
     return taken.values()

@@ -1,12 +1,12 @@
-"""A batch whose commit a crash has cut in two: what is stored of it goes.
+"""Removes batches whose commit was interrupted by a crash.
 
-Owns how the parts of a batch are recognised. Nobody was promised any of it: the acknowledgement of
-a batch leaves when all of it is synced. A batch is in one block, behind a mark, so the recovery of
-the store finds those that are not whole, wherever a power failure has left them, and takes them out
-before anything else counts them (`BATCHES`). What looks like a part may be none: a fast batch, or a
-schedule, may store any header. In a folder of nats-server, which writes no marks, only the
-beginning of a batch at the very end of the stream is one, and only if its copy of the batch is
-still there; nats-server itself stores the rest of that instead.
+Owns recognising the parts of a batch. Such parts were never acknowledged: the acknowledgement of a
+batch is sent when all of it is synced. A batch is in one block, behind a mark, so the recovery of
+the store finds incomplete ones, wherever a power failure has left them, and removes them before
+anything counts them (`BATCHES`). A message may look like a part without being one, because fast
+batches and schedules may store any header. In a folder of nats-server, which writes no marks, only
+the beginning of a batch at the very end of the stream is recognised, and only if nats-server's copy
+of the batch still exists; nats-server itself would store the rest of it.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import TYPE_CHECKING, Final
 from tradewind.store.contract import NotFoundError
 from tradewind.store.format.layout import short_hash
 from tradewind.store.repair.units import UnitPart, UnitRule
-from tradewind.stream import headers
-from tradewind.stream.publish import whole_number
+from tradewind.stream import header_fields
+from tradewind.stream.publish_checks import whole_number
 
 if TYPE_CHECKING:
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
 
 def part_of(header: bytes) -> UnitPart | None:
     """What a stored message says of the batch that it came with."""
-    fields = headers.special_fields(header)
-    batch_id = fields.get(headers.BATCH_ID)
-    number = whole_number(fields.get(headers.BATCH_SEQUENCE, b""))
+    fields = header_fields.special_fields(header)
+    batch_id = fields.get(header_fields.BATCH_ID)
+    number = whole_number(fields.get(header_fields.BATCH_SEQUENCE, b""))
     if not batch_id or not number:
         return None
-    return UnitPart(batch_id, number, is_last=bool(fields.get(headers.BATCH_COMMIT)))
+    return UnitPart(batch_id, number, is_last=bool(fields.get(header_fields.BATCH_COMMIT)))
 
 
-BATCHES: Final = UnitRule(part_of, headers.BATCH_ID + b":")
+BATCHES: Final = UnitRule(part_of, header_fields.BATCH_ID + b":")
 
 
 def remove_half_batch(store: MessageStore, copies: Collection[str]) -> int:

@@ -1,7 +1,7 @@
-"""One pass over a header block: does the message need the slow path, and what is its id?
+"""One pass over a header block: whether the message needs the slow path, and its id.
 
 Owns no memory: a span points into the header. Names are compared as nats-server does: byte for
-byte, at the beginning of a line, with the colon right behind.
+byte, at the beginning of a line, with the colon right after.
 """
 
 from libc.stdint cimport uint32_t
@@ -9,7 +9,7 @@ from libc.string cimport memchr, memcmp
 
 cdef enum HeaderKind:
     HEADER_PLAIN = 0        # nothing in it concerns a stream, except perhaps the id
-    HEADER_SPECIAL = 1      # something that needs a closer look, or not a proper header block
+    HEADER_SPECIAL = 1      # something that needs closer examination, or not a proper block
 
 ctypedef struct Span:
     const char* start
@@ -17,7 +17,7 @@ ctypedef struct Span:
 
 
 cdef inline int scan_header(const char* header, size_t size, Span* message_id) noexcept nogil:
-    """Give the kind of a header block; `message_id` is set if there is one that is not empty."""
+    """Return the kind of a header block; `message_id` is set if there is one that is not empty."""
     cdef const char* at = header + 10
     cdef const char* end = header + size
     cdef const char* line_end

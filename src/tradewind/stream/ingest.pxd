@@ -5,11 +5,11 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
 from tradewind.broker.turn cimport Participant, Turn
-from tradewind.store.table.messages cimport MessageStore
-from tradewind.stream.fast_core cimport FastBatch
+from tradewind.store.table.message_store cimport MessageStore
+from tradewind.stream.fast_core cimport OpenFastBatch
 from tradewind.stream.header_scan cimport Span
 from tradewind.stream.message_ids cimport MessageIds
-from tradewind.stream.replies cimport ReplyQueue
+from tradewind.stream.publish_replies cimport ReplyQueue
 from tradewind.stream.staging cimport OpenBatch, Staging
 from tradewind.containers.buffer cimport Buffer
 
@@ -21,8 +21,9 @@ ctypedef struct TurnMark:
 cdef class Ingest(Participant):
     cdef readonly MessageStore store
     cdef readonly MessageIds ids
-    cdef readonly ReplyQueue replies        # wait until their message is promised
+    cdef readonly ReplyQueue replies        # wait until their message is acknowledged
     cdef readonly ReplyQueue refusals       # too much waits already: sent at the end of the turn
+    cdef ReplyQueue reads                   # answers with messages that are not synced yet
     cdef public object stream               # the Stream that this is a part of: an IngestOwner
     cdef Router router
     cdef Account account
@@ -40,28 +41,30 @@ cdef class Ingest(Participant):
     cdef readonly uint64_t waiting_msgs_max
     cdef readonly uint64_t waiting_bytes_max
     cdef public int64_t credit_bytes        # the fast path may store so much without asking
-    cdef public uint64_t promised_seq       # everything up to it may be acknowledged
+    cdef public uint64_t acknowledged_seq       # everything up to it may be acknowledged
     cdef readonly uint64_t appended_bytes   # ever stored, as the store counts them
-    cdef public uint64_t promised_bytes     # ... of which so many may be acknowledged
-    cdef Buffer marks                       # TurnMark of each turn that is not promised yet
+    cdef public uint64_t acknowledged_bytes     # ... of which so many may be acknowledged
+    cdef Buffer marks                       # TurnMark of each turn that is not acknowledged yet
     # This message takes the place of others that are not gone yet: it is not seen, nor is what came
     # after it. 0: there is none.
     cdef public uint64_t hidden_from
+    cdef public uint64_t discarded_from     # nobody is ever to see what is from here on; 0: nothing
     cdef public bint has_deadline           # the engine is to ask for the next deadline
-    cdef public FastBatch fast              # the one whose messages come just now, or None
+    cdef public OpenFastBatch fast              # the one whose messages come just now, or None
     cdef public Staging staging             # atomic batches that are open
     cdef Buffer _last_id                    # of the message stored last; empty: it had none
 
     cdef uint64_t visible(self) noexcept
+    cdef uint64_t readable(self) noexcept
     cdef int end_turn(self) except -1
-    cdef int _check_promise(self, uint64_t promised) except -1
-    cpdef void acknowledge_through(self, uint64_t promised, bytes failure=*) except *
+    cdef int _check_acknowledged(self, uint64_t seq) except -1
+    cpdef void acknowledge_through(self, uint64_t seq, bytes failure=*) except *
     cdef bint has_moved(self) except -1
     cdef int publish(self, Message* message) except -1
     cdef bint _count(self, Message* message) except -1
     cdef bint _last_sum(self, Message* message, int64_t* total) except -1
-    cdef FastBatch _next_of_fast(self, Message* message)
-    cdef int _note_fast(self, FastBatch fast, Message* message, uint64_t seq) except -1
+    cdef OpenFastBatch _next_of_fast(self, Message* message)
+    cdef int _note_fast(self, OpenFastBatch fast, Message* message, uint64_t seq) except -1
     cdef bint _stage(self, Message* message) except -1
     cdef int _commit_batch(self, OpenBatch batch, bytes reply) except -1
     cdef bint _holds(self, OpenBatch batch) except -1
@@ -72,6 +75,7 @@ cdef class Ingest(Participant):
     cdef bint _is_sound(self, Message* message, uint64_t size) noexcept
     cdef int _refuse(self, Message* message) except -1
     cdef int _leave(self, Message* message) except -1
+    cdef int _trace(self, Message* message) except -1
     cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* header,
                           uint32_t header_size, const char* payload, uint32_t payload_size,
                           Span* id, int64_t ttl_ns) except 0

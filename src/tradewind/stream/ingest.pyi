@@ -5,11 +5,11 @@ from tradewind.broker.router import Router
 from tradewind.broker.turn import Participant
 from tradewind.errors import StoreError
 from tradewind.store.folder.filestore import FileStore
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.stream.fast_batches import FastBatches
-from tradewind.stream.fast_core import FastBatch
+from tradewind.stream.fast_core import OpenFastBatch
 from tradewind.stream.message_ids import MessageIds
-from tradewind.stream.replies import ReplyQueue, Rider
+from tradewind.stream.publish_replies import ReplyQueue, Rider
 from tradewind.stream.staging import OpenBatch, Staging
 from tradewind.stream.upkeep import Upkeep
 
@@ -43,8 +43,8 @@ class IngestOwner(Protocol):
 class Ingest(Participant):
     stream: IngestOwner
     credit_bytes: int
-    promised_seq: int
-    promised_bytes: int
+    acknowledged_seq: int
+    acknowledged_bytes: int
     def __init__(
         self,
         router: Router,
@@ -106,7 +106,7 @@ class Ingest(Participant):
         self, reply: bytes, seq: int, duplicate: bool = False, *, tail: bytes = b""
     ) -> None: ...
     def answer(self, reply: bytes, body: bytes) -> None: ...
-    fast: FastBatch | None
+    fast: OpenFastBatch | None
     staging: Staging
     def commit_batch(self, batch: OpenBatch, reply: bytes) -> None: ...
     def acknowledge_always(self, reply: bytes, seq: int, *, tail: bytes = b"") -> None: ...
@@ -117,12 +117,15 @@ class Ingest(Participant):
     ) -> None: ...
     has_deadline: bool
     hidden_from: int
+    discarded_from: int
     @property
     def visible_seq(self) -> int: ...
     @property
-    def turns_waiting(self) -> int: ...
-    def acknowledge_through(self, promised: int, failure: bytes | None = None) -> None: ...
-    def load_ids(self, first_seq: int) -> None: ...
+    def readable_seq(self) -> int: ...
+    @property
+    def unacknowledged_turns(self) -> int: ...
+    def acknowledge_through(self, seq: int, failure: bytes | None = None) -> None: ...
+    def load_ids(self, first_seq: int, count_max: int) -> int: ...
     def submit_copy(
         self, rider: Rider, subject: bytes, reply: bytes, header: bytes, payload: bytes
     ) -> None: ...

@@ -12,20 +12,20 @@ from libc.string cimport memcmp, memcpy
 from tradewind cimport invariants
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
-from tradewind.broker.state cimport Message, is_trace_only
+from tradewind.broker.state cimport Message
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.table.schedule_times cimport end_schedule
 from tradewind.store.format.records cimport RECORD_MAX, SUBJECT_MAX, Record, record_size
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.stream.counter_scan cimport (
     COUNT_HEADER_MAX, COUNT_SUM_MAX, read_increment, read_sum, write_sum, write_tail)
 from tradewind.stream.fast_core cimport (
-    FAST_APPEND, FastBatch, FastReply, is_fast_reply, parse_reply)
+    FAST_APPEND, OpenFastBatch, FastReply, is_fast_reply, parse_reply)
 from tradewind.stream.header_scan cimport HEADER_PLAIN, Span, scan_header
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.part_scan cimport COMMIT_END, COMMIT_NONE, PartFields, scan_part
-from tradewind.stream.replies cimport (
+from tradewind.stream.publish_replies cimport (
     REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, REPLY_TEXT, ReplyQueue, Rider)
 from tradewind.stream.staging cimport OpenBatch, PartHead, part_bytes
 from tradewind.containers.buffer cimport (
@@ -46,8 +46,6 @@ CREDIT_UNLIMITED = 2**62
 cdef int take_message(void* target, Message* message) except -1:
     """The hook of every subject of a stream."""
     cdef Ingest ingest = <Ingest>target
-    if is_trace_only(message):
-        return 1
     if message.origin == NULL:
         # The server published it, perhaps while another stream was being written: later.
         handler = ingest.submit
@@ -60,7 +58,7 @@ cdef int take_message(void* target, Message* message) except -1:
                           message.body[message.header_size:message.total_size])
         return 1
     try:
-        return ingest.publish(message)
+        return ingest.publish(message) if ingest.router.trace is None else ingest._trace(message)
     except Exception as error:
         ingest.router.faults.contain("publish", error, ingest.stream.name)
         ingest.stream.publish_failed(message.reply[:message.reply_size])
@@ -68,18 +66,18 @@ cdef int take_message(void* target, Message* message) except -1:
 
 
 cdef inline bint is_crowded(Ingest ingest) noexcept:
-    """Whether three quarters of what may wait do: whoever wants no replies, and so would not hear
-    of a refusal, is held back from now on.
+    """Whether three quarters of the allowed amount wait. From then on publishers without replies,
+    who would not notice a refusal, are held back.
     """
     cdef uint64_t msgs_max = ingest.waiting_msgs_max - ingest.waiting_msgs_max // 4
     cdef uint64_t bytes_max = ingest.waiting_bytes_max - ingest.waiting_bytes_max // 4
-    return ingest.store.last_seq - ingest.promised_seq >= msgs_max \
-        or ingest.appended_bytes - ingest.promised_bytes >= bytes_max \
+    return ingest.store.last_seq - ingest.acknowledged_seq >= msgs_max \
+        or ingest.appended_bytes - ingest.acknowledged_bytes >= bytes_max \
         or ingest.replies.count >= msgs_max
 
 
 class IngestOwner(Protocol):
-    """What an ingest leaves to its stream. The stub says what that has."""
+    """What an ingest leaves to its stream. The stub declares what that must have."""
 
 
 cdef class Ingest(Participant):
@@ -96,12 +94,13 @@ cdef class Ingest(Participant):
         self.ids = ids
         self.replies = ReplyQueue(ack_prefix)
         self.refusals = ReplyQueue(ack_prefix)
+        self.reads = ReplyQueue(ack_prefix)
         self.busy_body = busy_body
         self.waiting_msgs_max = waiting_msgs_max
         self.waiting_bytes_max = waiting_bytes_max
         self.credit_bytes = CREDIT_UNLIMITED
         self.message_bytes_max = -1
-        self.promised_seq = store.last_seq
+        self.acknowledged_seq = store.last_seq
 
     def __cinit__(self, *_, **__):
         buffer_init(&self._last_id)
@@ -114,7 +113,7 @@ cdef class Ingest(Participant):
     def configure(self, *, bint acks, bint is_plain, bint counts, bint takes_batches, bint waits,
                   bint asks_interest, bint discards_new, bint discards_new_per_subject,
                   int64_t message_bytes_max):
-        """What the fast path has to know of the configuration."""
+        """Set what the fast path has to know about the configuration."""
         self.acks = acks
         self.is_plain = is_plain
         self.counts = counts
@@ -126,7 +125,7 @@ cdef class Ingest(Participant):
         self.message_bytes_max = message_bytes_max
 
     def attach(self, bytes subject not None):
-        """Take every message on a subject from now on; gives the token for `Account.unsubscribe`.
+        """Take every message on a subject from now on; returns the token for `Account.unsubscribe`.
         """
         return self.account.attach(subject, take_message, self)
 
@@ -138,7 +137,7 @@ cdef class Ingest(Participant):
         cdef uint64_t seq, size
         cdef uint32_t header_size = <uint32_t>message.header_size
         cdef uint32_t total_size = <uint32_t>message.total_size
-        cdef FastBatch fast = None
+        cdef OpenFastBatch fast = None
         id.size = 0
         if self.waits and is_crowded(self):
             # A disk that has failed will not catch up; there is nothing to wait for then.
@@ -192,7 +191,7 @@ cdef class Ingest(Participant):
         return 1
 
     cdef bint _count(self, Message* message) except -1:
-        """Store the sum of an increment that is nothing but one; False if there is more to it."""
+        """Store the sum of an increment that is nothing else; False if it needs the slow path."""
         cdef Message counted = message[0]
         cdef char body[COUNT_HEADER_MAX + COUNT_SUM_MAX]
         cdef char tail[COUNT_SUM_MAX]
@@ -229,7 +228,8 @@ cdef class Ingest(Participant):
         return True
 
     cdef bint _last_sum(self, Message* message, int64_t* total) except -1:
-        """What the last message of the subject says, 0 without one; False if that is not simple."""
+        """The sum in the last message of the subject, 0 without one; False if that is not simple.
+        """
         cdef Record record
         cdef Block block
         cdef uint64_t seq
@@ -251,10 +251,10 @@ cdef class Ingest(Participant):
         return read_increment(record.header, record.header_size, &increment) \
             and read_sum(record.payload, record.payload_size, total)
 
-    cdef FastBatch _next_of_fast(self, Message* message):
-        """The batch whose next message this is; None if there is more to say about it."""
+    cdef OpenFastBatch _next_of_fast(self, Message* message):
+        """The batch whose next message this certainly is; None if it needs the slow path."""
         cdef FastReply said
-        cdef FastBatch fast = self.fast
+        cdef OpenFastBatch fast = self.fast
         if fast is None or parse_reply(message.reply, message.reply_size, &said) != 0 \
                 or said.operation != FAST_APPEND or said.number != fast.last + 1 \
                 or said.id_size != <uint32_t>len(fast.id) \
@@ -262,8 +262,8 @@ cdef class Ingest(Participant):
             return None
         return fast
 
-    cdef int _note_fast(self, FastBatch fast, Message* message, uint64_t seq) except -1:
-        """The next message of a batch is stored; now and then its client is told."""
+    cdef int _note_fast(self, OpenFastBatch fast, Message* message, uint64_t seq) except -1:
+        """The next message of a batch is stored; tell its client from time to time."""
         fast.last += 1
         fast.stored_seq = seq
         fast.used_ns = self.turn.monotonic_ns
@@ -272,9 +272,9 @@ cdef class Ingest(Participant):
         return 1
 
     cdef bint _is_full(self) noexcept:
-        """Whether too much waits to be promised already."""
-        return self.store.last_seq - self.promised_seq >= self.waiting_msgs_max \
-            or self.appended_bytes - self.promised_bytes >= self.waiting_bytes_max \
+        """Whether too much already waits to be acknowledged."""
+        return self.store.last_seq - self.acknowledged_seq >= self.waiting_msgs_max \
+            or self.appended_bytes - self.acknowledged_bytes >= self.waiting_bytes_max \
             or self.replies.count >= self.waiting_msgs_max
 
     cdef bint _fits(self, Message* message, uint64_t size) noexcept:
@@ -307,7 +307,9 @@ cdef class Ingest(Participant):
     # -------------------------------------------------------------- atomic batches
 
     cdef bint _stage(self, Message* message) except -1:
-        """Keep a message of an open batch, or store all of it; False if there is more to it."""
+        """Keep a message of an open batch, or store the whole batch; False if it needs the slow
+        path.
+        """
         cdef PartFields fields
         cdef OpenBatch batch
         cdef uint32_t header_size = <uint32_t>message.header_size
@@ -392,7 +394,7 @@ cdef class Ingest(Participant):
         return 0
 
     cdef int _remember_ids(self, OpenBatch batch, uint64_t first_seq) except -1:
-        """Those of the messages of a batch, which were stored from a sequence on."""
+        """Remember the ids of the messages of a batch, which were stored from a sequence on."""
         cdef PartHead* head
         cdef Span id
         cdef size_t at = 0
@@ -409,7 +411,7 @@ cdef class Ingest(Participant):
         return 0
 
     cdef int _refuse(self, Message* message) except -1:
-        """Too much waits already: the publisher is told to slow down, nothing is stored."""
+        """Too much already waits: tell the publisher to slow down, and store nothing."""
         cdef bytes body
         if self.acks and message.reply_size:
             self.turn.mark_dirty(self)
@@ -419,7 +421,7 @@ cdef class Ingest(Participant):
         return 1
 
     cdef int _leave(self, Message* message) except -1:
-        """To the slow path."""
+        """Hand a message to the slow path."""
         cdef bytes reply = message.reply[:message.reply_size]
         self.turn.mark_dirty(self)
         try:
@@ -430,11 +432,29 @@ cdef class Ingest(Participant):
             self.stream.store_failed(error, reply)
         return 1
 
+    cdef int _trace(self, Message* message) except -1:
+        """A message whose trace records what the stream does with it; it may be for the trace
+        alone.
+        """
+        from tradewind.stream.traced import publish_traced
+        cdef bytes reply = message.reply[:message.reply_size]
+        if self.waits and self._is_full():
+            self.router.trace.stored(self.stream.name)["error"] = "too many requests"
+            return self._refuse(message)
+        try:
+            publish_traced(self.stream, self.router.trace, message.subject[:message.subject_size],
+                           reply, message.body[:message.header_size],
+                           message.body[message.header_size:message.total_size])
+        except StoreError as error:
+            self.stream.store_failed(error, reply)
+        self.turn.mark_dirty(self)
+        return 1
+
     cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* header,
                           uint32_t header_size, const char* payload, uint32_t payload_size,
                           Span* id, int64_t ttl_ns) except 0:
-        """Store under the next sequence, at a time behind that of the message before, and remember
-        the id. `ttl_ns` is what the header says.
+        """Store under the next sequence, at a time after that of the previous message, and remember
+        the id. `ttl_ns` is what the header requests.
         """
         cdef uint64_t size = self.store.stored_size(subject_size, header_size, payload_size)
         cdef uint64_t seq = self.store.last_seq + 1
@@ -455,7 +475,7 @@ cdef class Ingest(Participant):
     cdef int place(self, uint64_t seq, int64_t timestamp, const char* subject,
                    uint32_t subject_size, const char* body, uint32_t header_size,
                    uint32_t total_size, int64_t ttl_ns) except -1:
-        """Store under a given sequence, which is behind the last one, at a given time; sequences in
+        """Store under a given sequence, which is after the last one, at a given time; sequences in
         between are used up. Its id is not remembered.
         """
         cdef uint64_t size = self.store.stored_size(
@@ -479,8 +499,8 @@ cdef class Ingest(Participant):
     cdef bint has_room_for_copies(self) noexcept:
         """Whether half of what may wait for the disk is free; the other half is for publishers."""
         return not self.waits or (
-            self.store.last_seq - self.promised_seq < self.waiting_msgs_max // 2
-            and self.appended_bytes - self.promised_bytes < self.waiting_bytes_max // 2)
+            self.store.last_seq - self.acknowledged_seq < self.waiting_msgs_max // 2
+            and self.appended_bytes - self.acknowledged_bytes < self.waiting_bytes_max // 2)
 
     cdef int _note_stored(self, uint64_t seq, uint64_t size, int64_t timestamp,
                           Span* id) except -1:
@@ -551,8 +571,8 @@ cdef class Ingest(Participant):
 
     def append(self, bytes subject not None, bytes header not None, bytes payload not None,
                bytes message_id=b"", int64_t ttl_ns=0, *, uint64_t seq=0, int64_t timestamp=0):
-        """Store a message that has passed all checks; gives its sequence. That, and its time, may
-        be given: see `place`.
+        """Store a message that has passed all checks; returns its sequence. The sequence and the
+        time may be given: see `place`.
         """
         cdef Span id
         cdef bytes body
@@ -577,7 +597,7 @@ cdef class Ingest(Participant):
         self._remember_last(&id)
 
     def skip(self, bytes message_id=b""):
-        """Use up a sequence without a message; gives it."""
+        """Use up a sequence without a message, and return it."""
         cdef Span id
         cdef uint64_t seq = self.store.last_seq + 1
         cdef int64_t timestamp = max(self.turn.now_ns, self.store.last_timestamp + 1)
@@ -593,8 +613,8 @@ cdef class Ingest(Participant):
 
     def acknowledge(self, bytes reply not None, uint64_t seq, bint duplicate=False, *,
                     bytes tail=b""):
-        """Answer, as soon as it is promised, that a message is stored as `seq`; `tail` is what the
-        JSON says behind that.
+        """Answer, as soon as it is durable, that a message is stored as `seq`; `tail` follows in
+        the JSON.
         """
         if self.acks and reply:
             self.turn.mark_dirty(self)
@@ -602,26 +622,26 @@ cdef class Ingest(Participant):
                              <uint32_t>len(reply), NULL, 0, tail, 0, <uint32_t>len(tail))
 
     def answer(self, bytes reply not None, bytes body not None):
-        """Answer with a body of one's own, in turn with the others."""
+        """Answer with a given body, in turn with the others."""
         if self.acks and reply:
             self.turn.mark_dirty(self)
             self.replies.add(REPLY_BODY, 0, reply, <uint32_t>len(reply), NULL, 0, body, 0,
                              <uint32_t>len(body))
 
     def acknowledge_always(self, bytes reply not None, uint64_t seq, *, bytes tail=b""):
-        """The same as `acknowledge`, also where publishers get no replies."""
+        """Like `acknowledge`, even where publishers get no replies."""
         self.turn.mark_dirty(self)
         self.replies.add(REPLY_ACK, seq, reply, <uint32_t>len(reply), NULL, 0, tail, 0,
                          <uint32_t>len(tail))
 
     def answer_when_stored(self, bytes reply not None, uint64_t seq, bytes body not None):
-        """Answer with a body of one's own as soon as message `seq` is promised, in any case."""
+        """Answer with a given body as soon as message `seq` is acknowledged, in any case."""
         self.turn.mark_dirty(self)
         self.replies.add(REPLY_TEXT, seq, reply, <uint32_t>len(reply), NULL, 0, body, 0,
                          <uint32_t>len(body))
 
     def refuse(self, bytes reply not None):
-        """Tell a publisher that too much waits already."""
+        """Tell a publisher that too much already waits."""
         cdef Message message
         message.reply = reply
         message.reply_size = <uint32_t>len(reply)
@@ -629,7 +649,7 @@ cdef class Ingest(Participant):
 
     def send_copy(self, uint64_t seq, bytes subject not None, bytes reply not None,
                   bytes header not None, bytes payload not None):
-        """Publish a copy of message `seq` as soon as that is promised."""
+        """Publish a copy of message `seq` as soon as that is acknowledged."""
         cdef bytes body = header + payload
         self.turn.mark_dirty(self)
         self.replies.add(REPLY_COPY, seq, subject, <uint32_t>len(subject), reply,
@@ -638,14 +658,27 @@ cdef class Ingest(Participant):
     # -------------------------------------------------------------- at the end of a turn
 
     cdef uint64_t visible(self) noexcept:
-        """Up to here consumers and readers may see messages."""
+        """Consumers and readers may see messages up to here."""
         cdef uint64_t seq = self.store.synced_seq if self.waits else self.store.last_seq
         return min(seq, self.hidden_from - 1) if self.hidden_from else seq
 
+    cdef uint64_t readable(self) noexcept:
+        """Up to here messages may be read for answers that wait until they are visible.
+
+        A message that replaces another is not visible before it is synced, when the other one is
+        gone already: its subject must not look empty meanwhile.
+        """
+        return self.discarded_from - 1 if self.discarded_from else self.store.last_seq
+
     @property
     def visible_seq(self):
-        """Up to here consumers and readers may see messages."""
+        """Consumers and readers may see messages up to here."""
         return self.visible()
+
+    @property
+    def readable_seq(self):
+        """Up to here messages may be read for answers that wait until they are visible."""
+        return self.readable()
 
     cdef int end_turn(self) except -1:
         """The messages of this turn wait for the disk: remember how much was stored up to now, to
@@ -662,46 +695,49 @@ cdef class Ingest(Participant):
         if self.refusals.count:
             self.refusals.release(self.router, self.account, 0, None)
         if self.replies.count:
-            self.replies.release(self.router, self.account, self.promised_seq, None)
+            self.replies.release(self.router, self.account, self.acknowledged_seq, None)
         return 0
 
     @property
-    def turns_waiting(self):
-        """How many turns have stored something that is not promised yet."""
+    def unacknowledged_turns(self):
+        """Number of turns that have stored something that is not acknowledged yet."""
         return buffer_size(&self.marks) // sizeof(TurnMark)
 
-    cdef int _check_promise(self, uint64_t promised) except -1:
-        """Nobody is told of what is not there, nor, where the disk counts, of what is not synced.
+    cdef int _check_acknowledged(self, uint64_t seq) except -1:
+        """Assert that nothing is acknowledged that is not there or, where the disk counts, not
+        synced.
         """
-        assert promised <= self.store.last_seq, (promised, self.store.last_seq)
-        assert not self.waits or promised <= max(self.store.synced_seq, self.promised_seq), (
-            promised, self.store.synced_seq, self.promised_seq)
-        assert self.promised_bytes <= self.appended_bytes
+        assert seq <= self.store.last_seq, (seq, self.store.last_seq)
+        assert not self.waits or seq <= max(self.store.synced_seq, self.acknowledged_seq), (
+            seq, self.store.synced_seq, self.acknowledged_seq)
+        assert self.acknowledged_bytes <= self.appended_bytes
         assert invariants.is_sound(&self.marks)
         assert buffer_size(&self.marks) % sizeof(TurnMark) == 0
         return 0
 
-    cpdef void acknowledge_through(self, uint64_t promised, bytes failure=None) except *:
-        """Everything up to `promised` is as safe as the stream promises: send its replies.
+    cpdef void acknowledge_through(self, uint64_t seq, bytes failure=None) except *:
+        """Everything up to `seq` is as safe as the stream promises: send its replies.
 
         With a `failure` all other replies go too, with it as their body.
         """
         cdef TurnMark* mark
         if invariants.checked:
-            self._check_promise(promised)
+            self._check_acknowledged(seq)
         while buffer_size(&self.marks):
             mark = <TurnMark*>(self.marks.data + self.marks.begin)
-            if mark.seq > promised:
+            if mark.seq > seq:
                 break
-            self.promised_bytes = mark.bytes
+            self.acknowledged_bytes = mark.bytes
             self.marks.begin += sizeof(TurnMark)
         if buffer_size(&self.marks) == 0:
             buffer_clear(&self.marks)
-        self.promised_seq = max(self.promised_seq, promised)
+        self.acknowledged_seq = max(self.acknowledged_seq, seq)
         if self.refusals.count:
             self.refusals.release(self.router, self.account, 0, None)
         if self.replies.count:
-            self.replies.release(self.router, self.account, promised, failure)
+            self.replies.release(self.router, self.account, seq, failure)
+        if self.reads.count:
+            self.reads.release(self.router, self.account, seq, failure)
 
     cdef bint has_moved(self) except -1:
         """Whether the engine has to ask for the next deadline, since something changed."""
@@ -713,23 +749,31 @@ cdef class Ingest(Participant):
 
     # -------------------------------------------------------------- at the start
 
-    def load_ids(self, uint64_t first_seq):
-        """Remember the ids of the stored messages from a sequence on."""
+    def load_ids(self, uint64_t first_seq, uint64_t count_max):
+        """Remember the ids of so many stored messages from a sequence on; gives where to go on, 0
+        at the end. Of more ids than may be remembered the newest are.
+        """
         cdef SubjectFilter everything = SubjectFilter(self.store.index, ())
         cdef uint64_t seq = self.store.next_matching(first_seq, everything)
         cdef Record record
         cdef Span id
         while seq:
+            if count_max == 0:
+                return seq
+            count_max -= 1
             id.size = 0
             if self.store.read(seq, &record) == 0:
                 find_id(&record, &id)
                 if id.size:
+                    while self.ids.count and not self.ids.has_room(id.size):
+                        self.ids.drop_oldest()
                     self.ids.add(id.start, id.size, seq, record.timestamp)
             seq = self.store.next_matching(seq + 1, everything)
         id.size = 0
         if self.store.read(self.store.last_seq, &record) == 0:
             find_id(&record, &id)
         self._remember_last(&id)
+        return 0
 
 
 cdef int find_id(Record* record, Span* id) except -1:

@@ -1,7 +1,8 @@
-"""Delete markers: what takes the place of the last message of a subject when that expires.
+"""Delete markers: messages that replace the last message of a subject when it expires.
 
-Owns what a marker says, how long it stays, and how the time to live of messages goes with it. When
-a message is to be replaced is decided by the store (`next_to_mark`); `Stream` stores the marker.
+Owns the contents of a marker, its lifetime, and its interaction with the time to live of messages.
+It never decides when a message is replaced, which is up to the store (`next_to_mark`); `Stream`
+stores the marker.
 
     Nats-Marker-Reason: MaxAge   Nats-TTL: 1m0s   Nats-Rollup: sub        and no payload
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tradewind.durations import SECOND_NS, format_duration
-from tradewind.stream import headers
+from tradewind.stream import header_fields
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamConfig
@@ -25,11 +26,11 @@ def marker_ttl_ns(config: StreamConfig) -> int:
 def marker_header(config: StreamConfig) -> bytes:
     """The header of every marker of a stream."""
     return b"%s\r\n%s: MaxAge\r\n%s: %s\r\n%s: sub\r\n\r\n" % (
-        headers.VERSION,
-        headers.MARKER_REASON,
-        headers.TTL,
+        header_fields.VERSION,
+        header_fields.MARKER_REASON,
+        header_fields.TTL,
         format_duration(marker_ttl_ns(config)).encode(),
-        headers.ROLLUP,
+        header_fields.ROLLUP,
     )
 
 
@@ -42,5 +43,7 @@ def with_longer_ttl(header: bytes, ttl_ns: int, config: StreamConfig) -> tuple[b
     least_ns = marker_ttl_ns(config)
     if not 0 < ttl_ns < least_ns or config.max_msgs_per_subject == 1:
         return header, ttl_ns
-    seconds = b"%s: %d\r\n" % (headers.TTL, least_ns // SECOND_NS)
-    return headers.add_fields(headers.remove_field(header, headers.TTL), seconds), least_ns
+    seconds = b"%s: %d\r\n" % (header_fields.TTL, least_ns // SECOND_NS)
+    return header_fields.add_fields(
+        header_fields.remove_field(header, header_fields.TTL), seconds
+    ), least_ns

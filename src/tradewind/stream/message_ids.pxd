@@ -30,6 +30,7 @@ cdef class MessageIds:
     cdef int add(self, const char* id, uint32_t size, uint64_t seq, int64_t timestamp) except -1
     cdef bint has_room(self, uint32_t size) noexcept nogil
     cdef void expire(self, int64_t now_ns) noexcept nogil
+    cdef void drop_oldest(self) noexcept nogil
     cdef IdEntry* _entry(self, uint64_t position) noexcept nogil
     cdef int _grow_slots(self) except -1
     cdef int _reserve(self, size_t size) except -1

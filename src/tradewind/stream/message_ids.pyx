@@ -1,12 +1,12 @@
 """The ids of the messages of the last few minutes: `Nats-Msg-Id` -> sequence.
 
-Owns the ids in one heap block, oldest first, and an open-addressing table that leads to them.
-An entry costs 24 bytes with 32 to 64 in the table, and its id. Ids arrive in the order of their
-times, so what has left the window is always at the front. Never reads a clock and never decides
+Owns the ids in one heap block, oldest first, and an open-addressing table that refers to them. An
+entry costs 24 bytes with 32 to 64 in the table, and its id. Ids arrive in the order of their times,
+so those that have left the window are always at the front. It never reads a clock and never decides
 what a duplicate means.
 
-Positions count all bytes ever written. So they stay true when the block moves, and an entry that is
-taken out needs no look at the others.
+Positions count all bytes ever written. They therefore stay valid when the block moves, and removing
+an entry does not affect the others.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -60,7 +60,9 @@ cdef class MessageIds:
             + sizeof(IdEntry) + size <= self.bytes_max
 
     cdef int add(self, const char* id, uint32_t size, uint64_t seq, int64_t timestamp) except -1:
-        """Remember an id. One that is known already (outside the window) is led to anew."""
+        """Remember an id. The table then refers to the new entry of an id known from outside the
+        window.
+        """
         cdef IdEntry* entry
         cdef size_t padded = (sizeof(IdEntry) + size + 7) & ~<size_t>7
         cdef uint64_t position
@@ -85,9 +87,9 @@ cdef class MessageIds:
         return 0
 
     cdef void _take_slot(self, uint64_t position, uint32_t hash) noexcept nogil:
-        """Lead to an entry, in front of an older one with the same id.
+        """Refer to an entry, in front of an older one with the same id.
 
-        The older one is outside the window then, and `expire` takes each of them out by position.
+        The older one is outside the window by then, and `expire` removes each of them by position.
         """
         cdef size_t mask = self.slot_count - 1
         cdef size_t index = hash & mask
@@ -151,14 +153,14 @@ cdef class MessageIds:
         cdef char* data
         if self.end + size <= self.capacity:
             return 0
-        # Moved only when half is free: so each byte taken out pays for one moved.
+        # Moved only if half is free, so each byte removed pays for one moved.
         if self.begin > used:
             memmove(self.data, self.data + self.begin, used)
             self.begin = 0
             self.end = used
             if used + size <= self.capacity:
                 return 0
-        # By half, not twice as much: this may be the largest block of the stream.
+        # By half rather than double, because this may be the largest block of the stream.
         capacity = max(self.capacity + self.capacity // 2, self.end + size, <size_t>1024)
         data = <char*>realloc(self.data, capacity)
         if data == NULL:
@@ -168,19 +170,21 @@ cdef class MessageIds:
         return 0
 
     cdef void expire(self, int64_t now_ns) noexcept nogil:
-        """Take out what has left the window."""
-        cdef IdEntry* entry
-        cdef size_t padded
+        """Remove what has left the window."""
         while self.count:
-            entry = self._entry(self.dropped)
-            if later(entry.timestamp, self.window_ns) > now_ns:
+            if later(self._entry(self.dropped).timestamp, self.window_ns) > now_ns:
                 return
-            padded = (sizeof(IdEntry) + entry.size + 7) & ~<size_t>7
-            self._remove_slot(self.dropped, entry.hash)
-            self.begin += padded
-            self.dropped += padded
-            self.count -= 1
+            self.drop_oldest()
         self._release()
+
+    cdef void drop_oldest(self) noexcept nogil:
+        """Remove the oldest, whether or not it has left the window; there is one."""
+        cdef IdEntry* entry = self._entry(self.dropped)
+        cdef size_t padded = (sizeof(IdEntry) + entry.size + 7) & ~<size_t>7
+        self._remove_slot(self.dropped, entry.hash)
+        self.begin += padded
+        self.dropped += padded
+        self.count -= 1
 
     cdef void _release(self) noexcept nogil:
         """Nothing is remembered: an idle stream holds no memory."""
@@ -203,7 +207,7 @@ cdef class MessageIds:
         return later(self._entry(self.dropped).timestamp, self.window_ns) if self.count else 0
 
     def set_window(self, int64_t window_ns, int64_t now_ns):
-        """Remember ids for that long from now on; what is too old goes at once."""
+        """Remember ids for this long from now on; older ones are removed immediately."""
         self.window_ns = window_ns
         self.expire(now_ns)
 
@@ -220,7 +224,7 @@ cdef class MessageIds:
         return self.has_room(<uint32_t>len(message_id))
 
     def forget_expired(self, int64_t now_ns):
-        """Take out what has left the window."""
+        """Remove what has left the window."""
         self.expire(now_ns)
 
     def clear(self):

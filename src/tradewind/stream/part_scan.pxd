@@ -1,8 +1,8 @@
-"""One pass over the header of a message that may be a part of an atomic batch.
+"""One pass over the header of a message that may be part of an atomic batch.
 
-Owns no memory: spans point into the header. Knows the fields that most batches have. Whatever else
-begins with "Nats-", or says something that has to be looked at closely, is left to `stream.headers`
-and `stream.batch_checks`, which know all fields and give the errors.
+Owns no memory: spans point into the header. It knows the fields that most batches have. Any other
+field that begins with "Nats-", and any value that needs closer examination, is left to
+`stream.headers` and `stream.batch_checks`, which know all fields and give the errors.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -12,7 +12,7 @@ from tradewind.stream.header_scan cimport Span
 cdef enum CommitKind:
     COMMIT_NONE = 0         # more messages follow
     COMMIT_LAST = 1         # this is the last one
-    COMMIT_END = 2          # the one before it was
+    COMMIT_END = 2          # the previous one was the last
     COMMIT_WRONG = 3
 
 cdef enum:
@@ -25,13 +25,13 @@ ctypedef struct PartFields:
     int commit              # CommitKind
     Span message_id         # empty: none, as with the others
     Span stream             # that it is meant for
-    int64_t last_seq        # that the stream has to have; -1: it demands nothing
-    int64_t subject_seq     # ... that its subject has to have
+    int64_t last_seq        # that the stream must have; -1: no requirement
+    int64_t subject_seq     # ... that its subject must have
     Span subject            # ... or this one instead of its own
 
 
 cdef inline int64_t part_number(const Span* value) noexcept nogil:
-    """A number of a few digits; -1 if it is none."""
+    """Parse a number of a few digits; -1 if it is not one."""
     cdef int64_t number = 0
     cdef uint32_t i
     if value.size == 0 or value.size > PART_DIGITS_MAX:
@@ -45,7 +45,7 @@ cdef inline int64_t part_number(const Span* value) noexcept nogil:
 
 cdef inline bint is_named(const char* line, size_t size, const char* name, size_t name_size,
                           Span* value) noexcept nogil:
-    """Whether a line has this name, which ends with its colon; `value` is what follows."""
+    """Whether a line has this name, which includes its colon; `value` is what follows."""
     cdef const char* end = line + size
     if size < name_size or memcmp(line, name, name_size) != 0:
         return False
@@ -58,7 +58,7 @@ cdef inline bint is_named(const char* line, size_t size, const char* name, size_
 
 
 cdef inline bint read_part_line(const char* line, size_t size, PartFields* part) noexcept nogil:
-    """Note what a line says, which begins with "Nats-"; False if it has to be looked at closely."""
+    """Record a line that begins with "Nats-"; False if it needs closer examination."""
     cdef Span value
     if is_named(line, size, b"Nats-Batch-Id:", 14, &value):
         if part.batch_id.size or value.size == 0 or value.size > PART_ID_MAX:
@@ -99,7 +99,7 @@ cdef inline bint read_part_line(const char* line, size_t size, PartFields* part)
     elif is_named(line, size, b"Nats-Expected-Last-Subject-Sequence-Subject:", 44, &value):
         if part.subject.size or value.size == 0 or memchr(value.start, 42, value.size) != NULL \
                 or memchr(value.start, 62, value.size) != NULL:
-            return False        # wildcards ask for more than one subject
+            return False        # wildcards cover more than one subject
         part.subject = value
     else:
         return False

@@ -1,7 +1,7 @@
-"""Which scheduled messages a stream takes: the checks of their headers, in the official order.
+"""The checks of the headers of scheduled messages, in the order of nats-server.
 
-Owns the order and the errors. Looks at nothing but the message and the configuration, and at the
-last message of a schedule that somebody wants to end. What is due when is in `schedules`.
+Owns the order and the errors. It looks only at the message, the configuration, and the last message
+of a schedule that is to be ended. It never schedules anything, which is up to `schedules`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tradewind.api import errors
 from tradewind.store.contract import NotFoundError
 from tradewind.store.format.message_ttl import parse_ttl_ns
-from tradewind.stream import headers, reading
+from tradewind.stream import header_fields, stream_queries
 from tradewind.stream.timings import Timing, ZoneError, parse_timing
 from tradewind.subjects import is_subset, is_valid_subject
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tradewind.api.stream_types import StreamConfig
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
 PURGE = b"purge"
 ROLLUP_SUBJECT = b"sub"
@@ -34,18 +34,18 @@ def check_schedule(
         return None
     if not config.allow_msg_schedules:
         raise errors.MESSAGE_SCHEDULES_DISABLED()
-    ttl = fields.get(headers.SCHEDULE_TTL)
+    ttl = fields.get(header_fields.SCHEDULE_TTL)
     if ttl:
         try:
             parse_ttl_ns(ttl)
         except ValueError:
             raise errors.MESSAGE_SCHEDULES_TTL_INVALID() from None
-    if fields.get(headers.SCHEDULE_ROLLUP, b"") not in (b"", ROLLUP_SUBJECT):
+    if fields.get(header_fields.SCHEDULE_ROLLUP, b"") not in (b"", ROLLUP_SUBJECT):
         raise errors.MESSAGE_SCHEDULES_ROLLUP_INVALID()
     if ttl and not config.allow_msg_ttl:
         raise errors.MESSAGE_TTL_DISABLED()
     _check_places(subject, fields, config)
-    rollup = fields.get(headers.ROLLUP)
+    rollup = fields.get(header_fields.ROLLUP)
     if rollup and rollup.lower() != ROLLUP_SUBJECT:
         raise errors.MESSAGE_SCHEDULES_ROLLUP_INVALID()
     return timing
@@ -53,8 +53,8 @@ def check_schedule(
 
 def _timing_of(fields: Mapping[bytes, bytes], config: StreamConfig, now_ns: int) -> Timing | None:
     """Those that cannot be read are wrong even where there are no schedules, but otherwise."""
-    pattern = fields.get(headers.SCHEDULE, b"")
-    zone = fields.get(headers.SCHEDULE_TIME_ZONE)
+    pattern = fields.get(header_fields.SCHEDULE, b"")
+    zone = fields.get(header_fields.SCHEDULE_TIME_ZONE)
     if not pattern and zone is None:
         return None
     try:
@@ -71,8 +71,8 @@ def _timing_of(fields: Mapping[bytes, bytes], config: StreamConfig, now_ns: int)
 
 def _check_places(subject: bytes, fields: Mapping[bytes, bytes], config: StreamConfig) -> None:
     """Where it is published to, and where its content comes from."""
-    target = fields.get(headers.SCHEDULE_TARGET, b"")
-    source = fields.get(headers.SCHEDULE_SOURCE, b"")
+    target = fields.get(header_fields.SCHEDULE_TARGET, b"")
+    source = fields.get(header_fields.SCHEDULE_SOURCE, b"")
     if not is_literal(target) or target == subject:
         raise errors.MESSAGE_SCHEDULES_TARGET_INVALID()
     if source and (not is_literal(source) or source in (subject, target)):
@@ -84,13 +84,13 @@ def _check_places(subject: bytes, fields: Mapping[bytes, bytes], config: StreamC
 
 
 def _is_taken(subject: bytes, config: StreamConfig) -> bool:
-    text = reading.to_text(subject)
+    text = stream_queries.to_text(subject)
     return any(is_subset(text, pattern) for pattern in config.subjects)
 
 
 def is_literal(subject: bytes) -> bool:
     """Whether it is a subject without wildcards."""
-    text = reading.to_text(subject)
+    text = stream_queries.to_text(subject)
     return is_valid_subject(text) and not {"*", ">"} & set(text.split("."))
 
 
@@ -98,8 +98,8 @@ def check_next(
     subject: bytes, fields: Mapping[bytes, bytes], config: StreamConfig, store: MessageStore
 ) -> bytes:
     """The schedule that a message ends, or nothing; ApiError if it says what only a server may."""
-    following = fields.get(headers.SCHEDULE_NEXT)
-    scheduler = fields.get(headers.SCHEDULER, b"")
+    following = fields.get(header_fields.SCHEDULE_NEXT)
+    scheduler = fields.get(header_fields.SCHEDULER, b"")
     if not following:
         if scheduler:
             raise errors.MESSAGE_SCHEDULES_SCHEDULER_INVALID()
@@ -109,9 +109,9 @@ def check_next(
     if not config.allow_msg_schedules:
         raise errors.MESSAGE_SCHEDULES_DISABLED()
     try:
-        last = reading.last_message(store, scheduler, store.last_seq)
+        last = stream_queries.last_message(store, scheduler, store.last_seq)
     except NotFoundError:
         return scheduler
-    if not headers.special_fields(last.header).get(headers.SCHEDULE):
+    if not header_fields.special_fields(last.header).get(header_fields.SCHEDULE):
         raise errors.MESSAGE_SCHEDULES_SCHEDULER_INVALID()
     return scheduler

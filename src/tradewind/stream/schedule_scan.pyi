@@ -1,7 +1,7 @@
 from array import array
 from collections.abc import Iterable
 
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 def read_time(text: bytes) -> int | None: ...
 def adopt_known(store: MessageStore, known: list[tuple[int, int]]) -> list[tuple[int, int]]: ...

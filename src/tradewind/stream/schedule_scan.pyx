@@ -1,17 +1,17 @@
-"""Schedules that a start knows again without an object each: the common case among very many.
+"""Recognises schedules after a start without an object for each: the common case among very many.
 
 Owns no memory. A schedule is common if it is the last message of its subject, and its time is known
-or the usual way to write one in UTC. Whatever looks otherwise is left to `stream.schedules`, which
-knows all forms.
+or written in the usual way in UTC. Any other form is left to `stream.schedules`, which knows all of
+them.
 
-    @at 2026-12-24T18:00:00Z     with a fraction of up to nine digits, perhaps
+    @at 2026-12-24T18:00:00Z     optionally with a fraction of up to nine digits
 """
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp
 from tradewind.store.format.records cimport Record, header_value
 from tradewind.store.format.timing_wheel cimport timers_add
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.table.subject_index cimport SubjectEntry
 
 import array
@@ -26,7 +26,7 @@ cdef int64_t SECOND_NS = 1_000_000_000
 
 
 cdef inline int64_t digits(const char* text, int count) noexcept nogil:
-    """A number of exactly so many digits; -1 if it is none."""
+    """Parse a number of exactly this many digits; -1 if it is not one."""
     cdef int64_t value = 0
     cdef int i
     for i in range(count):
@@ -37,7 +37,7 @@ cdef inline int64_t digits(const char* text, int count) noexcept nogil:
 
 
 cdef inline int64_t days_before(int64_t year, int64_t month, int64_t day) noexcept nogil:
-    """Days from 1970-01-01 to a day of the Gregorian calendar, whose years begin in March here."""
+    """Days from 1970-01-01 to a day of the Gregorian calendar, counting years from March."""
     cdef int64_t in_year
     if month <= 2:
         year -= 1
@@ -47,7 +47,7 @@ cdef inline int64_t days_before(int64_t year, int64_t month, int64_t day) noexce
 
 
 cdef int64_t time_of(const char* text, size_t size) noexcept nogil:
-    """Nanoseconds since 1970; NO_TIME if that is not the usual way to write a time."""
+    """Nanoseconds since 1970; NO_TIME if the time is not written in the usual way."""
     cdef int64_t year, month, day, hour, minute, second, fraction = 0, unit = SECOND_NS
     cdef int64_t month_days
     cdef size_t at = TEXT_SIZE
@@ -77,13 +77,13 @@ cdef int64_t time_of(const char* text, size_t size) noexcept nogil:
 
 
 def read_time(bytes text not None):
-    """The time that a value of `Nats-Schedule` says, in ns; None if it is not a common one."""
+    """The time in a value of `Nats-Schedule`, in ns; None if it is not a common one."""
     cdef int64_t found = time_of(text, len(text))
     return None if found == NO_TIME else found
 
 
 cdef bint adopt_one(MessageStore store, uint64_t seq, int64_t due_ns, bint is_known) except -1:
-    """Know one again; False if it is not a common one. `is_known`: `due_ns` is its time."""
+    """Adopt one schedule; False if it is not a common one. `is_known`: `due_ns` is its time."""
     cdef Record record
     cdef SubjectEntry* entry
     cdef const char* value
@@ -107,12 +107,12 @@ cdef bint adopt_one(MessageStore store, uint64_t seq, int64_t due_ns, bint is_kn
 
 
 def adopt_known(MessageStore store not None, list known not None):
-    """Know these again: sequences and times from before a start. Gives those that are left."""
+    """Adopt schedules by their sequences and times from before the start; returns the rest."""
     return [pair for pair in known if not adopt_one(store, pair[0], pair[1], True)]
 
 
 def adopt_stored(MessageStore store not None, sequences not None):
-    """Know the schedules with these sequences again by what they say. Gives those that are left."""
+    """Adopt the schedules with these sequences by their content; returns the rest."""
     cdef uint64_t seq
     left = array.array("Q")
     for seq in sequences:

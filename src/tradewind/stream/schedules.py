@@ -1,14 +1,14 @@
-"""Scheduled messages of a stream: which is due when, and what is published then.
+"""Scheduled messages of a stream: when each is due, and what is published then.
 
 Owns the times, as a table of sequences in C (`MessageStore.schedules`), so that a hundred thousand
-of them cost less than 10 MiB besides their messages, and no processor while none is due. All else
-that is to be known of a schedule is read from its message when its time has come. A schedule that
-is removed, for whatever reason, leaves the table with its message.
+schedules need less than 10 MiB besides their messages, and no processor time while none is due. All
+other data of a schedule is read from its message when it is due. A schedule that is removed, for
+whatever reason, leaves the table with its message.
 
-Each run is stored once. The message that a run publishes says when the next one is
-(`Nats-Schedule-Next`), and ends a schedule that is to run once; both are in the same commit. So a
-start after a crash finds by the messages which runs there were (`recover`). A run that the stream
-refuses is tried again.
+Each run is stored exactly once. The message that a run publishes contains the time of the next one
+(`Nats-Schedule-Next`), or ends a schedule that runs once; both are in the same commit. After a
+crash, the messages therefore show which runs have happened (`recover`). A run that the stream
+refuses is retried.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import msgspec
 
 from tradewind.api.errors import ApiError
 from tradewind.api.times import parse_time
-from tradewind.store.contract import NotFoundError, StoredMessage
+from tradewind.store.contract import MessageCopy, NotFoundError
 from tradewind.store.table.schedule_times import note_schedule, sequences_with
-from tradewind.stream import headers, reading
+from tradewind.stream import header_fields, stream_queries
 from tradewind.stream.schedule_checks import PURGE
 from tradewind.stream.schedule_scan import adopt_known, adopt_stored
 from tradewind.stream.timings import Timing, parse_timing
 
 if TYPE_CHECKING:
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
 FIRED_PER_STEP: Final = 500
 # The clock of the machine may be set while nobody looks.
@@ -39,7 +39,7 @@ TIMINGS_MAX: Final = 1024
 REFUSED_AGAIN_NS: Final = 10_000_000_000
 
 
-class Run(msgspec.Struct, frozen=True):
+class ScheduledRun(msgspec.Struct, frozen=True):
     """What is published; `ends`: the subject of a schedule that has no further run."""
 
     target: bytes
@@ -51,7 +51,7 @@ class Run(msgspec.Struct, frozen=True):
 class Schedules:
     """Those of one stream. `publish(run)` stores a run; ApiError if that is not possible now."""
 
-    def __init__(self, store: MessageStore, publish: Callable[[Run], None]) -> None:
+    def __init__(self, store: MessageStore, publish: Callable[[ScheduledRun], None]) -> None:
         self._store = store
         self._publish = publish
         # Of runs that were refused: when they should have been.
@@ -101,35 +101,35 @@ class Schedules:
         if timing.repeats and self._store.is_live(seq):
             self._store.schedules.add(seq, next_ns)
 
-    def _run_of(self, message: StoredMessage, timing: Timing, next_ns: int) -> Run:
-        fields = headers.special_fields(message.header)
+    def _run_of(self, message: MessageCopy, timing: Timing, next_ns: int) -> ScheduledRun:
+        fields = header_fields.special_fields(message.header)
         content = message
-        if source := fields.get(headers.SCHEDULE_SOURCE):
+        if source := fields.get(header_fields.SCHEDULE_SOURCE):
             try:
-                content = reading.last_message(self._store, source, self._store.last_seq)
+                content = stream_queries.last_message(self._store, source, self._store.last_seq)
             except NotFoundError:
                 content = message
         following = timing.text_of(next_ns) if timing.repeats else PURGE
         added = b"%s: %s\r\n%s: %s\r\n" % (
-            headers.SCHEDULER,
+            header_fields.SCHEDULER,
             message.subject,
-            headers.SCHEDULE_NEXT,
+            header_fields.SCHEDULE_NEXT,
             following,
         )
-        if ttl := fields.get(headers.SCHEDULE_TTL):
-            added += b"%s: %s\r\n" % (headers.TTL, ttl)
-        if fields.get(headers.SCHEDULE_ROLLUP):
-            added += b"%s: sub\r\n" % headers.ROLLUP
-        return Run(
-            target=fields.get(headers.SCHEDULE_TARGET, b""),
-            header=headers.add_fields(headers.without_demands(content.header), added),
+        if ttl := fields.get(header_fields.SCHEDULE_TTL):
+            added += b"%s: %s\r\n" % (header_fields.TTL, ttl)
+        if fields.get(header_fields.SCHEDULE_ROLLUP):
+            added += b"%s: sub\r\n" % header_fields.ROLLUP
+        return ScheduledRun(
+            target=fields.get(header_fields.SCHEDULE_TARGET, b""),
+            header=header_fields.add_fields(header_fields.without_demands(content.header), added),
             payload=content.payload,
             ends=b"" if timing.repeats else message.subject,
         )
 
     # ---------------------------------------------------------------- the end and the start
 
-    def settle(self) -> None:
+    def restore_planned_times(self) -> None:
         """Before the times are written down: those of refused runs are what they should be."""
         for seq, planned_ns in self._refused.items():
             if self._store.is_live(seq):
@@ -148,13 +148,16 @@ class Schedules:
         live = [(seq, due_ns) for seq, due_ns in known if seq < stamp and store.is_live(seq)]
         for seq, due_ns in adopt_known(store, live):
             message = store.get(seq)
-            if _fields(message).get(headers.SCHEDULE):
+            if _fields(message).get(header_fields.SCHEDULE):
                 self._adopt(message, due_ns, stamp)
         timings: dict[tuple[bytes | None, ...], Timing | None] = {}
         for seq in adopt_stored(store, sequences_with(store, b"Nats-Schedule", stamp)):
             message = store.get(seq)
             fields = _fields(message)
-            said = (fields.get(headers.SCHEDULE), fields.get(headers.SCHEDULE_TIME_ZONE))
+            said = (
+                fields.get(header_fields.SCHEDULE),
+                fields.get(header_fields.SCHEDULE_TIME_ZONE),
+            )
             if said not in timings:
                 if len(timings) >= TIMINGS_MAX:
                     timings.clear()
@@ -168,7 +171,7 @@ class Schedules:
         if len(store.schedules):
             self._follow_runs(stamp)
 
-    def _adopt(self, message: StoredMessage, due_ns: int, known_to: int) -> None:
+    def _adopt(self, message: MessageCopy, due_ns: int, known_to: int) -> None:
         """Take over a schedule, unless a message behind `known_to` has ended it."""
         store, seq = self._store, message.seq
         state = store.subject_state(message.subject)
@@ -176,7 +179,7 @@ class Schedules:
             store.shadows_schedules = True
             after = max(seq, known_to - 1) + 1
             while after and (found := store.next_sequence(after, (message.subject,))):
-                if not _fields(store.get(found)).get(headers.SCHEDULER):
+                if not _fields(store.get(found)).get(header_fields.SCHEDULER):
                     return
                 after = found + 1
         store.schedules.add(seq, due_ns)
@@ -191,10 +194,10 @@ class Schedules:
         schedules = {store.get(seq).subject: seq for seq, _ in store.schedules.pending()}
         for seq in runs:
             fields = _fields(store.get(seq))
-            own = schedules.get(fields.get(headers.SCHEDULER, b""))
+            own = schedules.get(fields.get(header_fields.SCHEDULER, b""))
             if own is None or own > seq or not store.is_live(own):
                 continue
-            following = fields.get(headers.SCHEDULE_NEXT, b"")
+            following = fields.get(header_fields.SCHEDULE_NEXT, b"")
             if following == PURGE:
                 store.purge(store.get(own).subject, below=seq)
                 continue
@@ -204,17 +207,17 @@ class Schedules:
                 continue
 
 
-def _fields(message: StoredMessage) -> dict[bytes, bytes]:
-    return headers.special_fields(message.header)
+def _fields(message: MessageCopy) -> dict[bytes, bytes]:
+    return header_fields.special_fields(message.header)
 
 
-def _timing_of(message: StoredMessage, now_ns: int) -> Timing | None:
+def _timing_of(message: MessageCopy, now_ns: int) -> Timing | None:
     """What a stored message says; None if it is not a schedule."""
     fields = _fields(message)
-    if not (pattern := fields.get(headers.SCHEDULE)):
+    if not (pattern := fields.get(header_fields.SCHEDULE)):
         return None
     try:
-        return parse_timing(pattern, fields.get(headers.SCHEDULE_TIME_ZONE), now_ns)
+        return parse_timing(pattern, fields.get(header_fields.SCHEDULE_TIME_ZONE), now_ns)
     except ValueError:
         return None
 

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.containers.buffer cimport Buffer
 from tradewind.containers.table cimport Table
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.part_scan cimport PartFields
 
@@ -13,11 +13,11 @@ ctypedef struct PartHead:
     uint32_t header_size
     uint32_t total_size         # header and payload
     uint32_t id_size            # of the message's id, 0: it has none ...
-    uint32_t id_start           # ... which begins so far behind the beginning of the header
-    uint32_t asked_size         # the subject whose last sequence it demands, as the id
+    uint32_t id_start           # ... which begins at this offset in the header
+    uint32_t asked_size         # the subject whose last sequence it requires, located as the id
     uint32_t asked_start
     uint32_t unused
-    int64_t last_seq            # what it demands, -1: nothing
+    int64_t last_seq            # required sequence; -1: none
     int64_t subject_seq
 
 
@@ -47,9 +47,9 @@ cdef class OpenBatch:
     cdef readonly uint64_t count
     cdef readonly uint64_t bytes            # in memory
     cdef readonly uint64_t record_bytes     # ... in a block
-    cdef readonly bint is_simple            # no part says more than `part_scan` knows
+    cdef readonly bint is_simple            # no part has more fields than `part_scan` knows
     cdef bint has_ids
-    cdef bint has_demands                   # on sequences
+    cdef bint has_demands                   # some part requires a sequence
     cdef int64_t rests_until_ns             # monotonic
 
     cdef int add(self, const char* subject, uint32_t subject_size, const char* body,
@@ -65,9 +65,9 @@ cdef class Staging:
     cdef object abandoned
     cdef bytes stream                       # its name
     cdef dict open                          # id -> OpenBatch
-    cdef Table table                        # the same, without an object per question
+    cdef Table table                        # the same, searched without creating an object
     cdef uint64_t bytes                     # of all of them
-    cdef int64_t look_ns                    # some may have rested for too long then; 0: none
+    cdef int64_t look_ns                    # when one may have rested for too long; 0: never
 
     cdef OpenBatch next_part(self, PartFields* fields, uint64_t size)
     cdef bint _has_room(self, uint64_t size) noexcept

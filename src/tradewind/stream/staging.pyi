@@ -1,7 +1,7 @@
 import builtins
 from collections.abc import Callable, Iterator, Mapping
 
-from tradewind.stream.publish import Publish
+from tradewind.stream.publish_checks import Publish
 
 ID_BYTES_MAX: int
 

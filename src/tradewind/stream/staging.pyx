@@ -28,14 +28,14 @@ from tradewind.stream.part_scan cimport PART_ID_MAX, PartFields, scan_part
 from tradewind.api import errors
 from tradewind.api.base import encode
 from tradewind.api.versioning import is_level_known
-from tradewind.stream import headers
-from tradewind.stream.publish import Publish, whole_number
+from tradewind.stream import header_fields
+from tradewind.stream.publish_checks import Publish, whole_number
 
 ID_BYTES_MAX = PART_ID_MAX
 
 cdef enum:
-    # What open batches may hold in memory: of one stream, and of all. nats-server has no such
-    # limits. A batch is stored in one block, and those are read up to 64 MiB.
+    # What open batches may hold in memory, in one stream and in all. nats-server has no such
+    # limits. A batch is stored in one block, and blocks are read up to 64 MiB.
     STAGED_BYTES_MAX = 33554432
     STAGED_TOTAL_BYTES_MAX = 268435456
     HEADER_BYTES_MAX = 65535
@@ -47,7 +47,7 @@ cdef bytes END_VALUE = b"eob"
 
 
 cdef class BatchLimits:
-    """What one server allows, and what is open there in all."""
+    """What one server allows, and the total of what is open there."""
 
     def __init__(self, *, uint64_t msgs_max=1000, uint64_t per_stream_max=50,
                  uint64_t total_max=1000, int64_t rest_ns=10_000_000_000,
@@ -63,7 +63,7 @@ cdef class BatchLimits:
 
 
 def batch_limits(given):
-    """Those of a configuration; what is not positive there is as if it were not."""
+    """The limits of a configuration; values that are not positive are ignored."""
     names = {
         "batch_max_msgs": "msgs_max",
         "batch_max_inflight_per_stream": "per_stream_max",
@@ -101,7 +101,9 @@ cdef class OpenBatch:
 
     cdef int add(self, const char* subject, uint32_t subject_size, const char* body,
                   uint32_t header_size, uint32_t total_size, PartFields* fields) except -1:
-        """Take a copy of a message; `fields` is what its header says, NULL: more than that."""
+        """Copy a message into the batch; `fields` is what its header contains, NULL: more than
+        that.
+        """
         cdef PartHead head
         head.subject_size = subject_size
         head.header_size = header_size
@@ -134,7 +136,7 @@ cdef class OpenBatch:
         return 0
 
     cdef int end_with_last(self) except -1:
-        """The last message says from now on that it is the last."""
+        """Mark the last message as the end of the batch."""
         cdef PartHead* head
         cdef char* at
         if buffer_reserve(&self.parts, COMMIT_LINE_SIZE + 8) != 0:
@@ -153,8 +155,8 @@ cdef class OpenBatch:
         return 0
 
     cdef bint holds(self, MessageStore store, MessageIds ids, int64_t now_ns) except -1:
-        """Whether all messages certainly have the ids and sequences that they may have; StoreError
-        if the store cannot say.
+        """Whether all messages certainly meet the rules for ids and sequences; StoreError if the
+        store cannot tell.
         """
         cdef Table seen, subjects
         cdef PartHead* head
@@ -191,7 +193,8 @@ cdef class OpenBatch:
 
     cdef bint _meets_demands(self, MessageStore store, PartHead* head, const char* subject,
                              Table* subjects, bint is_first) except -1:
-        """... the sequences, if these `subjects` come before it in the batch."""
+        """Whether it meets its required sequences, if these `subjects` come before it in the batch.
+        """
         cdef const char* asked = subject
         cdef uint32_t asked_size = head.subject_size, hash
         cdef SubjectEntry* entry
@@ -217,7 +220,7 @@ cdef class OpenBatch:
         return True
 
     def messages(self):
-        """Each of them as an object."""
+        """All messages as objects."""
         cdef PartHead* head
         cdef const char* subject
         cdef const char* body
@@ -229,17 +232,19 @@ cdef class OpenBatch:
             header = body[:head.header_size]
             at += part_bytes(head)
             yield Publish(subject[:head.subject_size], header,
-                          body[head.header_size:head.total_size], headers.special_fields(header))
+                          body[head.header_size:head.total_size],
+                          header_fields.special_fields(header))
 
     @property
     def tail(self):
-        """What the acknowledgement says of the batch."""
+        """What the acknowledgement contains about the batch."""
         return b',"batch":%s,"count":%d' % (
             encode(self.id.decode("utf-8", "replace")), self.count)
 
 
 cdef class Staging:
-    """The open batches of a stream. `abandoned(id, reason)` is told of those that are given up."""
+    """The open batches of a stream. `abandoned(id, reason)` is called for those that are given up.
+    """
 
     def __cinit__(self, BatchLimits limits not None, abandoned, bytes stream not None,
                   uint64_t seed):
@@ -258,7 +263,7 @@ cdef class Staging:
     # -------------------------------------------------------------- per message
 
     cdef OpenBatch next_part(self, PartFields* fields, uint64_t size):
-        """The batch whose next message, of so many bytes, this certainly is; else None."""
+        """The batch whose next message, of this size, this certainly is; otherwise None."""
         cdef uint32_t hash = table_hash(&self.table, fields.batch_id.start, fields.batch_id.size)
         cdef void* found = table_find(&self.table, hash, fields.batch_id.start,
                                       fields.batch_id.size)
@@ -280,7 +285,7 @@ cdef class Staging:
     cdef int take(self, OpenBatch batch, PartFields* fields, const char* subject,
                   uint32_t subject_size, const char* body, uint32_t header_size,
                   uint32_t total_size, int64_t now_ns) except -1:
-        """Have one more message in a batch; see `OpenBatch.add`."""
+        """Add a message to a batch; see `OpenBatch.add`."""
         cdef uint64_t size = sizeof(PartHead) + subject_size + total_size
         batch.add(subject, subject_size, body, header_size, total_size, fields)
         if fields != NULL and fields.stream.size and (
@@ -295,7 +300,7 @@ cdef class Staging:
         return 0
 
     cdef int close(self, OpenBatch batch) except -1:
-        """Take a batch out: it is committed, or given up."""
+        """Remove a batch that is committed or given up."""
         cdef uint32_t hash = table_hash(&self.table, batch.id, len(batch.id))
         table_remove(&self.table, hash, batch.id, <uint32_t>len(batch.id))
         self.bytes -= batch.bytes
@@ -307,14 +312,16 @@ cdef class Staging:
     # -------------------------------------------------------------- every case
 
     def add(self, message, int64_t now_ns):
-        """Take a message; its batch if it commits that, else None. ApiError if refused."""
-        batch_id = message.fields[headers.BATCH_ID]
+        """Take a message; returns its batch if it commits that, otherwise None. ApiError if
+        refused.
+        """
+        batch_id = message.fields[header_fields.BATCH_ID]
         if len(batch_id) > ID_BYTES_MAX:
             raise errors.ATOMIC_PUBLISH_INVALID_BATCH_ID()
-        number = whole_number(message.fields.get(headers.BATCH_SEQUENCE, b""))
+        number = whole_number(message.fields.get(header_fields.BATCH_SEQUENCE, b""))
         if number is None:
             raise errors.ATOMIC_PUBLISH_MISSING_SEQ()
-        commit = message.fields.get(headers.BATCH_COMMIT, b"")
+        commit = message.fields.get(header_fields.BATCH_COMMIT, b"")
         batch = self.open.get(batch_id)
         if batch is None:
             batch = self._begin(batch_id, number, commit, now_ns)
@@ -359,7 +366,7 @@ cdef class Staging:
         if number - is_end > self.limits.msgs_max:
             error = errors.ATOMIC_PUBLISH_TOO_LARGE_BATCH(size=self.limits.msgs_max)
             raise AbandonedError(error, "large")
-        header = headers.remove_field(message.header, headers.REQUIRED_API_LEVEL)
+        header = header_fields.remove_field(message.header, header_fields.REQUIRED_API_LEVEL)
         body = header + message.payload
         if not self._has_room(<uint64_t>len(subject) + <uint64_t>len(body)):
             raise AbandonedError(errors.ATOMIC_PUBLISH_TOO_MANY_INFLIGHT(), "large")
@@ -377,7 +384,7 @@ cdef class Staging:
     # -------------------------------------------------------------- life
 
     def clear(self):
-        """Forget all of them, without a word."""
+        """Drop all of them without a report."""
         for batch in list(self.open.values()):
             self.close(batch)
 

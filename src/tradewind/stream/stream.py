@@ -1,21 +1,19 @@
-"""A stream: its configuration, its messages, and what happens to them between two turns.
+"""A stream: its configuration, its messages, and its changes between two turns.
 
-Owns the store of one stream, its subjects in the account and the order of its life: made or opened,
-active, changed, closed or deleted. The per-message work is in `ingest`, the checks of unusual
-messages in `publish`. It knows nothing of consumers: the engine tells it who is interested, and
+Owns the store of one stream, its subjects in the account and its life cycle: created or opened,
+active, updated, closed or deleted. The per-message work is in `ingest`, the checks of unusual
+messages in `publish_checks`. It never knows its consumers: the engine tells it about interest, and
 asks it for messages.
 
-Replies to publishers wait until their message is promised: in memory that is the end of the turn,
-in files when a commit has ended, see `commit_path`. Until then nobody sees a message that a power
-cut could take back: `visible_seq`.
+Replies to publishers wait until their message is as durable as promised: in memory that is the end
+of the turn, in files the end of a commit, see `commit_path`. Until then no reader sees a message
+that a power failure could remove: `visible_seq`.
 """
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from tradewind.api import errors
@@ -31,90 +29,53 @@ from tradewind.api.stream_types import (
     StreamConfig,
 )
 from tradewind.api.times import format_time
+from tradewind.chain.entries import EXPIRED
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import limits_of
-from tradewind.store.format.layout import record_bytes
 from tradewind.store.format.meta import StreamMeta
 from tradewind.store.syncer import SyncMode
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.schedule_times import forget_schedule
-from tradewind.stream import headers, reading
-from tradewind.stream.batch_checks import BatchJudge
+from tradewind.stream import header_fields, stream_queries
+from tradewind.stream.batch_checks import BatchCheck
 from tradewind.stream.commit_path import CommitPath
-from tradewind.stream.direct import DirectGet
+from tradewind.stream.direct_gets import DirectGet
 from tradewind.stream.fast_batches import FastBatches
 from tradewind.stream.half_batch import BATCHES, remove_half_batch
 from tradewind.stream.ingest import Ingest
-from tradewind.stream.markers import marker_header, marker_ttl_ns
 from tradewind.stream.message_ids import MessageIds
-from tradewind.stream.publish import ROLLUP_ALL, Accept, Busy, Duplicate, Publish, PublishChecks
-from tradewind.stream.schedules import Run, Schedules
-from tradewind.stream.staging import BatchLimits, OpenBatch, Staging
-from tradewind.stream.upkeep import Interest, Upkeep
+from tradewind.stream.publish_checks import (
+    ROLLUP_ALL,
+    Accept,
+    Busy,
+    Duplicate,
+    Publish,
+    PublishChecks,
+)
+from tradewind.stream.schedules import ScheduledRun, Schedules
+from tradewind.stream.staging import OpenBatch, Staging
+from tradewind.stream.stream_context import StreamContext
+from tradewind.stream.upkeep import ConsumerInterest, Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from tradewind.api.request_types import MsgGetRequest
     from tradewind.api.responses import StoredMessage
     from tradewind.api.stream_types import StreamState
-    from tradewind.broker.accounts import Account
-    from tradewind.broker.contracts import BrokerLog
-    from tradewind.broker.router import Router
-    from tradewind.store.contract import StoredMessage as StoredInStore
+    from tradewind.store.contract import MessageCopy
     from tradewind.store.folder.recover import RecoveryReport
     from tradewind.store.folder.stream_folder import StreamFolder
 
-WAITING_MSGS_MAX = 100_000
-WAITING_BYTES_MAX = 128 * 1024 * 1024
-DIRECT_BYTES_MAX = 64 * 1024 * 1024
 IDS_LATE_NS = 1_000_000_000
-# How the reply subject of a message of a fast batch ends.
-FAST_REPLY_END = b".$FI"
+# So many messages are looked at for ids before others have their turn.
+IDS_PER_STEP = 5_000
 
 
-def _no_limit(_size_bytes: int) -> errors.ApiError | None:
-    return None
-
-
-def _nobody_told(_stream: str, _batch: str, _reason: str) -> None:
-    pass
-
-
-class StreamContext(msgspec.Struct):
-    """What a stream needs of the server around it.
-
-    `syncs`: acknowledged means synced, for streams in files that do not ask for less.
-    `resources(bytes)` gives the error if the account may not store so many more bytes. It is asked
-    by the slow path; the fast path uses up `Ingest.credit_bytes`, which the engine sets.
-    `chance` is the operating system's, except in a test. `abandoned(stream, batch, reason)` is told
-    of batches that are given up.
-    """
-
-    router: Router
-    account: Account
-    log: BrokerLog
-    chance: random.Random
-    domain: str = ""
-    batches: BatchLimits = msgspec.field(default_factory=BatchLimits)
-    abandoned: Callable[[str, str, str], None] = msgspec.field(default=_nobody_told)
-    syncs: bool = True
-    waiting_msgs_max: int = WAITING_MSGS_MAX
-    waiting_bytes_max: int = WAITING_BYTES_MAX
-    direct_bytes_max: int = DIRECT_BYTES_MAX
-    resources: Callable[[int], errors.ApiError | None] = msgspec.field(default=_no_limit)
-
-
-def _stored_bytes(message: Publish, verdict: Accept) -> int:
-    """What a message takes in its block, if it is stored."""
-    stored = verdict.stored_form(message)
-    return record_bytes(len(stored.subject), len(stored.header), len(stored.payload))
-
-
-class Stored(NamedTuple):
+class StoredPublish(NamedTuple):
     """A message as it was stored, and the sequence of its subject before that; 0: none."""
 
     message: Publish
@@ -132,6 +93,7 @@ class Stream:
         store: MessageStore,
         files: FileStore | None = None,
         folder: StreamFolder | None = None,
+        ids: MessageIds | None = None,
     ) -> None:
         self.context = context
         self.meta = meta
@@ -143,11 +105,10 @@ class Stream:
         self.files = files
         self.folder = folder
         self.turn = context.router.turn
-        self.ids = MessageIds(self.config.duplicate_window, context.chance.getrandbits(64))
+        self.ids = ids or MessageIds(self.config.duplicate_window, context.chance.getrandbits(64))
         self.is_preview = bool(preview_of(self.config.metadata))
-        name = encode(self.name)
         domain = b',"domain":' + encode(context.domain) if context.domain else b""
-        acknowledgement = b'{"stream":' + name + domain + b',"seq":'
+        acknowledgement = b'{"stream":' + encode(self.name) + domain + b',"seq":'
         self.ingest = Ingest(
             context.router,
             context.account,
@@ -175,7 +136,7 @@ class Stream:
             self._deadline_changed,
         )
         self.schedules: Schedules | None = None
-        self._checks = PublishChecks(
+        self.checks: PublishChecks = PublishChecks(
             self.config, store, self.ids, context.resources, self.is_wanted
         )
         self._staging = Staging(
@@ -185,9 +146,7 @@ class Stream:
             context.chance.getrandbits(64),
         )
         self.ingest.staging = self._staging
-        self.fast_batches = FastBatches(
-            context.batches, self.ingest, self._judge_fast, self._store_fast
-        )
+        self.fast_batches = FastBatches(context.batches, self.ingest, self.check, self._store_fast)
         self._configure()
 
     @property
@@ -196,12 +155,12 @@ class Stream:
         return f"'{self.account.name} > {self.name}'"
 
     @property
-    def interest(self) -> Interest | None:
+    def interest(self) -> ConsumerInterest | None:
         """Who gets the messages; None: nobody."""
         return self.upkeep.interest
 
     @interest.setter
-    def interest(self, interest: Interest | None) -> None:
+    def interest(self, interest: ConsumerInterest | None) -> None:
         self.upkeep.interest = interest
 
     # ---------------------------------------------------------------- life
@@ -236,26 +195,43 @@ class Stream:
 
     @classmethod
     def open(
-        cls, context: StreamContext, folder: StreamFolder, now_ns: int, **settings: Any
+        cls,
+        context: StreamContext,
+        folder: StreamFolder,
+        now_ns: int,
+        ids: MessageIds | None = None,
+        **settings: Any,
     ) -> tuple[Stream, RecoveryReport]:
-        """A stream that is on disk, with what recovery has to say. It takes no messages yet."""
+        """A stream on disk, not active yet, and the report; `ids`: those it knew a moment ago."""
         settings.setdefault("seed", context.chance.getrandbits(64))
-        meta, files, report = folder.open(now_ns, units=BATCHES, **settings)
-        stream = cls(context, meta, files.table, files, folder)
+        settings.setdefault("units", BATCHES)
+        meta, files, report = folder.open(now_ns, **settings)
+        stream = cls(context, meta, files.table, files, folder, ids)
         if batches := folder.staged_batches():
             remove_half_batch(files.table, batches)
             files.commit()
             folder.drop_staged_batches()
-        stream.load_ids(now_ns)
+        if ids is None:
+            stream.load_ids(now_ns)
         stream.load_schedules(now_ns)
         return stream, report
 
     def load_ids(self, now_ns: int) -> None:
-        """Know again the ids of the messages of the last window."""
-        if self.store.msgs:
-            window_ns = self.config.duplicate_window
-            first = self.store.sequence_at(now_ns - window_ns + 1) if window_ns > 0 else 0
-            self.ingest.load_ids(first or self.store.last_seq + 1)
+        """Know again the ids of the messages of the last window, before it takes others."""
+        for _ in self.load_some_ids(self.config.duplicate_window, now_ns):
+            pass
+
+    def load_some_ids(self, window_ns: int, now_ns: int) -> Iterator[None]:
+        """The same in steps that take little time. What is stored meanwhile must bring no ids."""
+        if not self.store.msgs:
+            return
+        self.ids.clear()
+        self.ids.set_window(window_ns, now_ns)
+        first = self.store.sequence_at(now_ns - window_ns + 1) if window_ns > 0 else 0
+        seq = self.ingest.load_ids(first or self.store.last_seq + 1, IDS_PER_STEP)
+        while seq:
+            yield
+            seq = self.ingest.load_ids(seq, IDS_PER_STEP)
 
     def load_schedules(self, now_ns: int) -> None:
         """Know again when which schedule is due."""
@@ -272,7 +248,7 @@ class Stream:
             if subject not in wanted:
                 self.account.unsubscribe(self._tokens.pop(subject))
         for subject in wanted - set(self._tokens):
-            self._tokens[subject] = self.ingest.attach(reading.to_bytes(subject))
+            self._tokens[subject] = self.ingest.attach(stream_queries.to_bytes(subject))
         if self.config.allow_direct:
             self.direct.activate(self._api_prefixes)
         else:
@@ -307,6 +283,8 @@ class Stream:
         meta = self.meta_with(config)
         if self.folder is not None:
             self.folder.update(meta)
+        for _ in self.before_change(config):
+            pass
         self.apply(meta, config)
         while self.upkeep.step(self.turn.now_ns):
             pass
@@ -315,6 +293,15 @@ class Stream:
         """What the disk has to say when the stream has this configuration."""
         return StreamMeta(stream_config_to_dict(config, self.meta.config), self.meta.created_ns)
 
+    def before_change(self, config: StreamConfig) -> Iterator[None]:
+        """What has to be known before this configuration holds, in steps; none for most.
+
+        A mirror that becomes a stream of its own learns the ids of what it has copied: somebody may
+        repeat what its origin has taken. nats-server stores that again.
+        """
+        if self.config.mirror is not None and config.mirror is None:
+            yield from self.load_some_ids(config.duplicate_window, self.turn.now_ns)
+
     def apply(self, meta: StreamMeta, config: StreamConfig) -> None:
         """The disk says it: have this configuration from now on.
 
@@ -322,7 +309,7 @@ class Stream:
         """
         self.meta = meta
         self.config = config
-        self._checks.config = config
+        self.checks.config = config
         if not config.allow_atomic:
             self._staging.clear()
         if not config.allow_batched:
@@ -385,13 +372,14 @@ class Stream:
             try:
                 self.upkeep.finish()
                 if self.schedules is not None:
-                    self.schedules.settle()
+                    self.schedules.restore_planned_times()
                 finish = self.files.begin_close()
             except StoreError as error:
                 self.failed(error)
                 return None
-            if self.files.failure is not None:
-                self.failed(self.files.failure)  # what it has not kept is not acknowledged
+            if self.files.failure is not None or self.files.is_fenced:
+                # What it has not kept is not acknowledged.
+                self.failed(self.files.failure or StoreError("closed during a transaction"))
                 return finish
         self.ingest.acknowledge_through(self.store.last_seq)
         return finish
@@ -407,21 +395,45 @@ class Stream:
 
     def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """The slow path: called by `ingest` with a message that needs a closer look."""
-        if self.transform is not None:
-            subject = self.transform.apply_bytes(subject) or subject
-        header = headers.clean(header)
-        message = Publish(subject, header, payload, headers.special_fields(header))
-        if reply.endswith(FAST_REPLY_END):
-            self._publish_fast(message, reply)
-            return
-        if message.fields.get(headers.BATCH_ID):
-            self._publish_part(message, reply)
+        message = self.incoming(subject, header, payload)
+        if self.publish_part(message, reply):
             return
         try:
-            verdict = self._checks.checks(message, self.ingest.last_id, self.turn.now_ns)
+            verdict = self.check(message)
         except errors.ApiError as error:
-            self.ingest.answer(reply, self.error_body(error))
-            return
+            self.refuse(reply, error)
+        else:
+            self.carry_out(message, verdict, reply)
+
+    def publish_part(self, message: Publish, reply: bytes) -> bool:
+        """Take a message of a batch; false if it belongs to none."""
+        if message.is_fast_part(reply):
+            self._publish_fast(message, reply)
+        elif message.fields.get(header_fields.BATCH_ID):
+            self._publish_atomic(message, reply)
+        else:
+            return False
+        return True
+
+    def incoming(self, subject: bytes, header: bytes, payload: bytes) -> Publish:
+        """A message as the stream takes it."""
+        if self.transform is not None:
+            subject = self.transform.apply_bytes(subject) or subject
+        header = header_fields.clean(header)
+        return Publish(subject, header, payload, header_fields.special_fields(header))
+
+    def refuse(self, reply: bytes, error: errors.ApiError) -> None:
+        """Tell a publisher why its message is not stored, and whoever has it traced."""
+        self.ingest.answer(reply, self.error_body(error))
+        if (trace := self.context.router.trace) is not None:
+            trace.refusal = error
+
+    def check(self, message: Publish) -> Accept | Duplicate | Busy:
+        """What is to become of a message; ApiError if it is refused."""
+        return self.checks.checks(message, self.ingest.last_id, self.turn.now_ns)
+
+    def carry_out(self, message: Publish, verdict: Accept | Duplicate | Busy, reply: bytes) -> None:
+        """Have that become of it; StoreError."""
         if isinstance(verdict, Duplicate):
             self.ingest.acknowledge(reply, verdict.seq, duplicate=True)
         elif isinstance(verdict, Busy):
@@ -438,35 +450,39 @@ class Stream:
         """
         if self.transform is not None:
             subject = self.transform.apply_bytes(subject) or subject
-        message = Publish(subject, header, payload, headers.special_fields(header))
-        verdict = self._checks.judge_copy(message, self.turn.now_ns, dedupes=place is None)
+        message = Publish(subject, header, payload, header_fields.special_fields(header))
+        verdict = self.checks.check_copy(message, self.turn.now_ns, dedupes=place is None)
         if isinstance(verdict, Accept):
-            self._follow(self._append(message, verdict, place), verdict)
+            self.follow(self._append(message, verdict, place), verdict)
+
+    def store_again(self, message: Publish, verdict: Accept, seq: int, timestamp: int) -> None:
+        """Store a message that was taken before a crash, under its sequence; StoreError."""
+        stored = self._append(message, verdict, (seq, timestamp))
+        self.ingest.remember_id(verdict.message_id, seq)
+        if verdict.rollup:
+            self.follow(stored, verdict)
 
     def _publish_fast(self, message: Publish, reply: bytes) -> None:
         """A message of a fast batch that is not just the next one."""
         try:
-            self._checks.admit_part(message, is_fast=True)
+            self.checks.admit_part(message, is_fast=True)
             self.fast_batches.take(message, reply, self.turn.monotonic_ns)
         except errors.ApiError as error:
-            self.ingest.answer(reply, self.error_body(error))
+            self.refuse(reply, error)
         self._deadline_changed()
-
-    def _judge_fast(self, message: Publish) -> Accept | Duplicate | Busy:
-        return self._checks.checks(message, self.ingest.last_id, self.turn.now_ns)
 
     def _store_fast(self, message: Publish, verdict: Accept) -> int:
         stored = self._append(message, verdict)
-        self._follow(stored, verdict)
+        self.follow(stored, verdict)
         return stored.seq
 
-    def _publish_part(self, message: Publish, reply: bytes) -> None:
+    def _publish_atomic(self, message: Publish, reply: bytes) -> None:
         """A message of an atomic batch: kept until the last one comes, which stores them all."""
         try:
-            self._checks.admit_part(message)
+            self.checks.admit_part(message)
             batch = self._staging.add(message, self.turn.monotonic_ns)
         except errors.ApiError as error:
-            self.ingest.answer(reply, self.error_body(error))
+            self.refuse(reply, error)
             return
         finally:
             self._deadline_changed()
@@ -477,27 +493,30 @@ class Stream:
 
     def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
         """Store a batch that needs a closer look, if all of it holds; StoreError."""
-        judge = BatchJudge(self._checks, self.turn.now_ns)
+        checks = BatchCheck(self.checks, self.turn.now_ns)
         verdicts = []
         size = 0
         try:
             for message in batch.messages():
-                verdicts.append(judge.check(message))
-                size += _stored_bytes(message, verdicts[-1])
+                verdicts.append(checks.check(message))
+                size += verdicts[-1].stored_bytes(message)
         except errors.ApiError as error:
-            self.ingest.answer(reply, self.error_body(error))
+            self.refuse(reply, error)
             return
-        self._store_all(batch, verdicts, size)
+        for stored, verdict in self.store_unit(batch.messages(), verdicts, size):
+            self.follow(stored, verdict)
         self.ingest.acknowledge(reply, self.store.last_seq, tail=batch.tail)
 
-    def _store_all(self, batch: OpenBatch, verdicts: list[Accept], size: int) -> None:
-        """Store the messages of a batch, or none of them."""
+    def store_unit(
+        self, messages: Iterable[Publish], verdicts: list[Accept], size: int
+    ) -> list[tuple[StoredPublish, Accept]]:
+        """Store messages, or none of them; gives those that `follow` has something to do for."""
         first_seq = self.store.last_seq + 1
         # A batch may be large: only those messages are kept that bring something about.
         followed = []
         try:
             self.store.begin_unit(size, len(verdicts))
-            for message, verdict in zip(batch.messages(), verdicts, strict=True):
+            for message, verdict in zip(messages, verdicts, strict=True):
                 stored = self._append(message, replace(verdict, message_id=b""))
                 if self._is_followed(verdict):
                     followed.append((stored, verdict))
@@ -508,29 +527,28 @@ class Stream:
             self.store.end_unit()
         for seq, verdict in enumerate(verdicts, first_seq):
             self.ingest.remember_id(verdict.message_id, seq)
-        for stored, verdict in followed:
-            self._follow(stored, verdict)
+        return followed
 
     def _batch_abandoned(self, batch_id: bytes, reason: str) -> None:
         self.context.abandoned(self.name, batch_id.decode("utf-8", "surrogateescape"), reason)
 
     def _accept(self, message: Publish, verdict: Accept, reply: bytes) -> None:
         stored = self._append(message, verdict)
-        self._follow(stored, verdict)
+        self.follow(stored, verdict)
         tail = b',"val":"%s"' % verdict.count.value if verdict.count is not None else b""
         self.ingest.acknowledge(reply, stored.seq, tail=tail)
 
     def _append(
         self, message: Publish, verdict: Accept, place: tuple[int, int] | None = None
-    ) -> Stored:
+    ) -> StoredPublish:
         """Store a message, or use up a sequence. Both may have a place of their own."""
         seq, timestamp = place or (0, 0)
         if verdict.skip and seq:
             self.store.skip(seq, timestamp)
             self.turn.add_dirty(self.ingest)
-            return Stored(message, seq, 0)
+            return StoredPublish(message, seq, 0)
         if verdict.skip:
-            return Stored(message, self.ingest.skip(verdict.message_id), 0)
+            return StoredPublish(message, self.ingest.skip(verdict.message_id), 0)
         message = verdict.stored_form(message)
         if self.store.schedules.count:
             self._end_schedule(message)
@@ -544,10 +562,10 @@ class Stream:
             seq=seq,
             timestamp=timestamp,
         )
-        return Stored(message, seq, previous.last_seq if previous else 0)
+        return StoredPublish(message, seq, previous.last_seq if previous else 0)
 
     def _is_followed(self, verdict: Accept) -> bool:
-        """Whether `_follow` has something to do for it."""
+        """Whether `follow` has something to do for it."""
         return bool(
             self._republish is not None
             or verdict.rollup
@@ -555,7 +573,7 @@ class Stream:
             or verdict.timing is not None
         )
 
-    def _follow(self, stored: Stored, verdict: Accept) -> None:
+    def follow(self, stored: StoredPublish, verdict: Accept) -> None:
         """What a stored message brings about: others go, and a copy of it leaves."""
         if verdict.skip:
             return
@@ -572,37 +590,36 @@ class Stream:
 
     def _end_schedule(self, message: Publish) -> None:
         """Its subject may have a schedule, which ends unless it is a run of another one."""
-        if not message.fields.get(headers.SCHEDULER):
+        if not message.fields.get(header_fields.SCHEDULER):
             forget_schedule(self.store, message.subject)
         elif self.store.subject_state(message.subject) is not None:
             self.store.shadows_schedules = True
 
-    def _publish_run(self, run: Run) -> None:
+    def _publish_run(self, run: ScheduledRun) -> None:
         """Store what a schedule publishes; ApiError if it is refused."""
         subject = run.target
         if self.transform is not None:
             subject = self.transform.apply_bytes(subject) or subject
-        message = Publish(subject, run.header, run.payload, headers.special_fields(run.header))
-        verdict = self._checks.judge_own(message)
-        self._follow(self._append(message, verdict), verdict)
+        message = Publish(
+            subject, run.header, run.payload, header_fields.special_fields(run.header)
+        )
+        verdict = self.checks.check_own(message)
+        self.follow(self._append(message, verdict), verdict)
         if run.ends:
             self.upkeep.roll_up(run.ends, self.store.last_seq)
 
-    def _mark_expired(self, expired: StoredInStore) -> bool:
+    def _mark_expired(self, expired: MessageCopy) -> bool:
         """Have a marker in the place of the last message of a subject; false: not now.
 
         It is stored whatever the limits say: it makes room. First the marker, then the removal, so
         that whatever a crash leaves tells watchers of the subject what became of it. A sealed
         stream takes none: the message stays, as with nats-server, and does not hold up others.
         """
-        config = self.config
-        if config.sealed:
+        if self.config.sealed:
             return self.store.spare(expired.seq)
-        if config.retention is not RetentionPolicy.INTEREST or self.is_wanted(expired.subject):
-            marker = Publish(expired.subject, marker_header(config), b"", {})
-            verdict = Accept(b"", ttl_ns=marker_ttl_ns(config))
-            self._follow(self._append(marker, verdict), verdict)
-        self.store.remove(expired.seq)
+        if (marked := self.checks.marker_of(expired.subject)) is not None:
+            self.follow(self._append(*marked), marked[1])
+        self.store.remove(expired.seq, reason=EXPIRED)
         return True
 
     def _publish_again(self, message: Publish, seq: int, last_seq: int) -> None:
@@ -627,7 +644,7 @@ class Stream:
         if self.config.republish.headers_only:
             fields += b"Nats-Msg-Size: %d\r\n" % len(payload)
             payload = b""
-        header = headers.add_fields(message.header, fields)
+        header = header_fields.add_fields(message.header, fields)
         self.ingest.send_copy(seq, target, b"", header, payload)
 
     def is_wanted(self, subject: bytes) -> bool:
@@ -649,11 +666,11 @@ class Stream:
 
     def state(self, consumer_count: int = 0) -> StreamState:
         """What the stream holds; `reading` has the details that may be many."""
-        return reading.stream_state(self.store, consumer_count)
+        return stream_queries.stream_state(self.store, consumer_count)
 
     def get(self, request: MsgGetRequest) -> StoredMessage:
-        """The message that a request names; ApiError."""
-        return reading.get_message(self.store, request, self.visible_seq)
+        """The message that a request names, to be shown once it is visible; ApiError."""
+        return stream_queries.get_message(self.store, request, self.ingest)
 
     def delete_message(self, seq: int, *, erase: bool = True) -> None:
         """Remove one message; ApiError if that is not allowed or it is not there."""
@@ -666,16 +683,8 @@ class Stream:
         except StoreError as error:
             raise errors.STREAM_MSG_DELETE_FAILED(err=str(error)) from None
         if not found:
-            raise self._not_there(seq)
+            raise stream_queries.not_there(self.store, seq, in_files=self.folder is not None)
         self.turn.add_dirty(self.ingest)
-
-    def _not_there(self, seq: int) -> errors.ApiError:
-        """The official server words it differently for files, outside of what they hold."""
-        if self.folder is not None and seq > self.store.last_seq:
-            return errors.STREAM_MSG_DELETE_FAILED(err="stream store EOF")
-        if self.folder is not None and seq < max(self.store.first_seq, 1):
-            return errors.STREAM_MSG_DELETE_FAILED(err="no message found")
-        return errors.SEQUENCE_NOT_FOUND(seq=seq)
 
     def purge(self, pattern: str = "", *, seq: int = 0, keep: int = 0) -> int:
         """Remove messages, see `MessageStore.purge`; gives how many. ApiError if not allowed."""
@@ -689,9 +698,9 @@ class Stream:
             raise errors.STREAM_PURGE_FAILED(err="stream purge not permitted")
         if seq and keep:
             raise errors.BAD_REQUEST()
-        if pattern and not reading.can_match(reading.to_bytes(pattern)):
+        if pattern and not stream_queries.can_match(stream_queries.to_bytes(pattern)):
             return
-        chosen = reading.to_bytes(pattern)
+        chosen = stream_queries.to_bytes(pattern)
         steps = self.store.purge_steps(chosen, below=seq, keep=keep, step=self.upkeep.step_size)
         try:
             while (purged := self.upkeep.purge_step(steps, chosen)) is not None:
@@ -733,7 +742,7 @@ class Stream:
             self._reported = error
             self.context.log.error(f"JetStream stream '{self.name}' takes no messages: {error}")
         body = self.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
-        self.ingest.acknowledge_through(self.ingest.promised_seq, body)
+        self.ingest.acknowledge_through(self.ingest.acknowledged_seq, body)
 
     def dismiss_waiting(self) -> None:
         """The stream is deleted: nobody has to wait for its disk any more.
@@ -741,7 +750,7 @@ class Stream:
         What other streams have left here to be said, about messages of theirs, is said.
         """
         body = self.error_body(errors.STREAM_NOT_FOUND())
-        self.ingest.acknowledge_through(self.ingest.promised_seq, body)
+        self.ingest.acknowledge_through(self.ingest.acknowledged_seq, body)
 
     # ---------------------------------------------------------------- time
 

@@ -1,4 +1,4 @@
-"""When a scheduled message is to be published: the value of a `Nats-Schedule` header.
+"""The value of a `Nats-Schedule` header: when a scheduled message is published.
 
 Owns the grammar of these values and the next time of each.
 
@@ -88,7 +88,7 @@ def parse_timing(pattern: bytes, zone_name: bytes | None, now_ns: int) -> Timing
     text = pattern.decode()
     if text.startswith((AT, EVERY)):
         if zone_name is not None:
-            raise ValueError("a time zone goes with cron patterns only")
+            raise ValueError("a time zone requires a cron pattern")
         return _simple_timing(text)
     timing = Timing(cron=parse_cron(text), zone=zone, has_zone=zone_name is not None)
     assert timing.cron is not None

@@ -1,13 +1,13 @@
-"""What a stream has left to remove, in steps that take little time.
+"""Removes messages of a stream in short steps.
 
-Owns the order of these steps: what is left of a batch that failed, what messages roll up, what
-limits that were lowered do not allow any more, what is too old. One stream may have a million
-messages to remove at once, and all others are served by the same loop. Which messages go is decided
-by the store.
+Owns the order of these steps: the rest of a failed batch, messages that were rolled up, messages
+above lowered limits, and expired messages. A stream may have a million messages to remove at once,
+and all other streams are served by the same event loop. It never decides which messages to remove,
+which is up to the store.
 
-A message that rolls up others is hidden until those are gone, and so is all that came after it:
-its acknowledgement says that it took their place, and no reader finds it beside them. Few are
-removed at once, and nobody notices; many wait here.
+A message that rolls up others is hidden until those are removed, and so are all later messages: its
+acknowledgement says that it replaced them, so no reader may see both. A few messages are removed
+immediately; many wait here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+from tradewind.chain.entries import EXPIRED
 from tradewind.errors import StoreError
 
 if TYPE_CHECKING:
     from tradewind.broker.turn import Turn
-    from tradewind.store.contract import StoredMessage
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.contract import MessageCopy
+    from tradewind.store.table.message_store import MessageStore
     from tradewind.stream.commit_path import CommitPath
 
 REMOVED_PER_STEP: Final = 10_000
@@ -33,9 +34,12 @@ REMOVED_PER_STEP_MIN: Final = 100
 # A marker costs as much as so many removals. One that is not stored is tried again later.
 MARK_COST: Final = 10
 MARK_AGAIN_NS: Final = 2_000_000_000
+# The same of a message that somebody is asked about. One that is kept is looked at again later.
+KEPT_COST: Final = 20
+KEPT_AGAIN_NS: Final = 60_000_000_000
 
 
-class Interest(Protocol):
+class ConsumerInterest(Protocol):
     """Who gets the messages; given by the engine."""
 
     @property
@@ -50,6 +54,17 @@ class Interest(Protocol):
 
     def after_purge(self, pattern: bytes, first_left: int) -> None:
         """Messages that match were purged, all if it is empty; this is the first that was not."""
+
+
+class ExpiryKeeper(Protocol):
+    """Who is asked before a message expires; given by the engine where somebody wants that."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more messages for now."""
+
+    def takes(self, seq: int) -> bool:
+        """Whether it needs a message that has expired: then it has it removed by itself."""
 
 
 @dataclass(slots=True)
@@ -69,19 +84,22 @@ class Upkeep:
         store: MessageStore,
         commits: CommitPath,
         turn: Turn,
-        mark_expired: Callable[[StoredMessage], bool],
+        mark_expired: Callable[[MessageCopy], bool],
     ) -> None:
         self._store = store
         self._commits = commits
         self._ingest = commits.ingest
         self._turn = turn
-        self.interest: Interest | None = None
+        self.interest: ConsumerInterest | None = None
         self._roll_ups: deque[RollUp] = deque()
         # Messages that rolled up others and are hidden still: those may be gone, but not durably.
         self._hidden: deque[int] = deque()
         # First and last sequences of messages that must not be seen, nor stay.
         self._discarded: deque[tuple[int, int]] = deque()
         self._mark_expired = mark_expired
+        self.keeper: ExpiryKeeper | None = None
+        # What ages below this sequence is gone, or its keeper has it.
+        self._aged_to = 0
         self._held_until_ns = 0  # nothing expires before that, because a marker was not stored
         self._spare = REMOVED_PER_STEP  # so much may be rolled up before others have their turn
 
@@ -122,11 +140,13 @@ class Upkeep:
     @property
     def next_expiry_ns(self) -> int | None:
         """When a message is too old; None: never."""
-        expiry_ns = self._store.next_expiry_ns()
+        expiry_ns = self._store.next_expiry_ns() if self.keeper is None else self._next_kept_ns()
         return None if expiry_ns is None else max(expiry_ns, self._held_until_ns)
 
     def _expire(self, now_ns: int, size: int) -> bool:
         """Remove what is too old; the last message of a subject may have to leave a marker."""
+        if self.keeper is not None:
+            return self._expire_kept(self.keeper, now_ns, size)
         left = size
         while left > 0:
             left -= self._store.expire(now_ns, limit=left)
@@ -137,6 +157,68 @@ class Upkeep:
                 break
             left -= MARK_COST
         return left <= 0
+
+    def _expire_kept(self, keeper: ExpiryKeeper, now_ns: int, size: int) -> bool:
+        """The same, one by one, where somebody may need what has expired."""
+        store, left = self._store, size
+        while left > 0 and not store.read_only:
+            if keeper.is_full:
+                self._held_until_ns = now_ns + MARK_AGAIN_NS
+                break
+            seq = self._next_kept(now_ns)
+            if not seq:
+                break
+            left -= KEPT_COST
+            if keeper.takes(seq):
+                continue
+            if not store.leaves_marker(seq):
+                store.remove(seq, reason=EXPIRED)
+            elif not self._mark_expired(store.get(seq)):
+                self._aged_to = min(self._aged_to, seq)
+                self._held_until_ns = now_ns + MARK_AGAIN_NS
+                break
+        return left <= 0
+
+    def _next_kept(self, now_ns: int) -> int:
+        """The next message that has expired; each is given once, and again if it is still there
+        after a while.
+        """
+        store = self._store
+        aging = self._next_aging()
+        if aging is not None and store.has_expired(aging[0], now_ns):
+            self._aged_to = aging[0] + 1
+            return aging[0]
+        seq = store.timed_out(now_ns)
+        if seq:
+            store.put_off(seq, now_ns + KEPT_AGAIN_NS)
+        return seq
+
+    def _next_kept_ns(self) -> int | None:
+        store = self._store
+        if store.read_only:
+            return None
+        found = store.timers.next_expiry
+        aging = self._next_aging()
+        if aging is None:
+            return found
+        aged_ns = aging[1] + store.limits.age_max_ns
+        return aged_ns if found is None else min(found, aged_ns)
+
+    def _next_aging(self) -> tuple[int, int] | None:
+        """(sequence, time) of the first message that ages and was not given yet."""
+        store = self._store
+        if store.limits.age_max_ns <= 0:
+            return None
+        aging = store.aging_at(self._aged_to)
+        # What never ages is passed over once.
+        self._aged_to = aging[0] if aging is not None else store.last_seq + 1
+        return aging
+
+    def look_again(self) -> None:
+        """Who keeps what has expired has let something go that is still there, or is another."""
+        self._aged_to = 0
+        self._ingest.has_deadline = True
+        self._turn.add_dirty(self._ingest)
 
     # ---------------------------------------------------------------- the end
 
@@ -178,13 +260,14 @@ class Upkeep:
         self._discarded.append((first_seq, last_seq))
         self._hidden.append(first_seq)
         self._ingest.hidden_from = self._hidden[0]
+        self._ingest.discarded_from = self._ingest.discarded_from or first_seq
         self._ingest.has_deadline = True
         self._turn.add_dirty(self._ingest)
 
     def _discard_first(self) -> None:
         first_seq, last_seq = self._discarded[0]
         for seq in range(first_seq, last_seq + 1):
-            self._store.remove(seq)
+            self._store.remove(seq, reason=EXPIRED)
         self._discarded.popleft()
         self._commits.when_durable(partial(self._show, last_seq))
 
@@ -232,4 +315,6 @@ class Upkeep:
         while self._hidden and self._hidden[0] <= seq:
             self._hidden.popleft()
         self._ingest.hidden_from = self._hidden[0] if self._hidden else 0
+        if not self._discarded:
+            self._ingest.discarded_from = 0
         self._commits.show()

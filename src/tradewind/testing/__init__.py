@@ -1,4 +1,4 @@
-"""The test kit, shipped: a server without sockets and with a clock of its own."""
+"""The test kit, part of the package: a server without sockets and with its own clock."""
 
 from tradewind.testing.clock import FakeClock
 from tradewind.testing.gates import OpenGate, User, UserGate

@@ -1,4 +1,4 @@
-"""A clock that only moves when it is told to."""
+"""A clock that moves only when told to."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A disk in memory that can lose power: the `Disk` contract for tests of crashes and faults.
 
-Owns the simulated calls, the injected faults, the count of steps and the capacity. The names and
-what they stand for are in `disk_tree.py`, what survives a power failure is decided in
-`disk_state.py`, bit rot and the like are done by `disk_damage.py`. Never reads a clock and takes
-all its chances from seeds, so that every run can be repeated.
+Owns the simulated calls, the injected faults, the count of steps and the capacity. Names and their
+nodes are in `disk_tree.py`, the rules for what survives a power failure in `disk_state.py`, and bit
+rot in `disk_damage.py`. It never reads a clock, and all randomness comes from seeds, so that every
+run can be repeated.
 
     disk = SimulatedDisk(seed=1)
     disk.stop_at = 17                     # the 17th step does not happen, PowerLoss is raised
@@ -506,9 +506,9 @@ class SimulatedDisk(Disk):
         for path in sorted(Path(real_folder).rglob("*")):
             place = f"{self.root}/{path.relative_to(real_folder)}"
             if path.is_dir():
-                self.tree.settle_folder(place)
+                self.tree.put_durable_folder(place)
             else:
-                self.tree.settle_file(place, path.read_bytes())
+                self.tree.put_durable_file(place, path.read_bytes())
 
     def save_tree(self, real_folder: str | Path) -> None:
         """Copy what programs see into a real folder."""
@@ -538,6 +538,6 @@ class SimulatedDisk(Disk):
         """They can be read again."""
         self.tree.file(path_within(self.root, path), "read").unreadable.clear()
 
-    def settle_file(self, path: str, content: bytes) -> None:
+    def put_durable_file(self, path: str, content: bytes) -> None:
         """Make this the durable content under a durable name; its folders are made as needed."""
-        self.tree.settle_file(path_below(self.root, path), content)
+        self.tree.put_durable_file(path_below(self.root, path), content)

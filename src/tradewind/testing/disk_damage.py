@@ -1,9 +1,9 @@
-"""Rot, on purpose: what disks, drivers and careless people do to files at rest.
+"""Simulates damage of files at rest, by disks, drivers and people.
 
-Owns the ways to damage a file of a simulated disk. The damage is durable at once and is neither a
-step nor a call. A file with unsynced effects counts as written before it is damaged. Every place is
-given by the caller or drawn from a seed, and must lie inside the file: damage that misses would
-make a test that cannot fail.
+Owns the ways to damage a file of a simulated disk. The damage is durable immediately and is neither
+a step nor a call. A file with unsynced changes is treated as written before it is damaged. Every
+position is given by the caller or drawn from a seed, and must be inside the file: damage that
+misses would make a test that cannot fail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class DiskDamage:
         for bit in bits:
             _check(content, bit // 8, 1)
             content[bit // 8] ^= 1 << (bit % 8)
-        self._disk.settle_file(path, bytes(content))
+        self._disk.put_durable_file(path, bytes(content))
 
     def flip_random_bits(self, path: str, count: int, seed: int) -> list[int]:
         """Turn over this many different bits and say which."""
@@ -40,14 +40,14 @@ class DiskDamage:
         """Lose the tail."""
         content = self._disk.content_of(path)
         _check(content, size, len(content) - size)
-        self._disk.settle_file(path, content[:size])
+        self._disk.put_durable_file(path, content[:size])
 
     def overwrite(self, path: str, offset: int, data: bytes) -> None:
         """Put foreign bytes there, as a misdirected write does."""
         content = self._disk.content_of(path)
         _check(content, offset, len(data))
         changed = content[:offset] + data + content[offset + len(data) :]
-        self._disk.settle_file(path, changed)
+        self._disk.put_durable_file(path, changed)
 
     def zero(self, path: str, offset: int, size: int) -> None:
         """Lose bytes to zeros, as a write that never arrived."""
@@ -72,11 +72,11 @@ class DiskDamage:
 
     def restore_file(self, path: str, checkpoint: Mapping[str, bytes]) -> None:
         """Bring back the whole file, also one that is gone."""
-        self._disk.settle_file(path, checkpoint[path])
+        self._disk.put_durable_file(path, checkpoint[path])
 
     def duplicate(self, path: str, target: str) -> None:
         """A second copy under another name, replacing what is there."""
-        self._disk.settle_file(target, self._disk.content_of(path))
+        self._disk.put_durable_file(target, self._disk.content_of(path))
 
 
 def _check(content: bytes | bytearray, offset: int, size: int) -> None:

@@ -1,8 +1,7 @@
-"""What a file system keeps through a power failure: the rules of the simulated disk.
+"""The rules for what a simulated file system keeps through a power failure.
 
-Owns files and folders with two faces, what programs see and what is durable, and the choice of
-what survives of the difference between them. Knows no paths, no errors and no faults; `disk.py`
-puts those on top.
+Owns files and folders with two states, what programs see and what is durable, and the choice of
+what survives of the difference. It never handles paths, errors or faults; `disk.py` adds those.
 
 The rules, none of them kinder than a real file system:
 

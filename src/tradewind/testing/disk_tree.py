@@ -1,8 +1,8 @@
 """The names of the simulated disk: paths to files and folders, and which of them are durable.
 
-Owns the tree of nodes, the changes of names that are not durable yet, and the sum of all file
-sizes. Counts no steps and injects no faults (`disk.py`), and does not decide what survives a power
-failure (`disk_state.py`).
+Owns the tree of nodes, the name changes that are not durable yet, and the sum of all file sizes. It
+never counts steps or injects faults (`disk.py`), and never decides what survives a power failure
+(`disk_state.py`).
 """
 
 from __future__ import annotations
@@ -138,10 +138,10 @@ class NameTree:
 
         self.persist(leads_there)
 
-    def settle_file(self, path: str, content: bytes) -> None:
+    def put_durable_file(self, path: str, content: bytes) -> None:
         """Make this the durable content under a durable name; its folders are made as needed."""
         place, name = split(path)
-        folder = self.settle_folder(place)
+        folder = self.put_durable_folder(place)
         node = folder.entries.get(name)
         if not isinstance(node, FileNode):
             node = FileNode()
@@ -150,7 +150,7 @@ class NameTree:
         node.make_durable(content)
         self.persist_names_of(node)
 
-    def settle_folder(self, path: str) -> FolderNode:
+    def put_durable_folder(self, path: str) -> FolderNode:
         """Make a folder under a durable name, with its parents."""
         folder = self.top
         for name in _names(self._root, path):

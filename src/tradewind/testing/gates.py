@@ -1,4 +1,4 @@
-"""Gates for tests: who may enter, without a configuration file."""
+"""Gates for tests: authentication without a configuration file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tradewind.broker.identity import Credentials, Deferred, Identity, Rejection
-from tradewind.route.rules import PermissionRules
+from tradewind.route.permission_rules import PermissionRules
 
 GLOBAL_ACCOUNT = "$G"
 

@@ -1,7 +1,7 @@
 """A whole server in one thread, without sockets: clock, peers and log belong to the test.
 
-Owns what `tradewind.server` does around the broker: it carries bytes to and fro, ends the turns and
-fires the timers. Everything is done when a call returns, so a test never waits.
+Owns what `tradewind.server` does around the broker: it transfers bytes, ends turns and fires
+timers. Everything is complete when a call returns, so a test never waits.
 
     server = InProcessServer()
     alice, bob = server.connect(), server.connect()
@@ -15,14 +15,16 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.identity import Gate
 from tradewind.broker.session import Session
-from tradewind.jetstream.engine import EngineSettings, JetStream
+from tradewind.jetstream.engine import EngineSettings, JetStreamEngine
 from tradewind.jetstream.recovery import recover
-from tradewind.jetstream.replication.links import Remotes
+from tradewind.jetstream.replication.origin_links import Remotes
 from tradewind.options import MIB, ServerOptions
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.testing.clock import SECOND_NS, FakeClock
@@ -61,7 +63,7 @@ class FakeConnection:
         for start in range(0, len(data), step):
             self._unread += data[start : start + step]
             self.pump()
-        self._server.settle()
+        self._server.run_until_idle()
 
     def take(self) -> bytes:
         """Everything that has arrived since the last call."""
@@ -90,13 +92,13 @@ class FakeConnection:
         self._is_reading = True
         self._server.broker.write_resumed(self.session)
         self.flush()
-        self._server.settle()
+        self._server.run_until_idle()
 
     def close(self) -> None:
         """Hang up."""
         self.is_open = False
         self.session.close(ops.CLOSED_BY_CLIENT)
-        self._server.settle()
+        self._server.run_until_idle()
 
     # ---------------------------------------------------------------- the server's side
 
@@ -159,27 +161,29 @@ class InProcessServer:
         self.log = log or MemoryLog()
         self.broker = Broker(
             options or ServerOptions(server_name="in-process"),
-            {"STANDARD": gate or OpenGate()},
+            dict.fromkeys(("STANDARD", "LEAFNODE"), gate or OpenGate()),
             limits,
             server_id=server_id,
             clock=self.clock,
             log=self.log,
             chance=random.Random(seed),  # noqa: S311 - must be repeatable, keeps no secret
         )
+        if self.broker.options.leafnodes is not None:
+            self.broker.start_leaves(self.broker.options.leafnodes)
         # Whether a fault of the server is what the test is about; else it fails.
         self.expects_faults = False
         self._connections = 0
         self.manual_sync = manual_sync
         self.syncer = SteppedSyncer(self.clock)
         self.workers = InlineWorkers()
-        self.engine: JetStream | None = None
+        self.engine: JetStreamEngine | None = None
         if disk is not None:
             self.engine = self._start_engine(disk, remotes)
 
-    def _start_engine(self, disk: SimulatedDisk, remotes: Remotes | None) -> JetStream:
+    def _start_engine(self, disk: SimulatedDisk, remotes: Remotes | None) -> JetStreamEngine:
         settings = EngineSettings(self.broker.options.jetstream, MEMORY_BYTES_MAX, DISK_BYTES_MAX)
         root = StoreRoot(disk, disk.root)
-        engine = JetStream(self.broker, settings, root, self.syncer, self.workers, remotes)
+        engine = JetStreamEngine(self.broker, settings, root, self.syncer, self.workers, remotes)
         recover(engine, root)
         engine.start()
         return engine
@@ -191,14 +195,24 @@ class InProcessServer:
         self._connections += 1
         session = self.broker.open_session(RemoteAddress("127.0.0.1", self._connections))
         connection = FakeConnection(self, session, through_buffer=through_buffer)
-        self.settle()
+        self.run_until_idle()
         if not keep_info:
             connection.take_line()
         if greeting:
             connection.send(greeting)
         return connection
 
-    def settle(self) -> None:
+    def connect_leaf(self, **fields: object) -> FakeConnection:
+        """A server that has dialled and sent CONNECT with these fields."""
+        leaves = self.broker.leaves
+        assert leaves is not None, "the options have no leafnodes"
+        self._connections += 1
+        session = leaves.accepted(RemoteAddress("127.0.0.1", self._connections))
+        connection = FakeConnection(self, session, through_buffer=True)
+        connection.send(b"CONNECT " + msgspec.json.encode(fields) + b"\r\n")
+        return connection
+
+    def run_until_idle(self) -> None:
         """End turns, and commits unless they are the test's, until nothing is left to do."""
         while self.broker.router.has_work or (self.syncer.waiting and not self.manual_sync):
             if not self.manual_sync:
@@ -219,7 +233,7 @@ class InProcessServer:
         while (check := self.broker.deferred.take()) is not None:
             self.broker.authenticated(check, check.decide())
             count += 1
-        self.settle()
+        self.run_until_idle()
         return count
 
     def advance(self, seconds: float) -> None:
@@ -234,4 +248,4 @@ class InProcessServer:
             left_ns -= step_ns
             self.broker.watch.begin()
             self.broker.tick()
-            self.settle()
+            self.run_until_idle()

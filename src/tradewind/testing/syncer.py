@@ -1,6 +1,6 @@
 """Group commit without threads: commits run when the test says so.
 
-Owns the jobs that wait. A power cut is simply never to run them.
+Owns the pending jobs. To simulate a power failure, a test simply never runs them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from tradewind.store.syncer import INTERVAL_NS, Syncer, SyncJob
 
 
 class SteppedSyncer(Syncer):
-    """Stands in for `tradewind.server.syncer.ThreadedSyncer`.
+    """Stands in for `tradewind.server.sync_threads.ThreadedSyncer`.
 
     `waiting` are the commits that no worker has begun, `synced` those that are done without the
     owner knowing; any of them may be taken next.

@@ -1,6 +1,6 @@
-"""Stands in for `tradewind.server.workers`: everything is done when a call returns.
+"""A replacement for `tradewind.server.workers`: everything is complete when a call returns.
 
-Owns the jobs that came while another one was being finished.
+Owns the jobs that arrived while another one was being finished.
 """
 
 from __future__ import annotations

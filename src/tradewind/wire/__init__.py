@@ -1,1 +1,1 @@
-"""Bytes <-> operations: the client protocol and WebSocket frames."""
+"""Conversion between bytes and operations: the client protocol and WebSocket frames."""

@@ -8,6 +8,14 @@ HPUB <subject> [reply] <#hdr> <#all>              HMSG <subject> <sid> [reply] <
 SUB  <subject> [queue] <sid>                      +OK                 (verbose only)
 UNSUB <sid> [max]                                 -ERR '<text>'
 PING / PONG                                       PING / PONG
+
+server <-> server, on a leaf connection
+LS+  <subject>                                    somebody asks for it
+LS+  <subject> <queue> <weight>                   ... so many members of a group
+LS-  <subject> [queue]                            nobody does any more
+LMSG <subject> [reply] <#bytes>                   HMSG <subject> [reply] <#hdr> <#all>
+LMSG <subject> + <reply> <queue>... <#bytes>      ... for one member each of these groups, too
+LMSG <subject> | <queue>... <#bytes>              ... without a reply
 ```
 Each line ends with CRLF (LF alone is accepted), each payload (of the four
 lines with a size) with CRLF. Verbs are case-insensitive,
@@ -20,6 +28,9 @@ from __future__ import annotations
 from typing import Final
 
 PROTOCOL_VERSION: Final = 1
+# Of servers among themselves; 3 means that traced messages are understood, which they are not here.
+# From 3 on a server has traces of messages.
+LEAF_PROTOCOL_VERSION: Final = 3
 # The version that INFO reports: clients switch features on by it, so it names the server we are
 # compatible with.
 NATS_VERSION: Final = "2.15.1"
@@ -42,6 +53,18 @@ ERROR_INVALID_SUBJECT: Final = "Invalid Subject"
 ERROR_CLIENT_PROTOCOL: Final = "invalid client protocol"
 ERROR_NO_RESPONDERS_HEADERS: Final = "no responders requires headers support"
 ERROR_STALE: Final = "Stale Connection"
+ERROR_INVALID_SUBSCRIPTION: Final = "Invalid Subscription"
+ERROR_LEAF_PORT: Final = "attempted to connect to leaf node port"
+ERROR_LEAF_GATEWAY: Final = 'Rejecting connection from gateway "{}" on the leafnode port'
+ERROR_LEAF_LOOP: Final = (
+    'Loop detected for leafnode account="{}". Delaying attempt to reconnect for 30s'
+)
+ERROR_LEAF_CLUSTER: Final = "remote leafnode has same cluster name"
+ERROR_LEAF_CLUSTER_SPACES: Final = "cluster name cannot contain spaces"
+ERROR_LEAF_VERSION: Final = 'connection rejected since minimum version required is "{}"'
+ERROR_LEAF_DUPLICATE: Final = "Duplicate Remote LeafNode Connection"
+ERROR_LEAF_STALE: Final = "Stale Leaf Node Connection - Closing"
+ERROR_LEAF_COMPRESSION: Final = 'unsupported route compression mode "{}"'
 ERROR_SECURE_REQUIRED: Final = "Secure Connection - TLS Required"
 
 # Why a connection ended, as monitoring shows it.
@@ -67,4 +90,8 @@ CLOSED_AUTHENTICATION_EXPIRED: Final = "Authentication Expired"
 CLOSED_MISSING_ACCOUNT: Final = "Missing Account"
 CLOSED_REVOKED: Final = "Credentials Revoked"
 CLOSED_NO_RESPONDERS_HEADERS: Final = "No Responders Requires Headers"
+CLOSED_LEAF_DUPLICATE: Final = "Duplicate Remote LeafNode"
+CLOSED_LEAF_VERSION: Final = "Minimum Version Required"
+CLOSED_LEAF_CLUSTER: Final = "Cluster Names Identical"
+CLOSED_WRONG_PORT: Final = "Incorrect Port"
 CLOSED_KICKED: Final = "Kicked"

@@ -1,6 +1,12 @@
-"""What one operation is made of; the parser itself is in parser.pyx."""
+"""The parts of an operation; the parser itself is in parser.pyx."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
+
+cdef enum:
+    LF = 10
+    CR = 13
+    SPACE = 32
+    TAB = 9
 
 cdef enum OperationKind:
     OP_NONE = 0
@@ -23,7 +29,7 @@ cdef enum ParseStatus:
 cdef enum Fault:
     FAULT_NONE = 0
     FAULT_UNKNOWN = 1       # answered with -ERR 'Unknown Protocol Operation'
-    FAULT_ARGUMENTS = 2     # a known verb with wrong arguments: closed without a word
+    FAULT_ARGUMENTS = 2     # a known verb with wrong arguments: closed without an answer
     FAULT_CONTROL_LINE = 3
     FAULT_PAYLOAD = 4
 
@@ -33,7 +39,7 @@ ctypedef struct Operation:
     size_t consumed
     const char* argument        # the whole argument part of the line
     size_t argument_size
-    const char* subject         # pointers into the parsed bytes; size 0 where there is none
+    const char* subject         # pointers into the parsed bytes; size 0 if absent
     const char* reply
     const char* queue
     const char* sid
@@ -49,9 +55,9 @@ ctypedef struct Operation:
 ctypedef struct ParserState:
     size_t control_line_max
     size_t payload_max
-    size_t scanned              # bytes of the unfinished line that hold no LF
-    size_t argument_start       # where the blanks behind its verb end, as far as seen
-    size_t need                 # bytes that an unfinished PUB needs in all; 0: unknown
+    size_t scanned              # bytes of the unfinished line known to hold no LF
+    size_t argument_start       # where the blanks behind its verb end, as far as known
+    size_t need                 # total size that an unfinished PUB needs; 0: unknown
     uint8_t skipping            # kind whose rest of line is being ignored (PING, PONG, +OK)
     uint8_t headers_allowed
 
@@ -60,3 +66,17 @@ cdef void parser_init(ParserState* state, size_t control_line_max,
                       size_t payload_max) noexcept nogil
 cdef int parse_operation(ParserState* state, const char* data, size_t size,
                          Operation* operation) noexcept nogil
+
+# Building blocks shared by the grammars.
+cdef int verb_rest(const char* data, size_t size, const char* verb, size_t verb_size,
+                   size_t start) noexcept nogil
+cdef int parse_fault(Operation* operation, int reason) noexcept nogil
+cdef int skip_line(ParserState* state, const char* data, size_t size, size_t start, int kind,
+                   Operation* operation) noexcept nogil
+cdef int64_t parse_size(const char* data, uint32_t size) noexcept nogil
+cdef int split_words(const char* data, size_t size, bint split_at_cr, const char** tokens,
+                     uint32_t* sizes, int token_max) noexcept nogil
+cdef int find_line(ParserState* state, const char* data, size_t size, size_t start, int kind,
+                   size_t* line_size, Operation* operation) noexcept nogil
+cdef int take_body(ParserState* state, const char* data, size_t size, size_t line_size,
+                   size_t header_size, size_t total_size, Operation* operation) noexcept nogil

@@ -1,13 +1,13 @@
-"""Bytes -> operations of a client, over one contiguous run of bytes.
+"""Parses bytes from a client into operations, over one contiguous run of bytes.
 
-Owns the grammar and its limits; never owns bytes (an Operation points into the caller's buffer),
-never decides what an operation means. The caller keeps unconsumed bytes and calls again with more
-behind them. Work per byte is constant for any chunking: `scanned`, `argument_start` and `need`
-remember how far an unfinished operation was looked at.
+Owns the grammar and its limits. It never owns bytes (an Operation points into the caller's buffer)
+and never decides what an operation means. The caller keeps unconsumed bytes and calls again with
+more behind them. Work per byte is constant for any chunking: `scanned`, `argument_start` and `need`
+record how far an unfinished operation has been examined.
 
-The reactions are nats-server's: an unknown verb is a fault at its first wrong byte, PING and PONG
-ignore the rest of their line however long, everything else has a bounded line, and a payload that
-is too large is refused when its size is read, before a single byte of it is kept.
+The reactions are those of nats-server: an unknown verb is a fault at its first wrong byte, PING and
+PONG ignore the rest of their line however long it is, all other lines are bounded, and a payload
+that is too large is refused when its size is read, before any of its bytes is kept.
 """
 
 from libc.string cimport memchr, memset
@@ -18,12 +18,9 @@ from tradewind.containers.buffer cimport (
 from tradewind.errors import ProtocolError
 
 cdef enum:
-    LF = 10
-    CR = 13
-    SPACE = 32
-    TAB = 9
     DIGITS_MAX = 9
-    # White space in front of the arguments is not part of the line limit, but must end some time.
+    # White space in front of the arguments does not count towards the line limit, but is bounded
+    # too.
     PADDING_MAX = 16384
 
 
@@ -34,10 +31,10 @@ cdef void parser_init(ParserState* state, size_t control_line_max,
     state.payload_max = payload_max
 
 
-cdef inline int verb_rest(const char* data, size_t size, const char* verb, size_t verb_size,
-                          size_t start) noexcept nogil:
-    """PARSE_DONE if data[start:verb_size] is the rest of the verb, PARSE_MORE if it may become so,
-    else PARSE_FAULT.
+cdef int verb_rest(const char* data, size_t size, const char* verb, size_t verb_size,
+                   size_t start) noexcept nogil:
+    """PARSE_DONE if data[start:verb_size] is the rest of the verb, PARSE_MORE if more bytes could
+    complete it, otherwise PARSE_FAULT.
     """
     cdef size_t index = start
     while index < verb_size:
@@ -99,14 +96,14 @@ cdef int parse_verb(const char* data, size_t size, int* kind, size_t* verb_size)
     return status
 
 
-cdef inline int fault(Operation* operation, int reason) noexcept nogil:
+cdef int parse_fault(Operation* operation, int reason) noexcept nogil:
     operation.fault = reason
     return PARSE_FAULT
 
 
 cdef int skip_line(ParserState* state, const char* data, size_t size, size_t start, int kind,
                    Operation* operation) noexcept nogil:
-    """PING, PONG and +OK: everything up to the LF is ignored and need not be kept."""
+    """PING, PONG and +OK: everything up to the LF is ignored, so it need not be kept."""
     cdef const char* newline = NULL
     if size > start:
         newline = <const char*>memchr(data + start, LF, size - start)
@@ -120,8 +117,8 @@ cdef int skip_line(ParserState* state, const char* data, size_t size, size_t sta
     return PARSE_DONE
 
 
-cdef inline int64_t parse_size(const char* data, uint32_t size) noexcept nogil:
-    """At most nine decimal digits; -1 for anything else."""
+cdef int64_t parse_size(const char* data, uint32_t size) noexcept nogil:
+    """Parse at most nine decimal digits; -1 for anything else."""
     cdef int64_t value = 0
     cdef uint32_t index
     if size == 0 or size > DIGITS_MAX:
@@ -133,9 +130,9 @@ cdef inline int64_t parse_size(const char* data, uint32_t size) noexcept nogil:
     return value
 
 
-cdef inline int split(const char* data, size_t size, bint split_at_cr, const char** tokens,
-                      uint32_t* sizes, int token_max) noexcept nogil:
-    """Tokens between spaces and tabs; token_max + 1 when there are too many."""
+cdef int split_words(const char* data, size_t size, bint split_at_cr, const char** tokens,
+                     uint32_t* sizes, int token_max) noexcept nogil:
+    """Split into tokens at spaces and tabs; returns token_max + 1 if there are too many."""
     cdef size_t index = 0, start
     cdef int count = 0
     cdef char byte
@@ -165,48 +162,53 @@ cdef int parse_publish(ParserState* state, const char* data, size_t size, size_t
     cdef uint32_t sizes[4]
     cdef int count, expected = 3 if operation.kind == OP_PUB else 4
     cdef int64_t total, header = 0
-    cdef size_t end
-    count = split(operation.argument, operation.argument_size, False, tokens, sizes, expected)
+    count = split_words(operation.argument, operation.argument_size, False, tokens, sizes, expected)
     if count < expected - 1 or count > expected:
-        return fault(operation, FAULT_ARGUMENTS)
+        return parse_fault(operation, FAULT_ARGUMENTS)
     if operation.kind == OP_HPUB and not state.headers_allowed:
-        return fault(operation, FAULT_ARGUMENTS)
+        return parse_fault(operation, FAULT_ARGUMENTS)
     total = parse_size(tokens[count - 1], sizes[count - 1])
     if operation.kind == OP_HPUB:
         header = parse_size(tokens[count - 2], sizes[count - 2])
     if total < 0 or header < 0 or header > total:
-        return fault(operation, FAULT_ARGUMENTS)
-    if <size_t>total > state.payload_max:
-        return fault(operation, FAULT_PAYLOAD)
-    end = line_size + <size_t>total
-    if size > end and data[end] != CR:
-        return fault(operation, FAULT_UNKNOWN)
-    if size < end + 2:
-        state.need = end + 2
-        return PARSE_MORE
-    if data[end + 1] != LF:
-        return fault(operation, FAULT_UNKNOWN)
+        return parse_fault(operation, FAULT_ARGUMENTS)
     operation.subject = tokens[0]
     operation.subject_size = sizes[0]
     operation.reply = tokens[1]
     operation.reply_size = sizes[1] if count == expected else 0
-    operation.header_size = <size_t>header
-    operation.total_size = <size_t>total
+    return take_body(state, data, size, line_size, <size_t>header, <size_t>total, operation)
+
+
+cdef int take_body(ParserState* state, const char* data, size_t size, size_t line_size,
+                   size_t header_size, size_t total_size, Operation* operation) noexcept nogil:
+    """The body of a message, which follows its line of `line_size` bytes including the LF."""
+    cdef size_t end = line_size + total_size
+    if total_size > state.payload_max:
+        return parse_fault(operation, FAULT_PAYLOAD)
+    if size > end and data[end] != CR:
+        return parse_fault(operation, FAULT_UNKNOWN)
+    if size < end + 2:
+        state.need = end + 2
+        return PARSE_MORE
+    if data[end + 1] != LF:
+        return parse_fault(operation, FAULT_UNKNOWN)
+    operation.header_size = header_size
+    operation.total_size = total_size
     operation.body = data + line_size
     operation.consumed = end + 2
     return PARSE_DONE
 
 
 cdef int parse_arguments(Operation* operation) noexcept nogil:
-    """The arguments of SUB and UNSUB; the others keep theirs whole."""
+    """Parse the arguments of SUB and UNSUB; other operations keep theirs whole."""
     cdef const char* tokens[3]
     cdef uint32_t sizes[3]
     cdef int count
     cdef int64_t limit
     if operation.kind == OP_SUB:
-        count = split(operation.argument, operation.argument_size, True, tokens, sizes, 3)
+        count = split_words(operation.argument, operation.argument_size, True, tokens, sizes, 3)
         if count < 2 or count > 3:
-            return fault(operation, FAULT_ARGUMENTS)
+            return parse_fault(operation, FAULT_ARGUMENTS)
         operation.subject = tokens[0]
         operation.subject_size = sizes[0]
         operation.queue = tokens[1]
@@ -214,13 +216,49 @@ cdef int parse_arguments(Operation* operation) noexcept nogil:
         operation.sid = tokens[count - 1]
         operation.sid_size = sizes[count - 1]
     elif operation.kind == OP_UNSUB:
-        count = split(operation.argument, operation.argument_size, True, tokens, sizes, 2)
+        count = split_words(operation.argument, operation.argument_size, True, tokens, sizes, 2)
         if count < 1 or count > 2:
-            return fault(operation, FAULT_ARGUMENTS)
+            return parse_fault(operation, FAULT_ARGUMENTS)
         operation.sid = tokens[0]
         operation.sid_size = sizes[0]
         limit = parse_size(tokens[1], sizes[1]) if count == 2 else 0
         operation.count_max = limit if limit > 0 else 0
+    return PARSE_DONE
+
+
+cdef int find_line(ParserState* state, const char* data, size_t size, size_t start, int kind,
+                   size_t* line_size, Operation* operation) noexcept nogil:
+    """Find the argument part of the line at data[0], whose verb ends at `start`; `line_size`
+    excludes the LF.
+    """
+    cdef const char* newline
+    if start == size:
+        return PARSE_MORE
+    if kind != OP_CONNECT and kind != OP_INFO and data[start] != SPACE and data[start] != TAB:
+        return parse_fault(operation, FAULT_UNKNOWN)
+    if start < state.argument_start:
+        start = state.argument_start
+    while start < size and (data[start] == SPACE or data[start] == TAB):
+        start += 1
+    state.argument_start = start
+    if start > state.control_line_max + PADDING_MAX:
+        return parse_fault(operation, FAULT_CONTROL_LINE)
+    if state.scanned < start:
+        state.scanned = start
+    newline = NULL
+    if size > state.scanned:
+        newline = <const char*>memchr(data + state.scanned, LF, size - state.scanned)
+    line_size[0] = size if newline == NULL else <size_t>(newline - data)
+    operation.argument = data + start
+    operation.argument_size = line_size[0] - start
+    if operation.argument_size and operation.argument[operation.argument_size - 1] == CR:
+        operation.argument_size -= 1
+    if operation.argument_size > state.control_line_max:
+        return parse_fault(operation, FAULT_CONTROL_LINE)
+    if newline == NULL:
+        state.scanned = size
+        return PARSE_MORE
+    operation.kind = kind
     return PARSE_DONE
 
 
@@ -229,9 +267,8 @@ cdef int parse_operation(ParserState* state, const char* data, size_t size,
     """Parse the operation that starts at data[0]; see ParseStatus. `operation` is valid only for
     PARSE_DONE.
     """
-    cdef size_t start = 0, line_size
+    cdef size_t start = 0, line_size = 0
     cdef int kind = OP_NONE, status
-    cdef const char* newline
     operation.consumed = 0
     operation.fault = FAULT_NONE
     if size == 0:
@@ -244,39 +281,15 @@ cdef int parse_operation(ParserState* state, const char* data, size_t size,
     if status == PARSE_MORE:
         return PARSE_MORE
     if status == PARSE_FAULT:
-        return fault(operation, FAULT_UNKNOWN)
+        return parse_fault(operation, FAULT_UNKNOWN)
     if kind == OP_PING or kind == OP_PONG or kind == OP_OK:
         return skip_line(state, data, size, start, kind, operation)
-    if start == size:
-        return PARSE_MORE
-    if kind != OP_CONNECT and kind != OP_INFO and data[start] != SPACE and data[start] != TAB:
-        return fault(operation, FAULT_UNKNOWN)
-    if start < state.argument_start:
-        start = state.argument_start
-    while start < size and (data[start] == SPACE or data[start] == TAB):
-        start += 1
-    state.argument_start = start
-    if start > state.control_line_max + PADDING_MAX:
-        return fault(operation, FAULT_CONTROL_LINE)
-    if state.scanned < start:
-        state.scanned = start
-    newline = NULL
-    if size > state.scanned:
-        newline = <const char*>memchr(data + state.scanned, LF, size - state.scanned)
-    line_size = size if newline == NULL else <size_t>(newline - data)
-    operation.argument = data + start
-    operation.argument_size = line_size - start
-    if operation.argument_size and operation.argument[operation.argument_size - 1] == CR:
-        operation.argument_size -= 1
-    if operation.argument_size > state.control_line_max:
-        return fault(operation, FAULT_CONTROL_LINE)
-    if newline == NULL:
-        state.scanned = size
-        return PARSE_MORE
-    operation.kind = kind
+    status = find_line(state, data, size, start, kind, &line_size, operation)
+    if status != PARSE_DONE:
+        return status
     if kind == OP_PUB or kind == OP_HPUB:
-        # The LF is found again when the payload is complete; `need` keeps that from happening more
-        # than once or twice.
+        # The LF is searched again once the payload is complete; `need` keeps that from happening
+        # more than once or twice.
         state.scanned = line_size
         status = parse_publish(state, data, size, line_size + 1, operation)
     else:
@@ -299,7 +312,7 @@ KIND_NAMES = {OP_PUB: "PUB", OP_HPUB: "HPUB", OP_PING: "PING", OP_PONG: "PONG", 
 
 
 cdef tuple describe(const Operation* operation):
-    """The operation as Python values: (verb, arguments ...)."""
+    """The operation as Python values: (verb, arguments, ...)."""
     cdef str name = KIND_NAMES[operation.kind]
     cdef size_t header_size = operation.header_size
     if operation.kind == OP_PUB or operation.kind == OP_HPUB:
@@ -317,11 +330,12 @@ cdef tuple describe(const Operation* operation):
 
 
 cdef class Parser:
-    """The parser with a buffer of its own, for tests and tools: feed it any chunks and get tuples.
+    """The parser with a buffer of its own, for tests and tools: accepts any chunks and returns
+    tuples.
 
-    Sessions use the C function instead. `fault` names what was wrong, None while nothing was;
-    `before_fault` holds the operations that the failing call completed; `position` counts the bytes
-    of finished (and ignored) operations.
+    Sessions use the C function instead. `fault` names what was wrong, or is None; `before_fault`
+    holds the operations that the failing call completed; `position` counts the bytes of finished
+    and ignored operations.
     """
 
     cdef ParserState state
@@ -343,11 +357,11 @@ cdef class Parser:
 
     @property
     def pending_bytes(self):
-        """How many bytes of an unfinished operation are kept."""
+        """Number of bytes kept of an unfinished operation."""
         return buffer_size(&self.pending)
 
     def feed(self, bytes data not None):
-        """All operations that are complete now; ProtocolError at the first byte that is wrong."""
+        """Return all operations that are now complete; ProtocolError at the first wrong byte."""
         cdef Operation operation
         cdef int status
         cdef list result = []

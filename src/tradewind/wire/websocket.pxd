@@ -29,7 +29,7 @@ cdef class FrameDecoder:
     cdef bint _in_message
     cdef bint _message_compressed
     cdef object _inflater           # None between compressed messages
-    cdef bytes _inflate_input       # given to the inflater but not yet used up
+    cdef bytes _inflate_input       # given to the inflater but not consumed yet
     cdef bint _tail_given
     cdef Py_ssize_t _inflated_bytes
     cdef Py_ssize_t _inflate_budget_bytes
@@ -38,7 +38,7 @@ cdef class FrameDecoder:
     cdef int _control_have
     cdef list _controls
     cdef bytes _backlog
-    cdef str _error                 # None until the peer breaks a rule
+    cdef str _error                 # None until the peer violates a rule
     cdef int _error_code
     cdef bint _error_raised
     cdef bint _closed

@@ -1,15 +1,15 @@
 """WebSocket frames (RFC 6455) with permessage-deflate (RFC 7692): bytes in, application bytes out.
 
-Owns the frame format, masking, inflating and every limit on them, for both ends of a connection.
-Never touches a socket and never answers by itself: control frames are handed out with
+Owns the frame format, masking, inflating and every limit on them, for both ends of a connection. It
+never touches a socket and never answers by itself: control frames are handed out with
 `take_control`, violations are raised as `WebsocketError` with the close code to send. The HTTP
 upgrade before it is `server.websocket_handshake`.
 
-What bounds memory: plain payloads are handed on as they arrive, so only a partial header or control
+Memory is bounded: plain payloads are handed on as they arrive, so only a partial header or control
 frame is ever held; compressed payloads are inflated as they arrive, at most
 `INFLATED_BYTES_PER_FEED` per call and `max_message_bytes` per message, so neither one bomb nor many
-small ones can make more. Between messages a decoder owns nothing but its own struct. Every size
-from the wire is compared with what is there before use.
+small ones can exceed that. Between messages a decoder owns nothing but its own struct. Every size
+from the wire is checked against the bytes available before it is used.
 """
 
 import zlib
@@ -43,11 +43,12 @@ CLOSE_TOO_BIG = 1009
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_TLS_HANDSHAKE = 1015
 
-# Compressing less gains nothing; the official server compresses from the 65th byte on.
+# Compressing smaller messages gains nothing; the official server compresses from the 65th byte on.
 COMPRESS_BYTES_MIN = 65
 BROWSER_FRAME_BYTES_MAX = 4096
 INFLATED_BYTES_PER_FEED = 256 * 1024
-# Above this the oldest are forgotten: RFC 6455 5.5.3 lets an endpoint answer only the latest ping.
+# Above this number the oldest are dropped: RFC 6455 5.5.3 lets an endpoint answer only the latest
+# ping.
 CONTROL_FRAMES_MAX = 1024
 
 cdef enum:
@@ -65,8 +66,8 @@ cdef enum:
     HEADER_BYTES_MAX = 14
     MAX_MESSAGE_BYTES_TOP = 1 << 30
 
-# What a sender strips (the end of an empty stored block), then a final block, so that a complete
-# message is known by its end.
+# What a sender strips (the end of an empty stored block), then a final block, so that the inflater
+# reports the end of a complete message.
 cdef bytes DEFLATE_TAIL = b"\x00\x00\xff\xff\x01\x00\x00\xff\xff"
 
 cdef dict CLOSE_CODES = {
@@ -95,7 +96,7 @@ cdef dict CLOSE_CODES = {
 
 
 class WebsocketError(ProtocolError):
-    """The peer broke the framing; answer with a close frame of `close_code` and `str(error)`."""
+    """The peer violated the framing; answer with a close frame of `close_code` and `str(error)`."""
 
     def __init__(self, text: str, close_code: int) -> None:
         self.close_code = close_code
@@ -103,14 +104,14 @@ class WebsocketError(ProtocolError):
 
 
 def close_code_for(reason: str) -> int:
-    """The close code for the reason of a close, in the words of monitoring's `reason`."""
+    """The WebSocket close code for a close reason as monitoring words it."""
     return CLOSE_CODES.get(reason, CLOSE_INTERNAL_ERROR)
 
 
 cdef void xor_copy(
     uint8_t* target, const uint8_t* source, Py_ssize_t size, const uint8_t* mask, int position
 ) noexcept:
-    """Copies `size` bytes combined with the 4-byte mask, which starts at byte `position` of itself.
+    """Copy `size` bytes XORed with the 4-byte mask, beginning at byte `position` of the mask.
 
     Words go through memcpy because neither side is aligned; compilers turn that into plain loads.
     """
@@ -132,20 +133,20 @@ cdef void xor_copy(
 
 
 cdef uint8_t* reserve(Output* output, Py_ssize_t more, Py_ssize_t expected) except NULL:
-    """Room for `more` bytes at the end of the output; `expected` sizes the first allocation."""
+    """Reserve `more` bytes at the end of the output; `expected` sizes the first allocation."""
     cdef Py_ssize_t needed = output.size + more
     if output.buffer == NULL:
         output.capacity = max(needed, expected)
         output.buffer = PyBytes_FromStringAndSize(NULL, output.capacity)
     elif needed > output.capacity:
         output.capacity = max(needed, 2 * output.capacity)
-        # A failed resize frees the buffer and leaves NULL, so no second owner can free it again.
+        # A failed resize frees the buffer and leaves NULL, so it cannot be freed twice.
         _PyBytes_Resize(&output.buffer, output.capacity)
     return <uint8_t*>PyBytes_AS_STRING(output.buffer) + output.size
 
 
 cdef bytes finish(Output* output):
-    """The bytes written so far; the output is empty afterwards."""
+    """Take the bytes written so far; the output is empty afterwards."""
     cdef bytes result
     if output.size == 0:
         Py_XDECREF(output.buffer)
@@ -160,12 +161,12 @@ cdef bytes finish(Output* output):
 
 
 cdef class FrameDecoder:
-    """Turns what a peer sends into application bytes, however it is cut into chunks and frames.
+    """Turns what a peer sends into application bytes, however it is divided into chunks and frames.
 
-    `max_message_bytes` limits what one compressed message may inflate to; it may be changed at any
+    `max_message_bytes` limits the inflated size of one compressed message; it may be changed at any
     time, so a server can start low and raise it once the peer has authenticated. Plain messages
-    need no limit: they are never held. `require_mask` is for servers; without it masked and
-    unmasked frames are both read. After a close frame everything that follows is ignored.
+    need no limit because they are never held. `require_mask` is for servers; without it, masked and
+    unmasked frames are both accepted. Everything after a close frame is ignored.
     """
 
     def __init__(self, max_message_bytes: int, require_mask: bool, compression: bool) -> None:
@@ -176,7 +177,7 @@ cdef class FrameDecoder:
 
     @property
     def max_message_bytes(self) -> int:
-        """The most bytes that one compressed message may become."""
+        """The largest inflated size of one compressed message."""
         return self._max_message_bytes
 
     @max_message_bytes.setter
@@ -193,18 +194,18 @@ cdef class FrameDecoder:
 
     @property
     def pending(self) -> bool:
-        """Whether `feed(b"")` has more to give (or an error to raise) without new input."""
+        """Whether `feed(b"")` can return more (or raise an error) without new input."""
         if self._error is not None:
             return not self._error_raised
         return self._backlog is not None
 
     cpdef bytes feed(self, data):
-        """Take bytes of the peer, give the application bytes that they complete.
+        """Take bytes from the peer and return the application bytes that they complete.
 
         While `pending` is true afterwards, stop reading and call `feed(b"")` again once the result
-        is used: that is how a highly compressed message is handed out in bounded portions. Raises
-        WebsocketError on a violation, after all bytes before it have been given out, and on every
-        call from then on.
+        has been used: a highly compressed message is handed out in bounded portions this way.
+        Raises WebsocketError on a violation, after all bytes before it have been returned, and on
+        every call from then on.
         """
         cdef Py_buffer view
         cdef Output output
@@ -246,7 +247,9 @@ cdef class FrameDecoder:
     cdef int _run(
         self, const uint8_t* data, Py_ssize_t size, Py_ssize_t* used, Output* output
     ) except -1:
-        """Reads until the input, the inflate budget or the connection ends; `used` says how far."""
+        """Read until the input, the inflate budget or the connection ends; `used` is set to the
+        bytes consumed.
+        """
         cdef int take
         while self._error is None and not self._closed:
             if self._inflate_input is not None and not self._pump(output):
@@ -272,7 +275,7 @@ cdef class FrameDecoder:
         return 0
 
     cdef int _header_step(self) except -1:
-        """All asked-for header bytes are there: ask for the rest, or start the payload."""
+        """All header bytes asked for are there: ask for the rest, or start the payload."""
         cdef int length_code = self._header[1] & 0x7F
         if self._header_need == 2:
             self._check_first_two()
@@ -289,7 +292,9 @@ cdef class FrameDecoder:
         return self._start_payload()
 
     cdef int _check_first_two(self) except -1:
-        """The rules that two bytes can break, in the order and words of the official server."""
+        """Check what the first two bytes can violate, in the order and wording of the official
+        server.
+        """
         cdef uint8_t first = self._header[0]
         cdef bint compressed = first & RSV1_BIT != 0
         cdef bint final = first & FINAL_BIT != 0
@@ -329,7 +334,7 @@ cdef class FrameDecoder:
         return 0
 
     cdef int _start_payload(self) except -1:
-        """Reads length and mask from the complete header."""
+        """Read length and mask from the complete header."""
         cdef int position = 2
         cdef int i
         cdef int length_bytes = 0
@@ -345,7 +350,7 @@ cdef class FrameDecoder:
             position += length_bytes
         if length >> 63:
             return self._fail("invalid 64-bit payload length", CLOSE_PROTOCOL_ERROR)
-        # Without the mask bit the mask is zero, and combining with it copies.
+        # Without the mask bit the mask is zero, so applying it copies.
         for i in range(4):
             self._mask[i] = self._header[position + i] if self._header[1] & MASK_BIT else 0
         self._mask_position = 0
@@ -357,7 +362,7 @@ cdef class FrameDecoder:
     cdef Py_ssize_t _payload_step(
         self, const uint8_t* data, Py_ssize_t size, Output* output
     ) except -1:
-        """Takes what is there of the current frame's payload; returns how many bytes that was."""
+        """Take the available part of the current frame's payload and return its size."""
         cdef Py_ssize_t take = size
         cdef Output piece
         if self._payload_left < <uint64_t>size:
@@ -383,7 +388,9 @@ cdef class FrameDecoder:
         return take
 
     cdef int _end_frame(self) except -1:
-        """The payload is complete; a compressed message still has to be inflated to its end."""
+        """End a frame whose payload is complete; a compressed message still has to be inflated to
+        its end.
+        """
         if self._opcode < CLOSE and self._final and self._message_compressed:
             if not self._tail_given:
                 if self._inflater is None:  # a message without any payload byte
@@ -420,7 +427,7 @@ cdef class FrameDecoder:
         return 0
 
     cdef int _check_close(self, bytes payload) except -1:
-        """A close frame is empty, or a valid status code and a UTF-8 text."""
+        """A close frame is empty, or holds a valid status code and UTF-8 text."""
         cdef int code
         if not payload:
             return 0
@@ -436,7 +443,7 @@ cdef class FrameDecoder:
         return 0
 
     cdef int _pump(self, Output* output) except -1:
-        """Inflates the waiting input; 0 when the budget ended first, 1 when it is used up."""
+        """Inflate the waiting input; 0 if the budget ended first, 1 once it is used up."""
         cdef bytes inflated
         cdef Py_ssize_t room, allowed
         if self._inflater is None:
@@ -447,8 +454,9 @@ cdef class FrameDecoder:
                 return 1
             if self._inflate_budget_bytes == 0:
                 return 0
-            # One byte above the limit is enough to know; zlib makes no more than it is asked for.
-            # Never 0, which means "no limit" to zlib, even if the limit has been lowered since.
+            # One byte above the limit is enough to detect it; zlib produces no more than it is
+            # asked for. Never 0, which means "no limit" to zlib, even if the limit has been lowered
+            # since.
             room = min(
                 max(self._max_message_bytes - self._inflated_bytes, 0) + 1,
                 self._inflate_budget_bytes)
@@ -473,7 +481,7 @@ cdef class FrameDecoder:
             self._inflate_input = self._inflater.unconsumed_tail
 
     cdef int _fail(self, str text, int close_code) except -1:
-        """Remembers the violation, which `feed` raises, and lets go of all buffers."""
+        """Record the violation, which `feed` raises, and release all buffers."""
         self._error = text
         self._error_code = close_code
         self._inflater = None
@@ -482,7 +490,9 @@ cdef class FrameDecoder:
 
 
 cdef Py_ssize_t write_header(uint8_t* target, int first, Py_ssize_t size, bint masked) noexcept:
-    """Writes the first byte and the shortest form of the length; returns the bytes, at most 10."""
+    """Write the first byte and the shortest form of the length; returns the header's size, at most
+    10.
+    """
     cdef uint8_t mask_bit = MASK_BIT if masked else 0
     cdef int i
     target[0] = <uint8_t>first
@@ -501,11 +511,11 @@ cdef Py_ssize_t write_header(uint8_t* target, int first, Py_ssize_t size, bint m
 
 
 cdef class FrameEncoder:
-    """Turns application bytes into binary frames, and makes control frames.
+    """Turns application bytes into binary frames, and creates control frames.
 
-    `compression`, `window_bits` and `fragment_compressed` come out of the handshake; browsers get
-    frames of at most 4096 bytes. `mask` is for clients: every frame then asks `mask_source(4)` for
-    its mask. No state is kept between calls: there is no context takeover.
+    `compression`, `window_bits` and `fragment_compressed` come from the handshake; browsers get
+    frames of at most 4096 bytes. `mask` is for clients: every frame then takes its mask from
+    `mask_source(4)`. No state is kept between calls: there is no context takeover.
     """
 
     def __init__(
@@ -532,7 +542,8 @@ cdef class FrameEncoder:
     cpdef bytes encode(self, data):
         """The bytes in one binary frame; for a browser in several, each a message or a fragment.
 
-        No bytes give no frame. What compression would not make smaller is sent as it is.
+        Empty input gives no frame. Data that compression would not make smaller is sent
+        uncompressed.
         """
         cdef Py_buffer view
         cdef bytes deflated
@@ -571,7 +582,7 @@ cdef class FrameEncoder:
         if not 1000 <= code <= 4999:
             raise ValueError(f"close code {code}: it must be 1000 to 4999")
         if len(text) > CONTROL_BYTES_MAX - 2:
-            # "ignore" drops the character that the cut would halve.
+            # "ignore" drops the character that the cut would split.
             text = text[:CONTROL_BYTES_MAX - 5].decode("utf-8", "ignore").encode() + b"..."
         return self.encode_control(CLOSE, code.to_bytes(2, "big") + text)
 

@@ -1,6 +1,6 @@
-"""`tradewind auth account`: what accounts may use, their signing keys, roles and revocations.
+"""`tradewind auth account`: limits, signing keys, roles and revocations of accounts.
 
-Owns these commands. A change counts for a server when it was pushed.
+Owns these commands. A change takes effect on a server only after it is pushed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tradewind.cli.auth.screens import account_screen, time_text
 from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option, with_flags
 from tradewind.cli.frame.output import Table, line, print_json
-from tradewind.jwt.claims import EVERYBODY, Template, UserScope, new_account
+from tradewind.jwt.claims import EVERYBODY, ScopeTemplate, UserScope, new_account
 
 app = CommandApp("Accounts")
-NameArgument = Annotated[str, Argument(metavar="NAME", help="Name of the account")]
-ExpiresFlag = Annotated[str, Option("--expires", help="Such as 90d, or never")]
-DescriptionFlag = Annotated[str, Option("--description", help="For people")]
-TagFlag = Annotated[list[str] | None, Option("--tag", help="Such as region:eu")]
+NameArgument = Annotated[str, Argument(metavar="NAME", help="Account name")]
+ExpiresFlag = Annotated[str, Option("--expires", help="Expiry, such as 90d, or never")]
+DescriptionFlag = Annotated[str, Option("--description", help="Description")]
+TagFlag = Annotated[list[str] | None, Option("--tag", help="Tag, such as region:eu")]
 
 
 @app.command("add", aliases=("create", "new"))
@@ -36,11 +36,11 @@ def add(
     tag: TagFlag = None,
     folder: FolderFlag = "",
 ) -> None:
-    """Make an account with a signing key."""
+    """Create an account with a signing key."""
     keyring = Keyring(folder)
     owner = keyring.operator_name(operator)
     if checked_name(name, "account") in keyring.accounts(owner):
-        raise CommandError(f"there is an account {name!r} already")
+        raise CommandError(f"account {name!r} already exists")
     claims = new_account(keyring.create_key(nkeys.ACCOUNT).public, name)
     claims.nats.signing_keys = [keyring.create_key(nkeys.ACCOUNT).public]
     claims.nats.description = description
@@ -63,11 +63,15 @@ def edit(
     signing_key: Annotated[bool, Option("--signing-key", help="Add a signing key")] = False,
     remove_key: Annotated[
         list[str] | None,
-        Option("--remove-key", metavar="KEY", help="Signing keys to remove; their users go too"),
+        Option(
+            "--remove-key",
+            metavar="KEY",
+            help="Remove these signing keys and the users they signed",
+        ),
     ] = None,
     folder: FolderFlag = "",
 ) -> None:
-    """Change an account; what is not named stays."""
+    """Update an account; settings that are not given stay as they are."""
     keyring = Keyring(folder)
     owner = keyring.operator_name(operator)
     name = keyring.account_name(owner, name)
@@ -96,14 +100,14 @@ def edit(
 @with_flags(UserFlags)
 def role(
     name: NameArgument,
-    role_name: Annotated[str, Argument(metavar="ROLE", help="Name of the role")],
+    role_name: Annotated[str, Argument(metavar="ROLE", help="Role name")],
     flags: UserFlags,
     operator: OperatorFlag = "",
     folder: FolderFlag = "",
 ) -> None:
-    """Make or change a role: a signing key whose users can do only this.
+    """Create or update a role: a signing key that limits what its users may do.
 
-    Subjects may have {{name()}}, {{subject()}}, {{tag(KEY)}} and so on in them.
+    Subjects may contain {{name()}}, {{subject()}}, {{tag(KEY)}} and other templates.
     """
     keyring = Keyring(folder)
     owner = keyring.operator_name(operator)
@@ -112,7 +116,7 @@ def role(
     scope = next((one for one in scopes_of(claims) if one.role == role_name), None)
     if scope is None:
         key = keyring.create_key(nkeys.ACCOUNT).public
-        scope = UserScope(key=key, role=role_name, template=Template())
+        scope = UserScope(key=key, role=role_name, template=ScopeTemplate())
         claims.nats.signing_keys.append(scope)
     flags.apply(scope.template)
     keyring.save_account(owner, name, claims)
@@ -122,12 +126,14 @@ def role(
 @app.command("revoke")
 def revoke(
     name: NameArgument,
-    user: Annotated[str, Argument(metavar="USER", help="Name or key of a user, or all")],
+    user: Annotated[
+        str, Argument(metavar="USER", help="Name or key of the user; all for everyone")
+    ],
     operator: OperatorFlag = "",
-    undo: Annotated[bool, Option("--undo", help="Take a revocation back")] = False,
+    undo: Annotated[bool, Option("--undo", help="Remove the revocation")] = False,
     folder: FolderFlag = "",
 ) -> None:
-    """Have the JWTs of a user that were issued until now count no more."""
+    """Revoke the JWTs issued to a user so far."""
     keyring = Keyring(folder)
     owner = keyring.operator_name(operator)
     name = keyring.account_name(owner, name)
@@ -169,7 +175,7 @@ def show(
     name: NameArgument,
     operator: OperatorFlag = "",
     json: JsonFlag = False,
-    jwt: Annotated[bool, Option("--token", help="Print the JWT itself")] = False,
+    jwt: Annotated[bool, Option("--token", help="Print the raw JWT")] = False,
     folder: FolderFlag = "",
 ) -> None:
     """Show an account."""
@@ -188,12 +194,12 @@ def show(
 @app.command("push")
 def push(
     names: Annotated[
-        list[str] | None, Argument(metavar="NAME", help="Accounts; none: all of them")
+        list[str] | None, Argument(metavar="NAME", help="Accounts; all if omitted")
     ] = None,
     operator: OperatorFlag = "",
     folder: FolderFlag = "",
 ) -> int:
-    """Send accounts to a server, as the user of the system account."""
+    """Push accounts to a server; requires the system account."""
     keyring = Keyring(folder)
     owner = keyring.operator_name(operator)
     wanted = [keyring.account_name(owner, name) for name in names or keyring.accounts(owner)]

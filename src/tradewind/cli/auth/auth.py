@@ -1,4 +1,4 @@
-"""`tradewind auth`: the noun that holds operators, accounts, users and keys."""
+"""`tradewind auth`: the parent command of operators, accounts, users and keys."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The flags of `tradewind auth` that several commands share, and what they change in claims.
+"""Shared flags of `tradewind auth`, and the claims that they change.
 
-Owns the way from flags to fields. A flag that is not given changes nothing, so `edit` has the flags
-of `add`.
+Owns the translation from flags to fields. A flag that is not given changes nothing, so `edit` has
+the same flags as `add`.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.formats import parse_duration_ns, parse_size
 from tradewind.cli.frame.frame import Option
 from tradewind.jwt.claims import (
-    AccountLimits,
+    AccountClaimLimits,
     Claims,
-    SubjectRules,
+    SubjectClaims,
     UserRestrictions,
 )
 
 FolderFlag = Annotated[
-    str, Option("--folder", metavar="DIR", help="Folder of keys and JWTs ($TRADEWIND_AUTH)")
+    str, Option("--folder", metavar="DIR", help="Folder with keys and JWTs ($TRADEWIND_AUTH)")
 ]
 OperatorFlag = Annotated[
-    str, Option("--operator", metavar="NAME", help="Operator; not needed if there is one only")
+    str, Option("--operator", metavar="NAME", help="Operator; optional if there is only one")
 ]
 AccountFlag = Annotated[
-    str, Option("--account", "-a", metavar="NAME", help="Account; not needed if there is one only")
+    str, Option("--account", "-a", metavar="NAME", help="Account; optional if there is only one")
 ]
 _SECOND_NS: Final = 1_000_000_000
 UNLIMITED: Final = "unlimited"
@@ -37,18 +37,24 @@ UNLIMITED: Final = "unlimited"
 class LimitFlags:
     """Limits of an account."""
 
-    connections: Annotated[str, Option("--connections", help="Most connections")] = ""
-    subscriptions: Annotated[str, Option("--subscriptions", help="Most per connection")] = ""
-    payload: Annotated[str, Option("--payload", help="Largest message")] = ""
-    memory: Annotated[str, Option("--js-memory", help="JetStream: bytes in memory")] = ""
-    disk: Annotated[str, Option("--js-disk", help="JetStream: bytes on disk")] = ""
-    streams: Annotated[str, Option("--js-streams", help="JetStream: most streams")] = ""
-    consumers: Annotated[str, Option("--js-consumers", help="JetStream: most consumers")] = ""
-    bearer: Annotated[
-        bool | None, Option("--bearer/--no-bearer", help="Whether users may be bearers")
-    ] = None
+    connections: Annotated[str, Option("--connections", help="Maximum number of connections")] = ""
+    subscriptions: Annotated[
+        str, Option("--subscriptions", help="Maximum subscriptions per connection")
+    ] = ""
+    payload: Annotated[str, Option("--payload", help="Maximum message size")] = ""
+    memory: Annotated[str, Option("--js-memory", help="JetStream: memory limit")] = ""
+    disk: Annotated[str, Option("--js-disk", help="JetStream: storage limit")] = ""
+    streams: Annotated[str, Option("--js-streams", help="JetStream: maximum number of streams")] = (
+        ""
+    )
+    consumers: Annotated[
+        str, Option("--js-consumers", help="JetStream: maximum number of consumers")
+    ] = ""
+    bearer: Annotated[bool | None, Option("--bearer/--no-bearer", help="Allow bearer tokens")] = (
+        None
+    )
 
-    def apply(self, limits: AccountLimits) -> None:
+    def apply(self, limits: AccountClaimLimits) -> None:
         """Change what was given."""
         if self.connections:
             limits.conn = count(self.connections, "--connections")
@@ -74,20 +80,31 @@ class LimitFlags:
 class UserFlags:
     """What a user, or everybody of a role, may do."""
 
-    pub_allow: Annotated[list[str] | None, Option("--allow-pub", help="May publish to")] = None
-    pub_deny: Annotated[list[str] | None, Option("--deny-pub", help="May not")] = None
-    sub_allow: Annotated[list[str] | None, Option("--allow-sub", help="May subscribe to")] = None
-    sub_deny: Annotated[list[str] | None, Option("--deny-sub", help="May not")] = None
-    subscriptions: Annotated[str, Option("--subscriptions", help="Most subscriptions")] = ""
-    payload: Annotated[str, Option("--payload", help="Largest message")] = ""
+    pub_allow: Annotated[
+        list[str] | None, Option("--allow-pub", help="Allow publishing to this subject")
+    ] = None
+    pub_deny: Annotated[
+        list[str] | None, Option("--deny-pub", help="Deny publishing to this subject")
+    ] = None
+    sub_allow: Annotated[
+        list[str] | None, Option("--allow-sub", help="Allow subscribing to this subject")
+    ] = None
+    sub_deny: Annotated[
+        list[str] | None, Option("--deny-sub", help="Deny subscribing to this subject")
+    ] = None
+    subscriptions: Annotated[
+        str, Option("--subscriptions", help="Maximum number of subscriptions")
+    ] = ""
+    payload: Annotated[str, Option("--payload", help="Maximum message size")] = ""
     source: Annotated[
-        list[str] | None, Option("--source", metavar="CIDR", help="Networks it may come from")
+        list[str] | None,
+        Option("--source", metavar="CIDR", help="Allow connections from this network only"),
     ] = None
     connection: Annotated[
-        list[str] | None, Option("--connection", help="STANDARD, WEBSOCKET and so on")
+        list[str] | None, Option("--connection", help="Connection type: STANDARD, WEBSOCKET, ...")
     ] = None
     bearer: Annotated[
-        bool | None, Option("--bearer/--no-bearer", help="Enters without a signature")
+        bool | None, Option("--bearer/--no-bearer", help="Bearer token: log in without a signature")
     ] = None
 
     def is_given(self) -> bool:
@@ -110,8 +127,8 @@ class UserFlags:
             fields.bearer_token = self.bearer
 
 
-def _rules(rules: SubjectRules, allow: list[str] | None, deny: list[str] | None) -> SubjectRules:
-    return SubjectRules(
+def _rules(rules: SubjectClaims, allow: list[str] | None, deny: list[str] | None) -> SubjectClaims:
+    return SubjectClaims(
         allow=rules.allow if allow is None else _listed(allow),
         deny=rules.deny if deny is None else _listed(deny),
     )

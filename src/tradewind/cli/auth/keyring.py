@@ -1,7 +1,8 @@
 """The keys and JWTs of operators, in a folder that only their owner can read.
 
-Owns the layout, names, and replacing files as a whole. It signs what it is given and knows nothing
-of servers. A name is a folder or file, so it has only letters, digits, `_`, `-` and dots inside.
+Owns the layout, the names, and replacing files atomically. It signs what it is given and never
+contacts a server. A name becomes a folder or file, so it may contain only letters, digits, `_`, `-`
+and inner dots.
 
     <folder>/<operator>/operator.jwt
     <folder>/<operator>/accounts/<account>/account.jwt
@@ -13,7 +14,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import time
 from pathlib import Path
 from typing import Final, TypeVar
@@ -21,10 +21,11 @@ from typing import Final, TypeVar
 from tradewind import nkeys
 from tradewind.cli.frame.failures import CommandError, near
 from tradewind.jwt import AccountClaims, Claims, JwtError, OperatorClaims, UserClaims
+from tradewind.jwt.claim_files import read_token
+from tradewind.jwt.claim_rules import blocking_texts
 from tradewind.jwt.claims import UserScope
 from tradewind.jwt.codec import decode_as, encode
-from tradewind.jwt.files import read_token
-from tradewind.jwt.rules import blocking_texts
+from tradewind.private_files import replace_private
 
 FOLDER_ENV: Final = "TRADEWIND_AUTH"
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
@@ -45,7 +46,7 @@ class Keyring:
         self.keep_key(key)
         return key
 
-    def keep_key(self, key: nkeys.KeyPair) -> None:
+    def keep_key(self, key: nkeys.KeyPair | nkeys.CurveKeyPair) -> None:
         """Keep the seed of a key."""
         write_private(self._seed_path(key.public), key.seed + "\n")
 
@@ -150,7 +151,7 @@ class Keyring:
             if role not in roles:
                 raise CommandError(
                     f"account {account.name} has no role {role!r}{near(role, roles)}",
-                    "make it: tradewind auth account role",
+                    "create it: tradewind auth account role",
                 )
             return self.key(roles[role].key), True
         plain = [key for key, scope in account.scopes().items() if scope is None]
@@ -181,7 +182,7 @@ class Keyring:
             token = read_token(path.read_text())
             return decode_as(kind, token), token
         except FileNotFoundError:
-            raise CommandError(f"there is no {what} {name!r} in {self.folder}") from None
+            raise CommandError(f"{what} {name!r} does not exist in {self.folder}") from None
         except (OSError, UnicodeDecodeError, JwtError) as error:
             raise CommandError(f"{path}: {error}") from None
 
@@ -227,13 +228,7 @@ def write_private(path: Path, text: str) -> None:
     """Replace a file as a whole; only its owner can read it."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        replace_private(path, text.encode())
     except OSError as error:
         raise CommandError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -241,10 +236,10 @@ def write_private(path: Path, text: str) -> None:
 def _one_of(names: list[str], name: str, what: str, flag: str, how: str) -> str:
     if name:
         if name not in names:
-            raise CommandError(f"there is no {what} {name!r}{near(name, names)}")
+            raise CommandError(f"{what} {name!r} does not exist{near(name, names)}")
         return name
     if len(names) == 1:
         return names[0]
     if not names:
-        raise CommandError(f"there is no {what} yet", f"make one: tradewind {how}")
+        raise CommandError(f"no {what}s exist", f"create one: tradewind {how}")
     raise CommandError(f"{flag}: which of {', '.join(names)}?")

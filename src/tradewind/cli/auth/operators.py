@@ -1,7 +1,7 @@
-"""`tradewind auth operator`: those who decide which accounts there are.
+"""`tradewind auth operator`: operators, which sign accounts.
 
-Owns these commands. A new operator has a signing key, so that its own key can be put away, and a
-system account with a user, because accounts cannot be pushed without.
+Owns these commands. A new operator gets a signing key, so that its identity key can be stored
+safely, and a system account with a user, which is needed to push accounts.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SYSTEM_USER = "sys"
 
 @app.command("add", aliases=("create", "new"))
 def add(
-    name: Annotated[str, Argument(metavar="NAME", help="Name of the operator")],
+    name: Annotated[str, Argument(metavar="NAME", help="Operator name")],
     strict: Annotated[
-        bool, Option("--strict", help="Accounts and users count only if signing keys signed them")
+        bool, Option("--strict", help="Accept only accounts and users signed by signing keys")
     ] = False,
     folder: FolderFlag = "",
 ) -> None:
-    """Make an operator with a signing key, a system account and its user."""
+    """Create an operator with a signing key, a system account and a system user."""
     keyring = Keyring(folder)
     if checked_name(name, "operator") in keyring.operators():
-        raise CommandError(f"there is an operator {name!r} already")
+        raise CommandError(f"operator {name!r} already exists")
     own = keyring.create_key(nkeys.OPERATOR)
     system = keyring.create_key(nkeys.ACCOUNT)
     claims = new_operator(own.public, name)
@@ -56,20 +56,20 @@ def add(
 def edit(
     operator: OperatorFlag = "",
     signing_key: Annotated[
-        bool, Option("--signing-key", help="Add a signing key; the newest one is used")
+        bool, Option("--signing-key", help="Add a signing key; the newest one signs")
     ] = False,
     remove_key: Annotated[
-        list[str] | None, Option("--remove-key", metavar="KEY", help="Signing keys to remove")
+        list[str] | None, Option("--remove-key", metavar="KEY", help="Remove these signing keys")
     ] = None,
     strict: Annotated[
-        bool | None, Option("--strict/--no-strict", help="Whether only signing keys count")
+        bool | None, Option("--strict/--no-strict", help="Require signing keys")
     ] = None,
     account_server: Annotated[
-        str, Option("--account-server", metavar="URL", help="Where accounts are served")
+        str, Option("--account-server", metavar="URL", help="URL of the account server")
     ] = "",
     folder: FolderFlag = "",
 ) -> None:
-    """Change an operator."""
+    """Update an operator."""
     keyring = Keyring(folder)
     name = keyring.operator_name(operator)
     claims, _ = keyring.operator(name)
@@ -111,7 +111,7 @@ def list_operators(json: JsonFlag = False, folder: FolderFlag = "") -> None:
 def show(
     operator: OperatorFlag = "",
     json: JsonFlag = False,
-    jwt: Annotated[bool, Option("--token", help="Print the JWT itself")] = False,
+    jwt: Annotated[bool, Option("--token", help="Print the raw JWT")] = False,
     folder: FolderFlag = "",
 ) -> None:
     """Show an operator."""
@@ -132,12 +132,12 @@ def config(
     accounts: Annotated[
         str,
         Option(
-            "--accounts", metavar="DIR", help="Folder of the server for accounts; none: in memory"
+            "--accounts", metavar="DIR", help="Server folder for account JWTs; in memory if omitted"
         ),
     ] = "",
     folder: FolderFlag = "",
 ) -> None:
-    """Print the part of a server's configuration that names this operator."""
+    """Print the server configuration for this operator."""
     keyring = Keyring(folder)
     name = keyring.operator_name(operator)
     claims, token = keyring.operator(name)

@@ -1,7 +1,7 @@
-"""Accounts to a server and back, by the requests of its system account.
+"""Pushes accounts to a server and pulls them, by requests of the system account.
 
-Owns the two conversations. They are held as a user of the system account whose keys are at hand,
-unless flags or a context say who we are.
+Owns the two exchanges. They use a user of the system account whose keys are available, unless flags
+or a context specify a login.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What `tradewind auth` shows of operators, accounts and users.
+"""The output of `tradewind auth` for operators, accounts and users.
 
-Owns the look only. A seed is never shown.
+Owns the layout only. It never shows a seed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`tradewind auth user`: users of accounts, and the credentials that they log in with.
+"""`tradewind auth user`: users of accounts, and their credentials.
 
-Owns these commands. No server is told of a user: its JWT is enough.
+Owns these commands. It never contacts a server: the JWT of a user is sufficient.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
 from tradewind.cli.frame.output import Table, line, print_json
 from tradewind.jwt import UserClaims
+from tradewind.jwt.claim_files import credentials
 from tradewind.jwt.claims import new_user
-from tradewind.jwt.files import credentials
 
 app = CommandApp("Users")
-NameArgument = Annotated[str, Argument(metavar="NAME", help="Name of the user")]
-ExpiresFlag = Annotated[str, Option("--expires", help="Such as 12h, or never")]
-TagFlag = Annotated[list[str] | None, Option("--tag", help="Such as team:web")]
+NameArgument = Annotated[str, Argument(metavar="NAME", help="User name")]
+ExpiresFlag = Annotated[str, Option("--expires", help="Expiry, such as 12h, or never")]
+TagFlag = Annotated[list[str] | None, Option("--tag", help="Tag, such as team:web")]
 
 
 @app.command("add", aliases=("create", "new"))
@@ -32,24 +32,26 @@ def add(
     flags: UserFlags,
     account: AccountFlag = "",
     operator: OperatorFlag = "",
-    role: Annotated[str, Option("--role", help="Role of the account; it says what it may")] = "",
+    role: Annotated[
+        str, Option("--role", help="Role of the account, which sets the permissions")
+    ] = "",
     expires: ExpiresFlag = "",
     tag: TagFlag = None,
     folder: FolderFlag = "",
 ) -> None:
-    """Make a user; `creds` gives the file to log in with."""
+    """Create a user; `creds` writes its credentials file."""
     keyring = Keyring(folder)
-    owner, home = _home(keyring, operator, account)
-    if checked_name(name, "user") in keyring.users(owner, home):
-        raise CommandError(f"account {home} has a user {name!r} already")
+    owner, account_name = _operator_and_account(keyring, operator, account)
+    if checked_name(name, "user") in keyring.users(owner, account_name):
+        raise CommandError(f"account {account_name} has a user {name!r} already")
     if role and flags.is_given():
         raise CommandError("--role: the role says what its users may; give no other restriction")
     claims = new_user(keyring.create_key(nkeys.USER).public, name, is_scoped=bool(role))
     claims.nats.tags = [one.strip().lower() for one in tag or () if one.strip()] or None
     flags.apply(claims.nats)
     expire(claims, expires)
-    _sign(keyring, owner, home, name, claims, role)
-    line(f"User {name} of account {home} was created: {claims.sub}")
+    _sign(keyring, owner, account_name, name, claims, role)
+    line(f"User {name} of account {account_name} was created: {claims.sub}")
 
 
 @app.command("edit", aliases=("change",))
@@ -63,18 +65,18 @@ def edit(
     tag: TagFlag = None,
     folder: FolderFlag = "",
 ) -> None:
-    """Change a user; whoever has its older credentials can use them until they are revoked."""
+    """Update a user; older credentials stay valid until they are revoked."""
     keyring = Keyring(folder)
-    owner, home = _home(keyring, operator, account)
-    claims, _ = keyring.user(owner, home, name)
-    scope = keyring.account(owner, home)[0].scopes().get(claims.iss)
+    owner, account_name = _operator_and_account(keyring, operator, account)
+    claims, _ = keyring.user(owner, account_name, name)
+    scope = keyring.account(owner, account_name)[0].scopes().get(claims.iss)
     if scope is not None and flags.is_given():
         raise CommandError(f"user {name} has the role {scope.role!r}, which says what it may")
     flags.apply(claims.nats)
     expire(claims, expires)
     if tag is not None:
         claims.nats.tags = [one.strip().lower() for one in tag if one.strip()] or None
-    _sign(keyring, owner, home, name, claims, scope.role if scope is not None else "")
+    _sign(keyring, owner, account_name, name, claims, scope.role if scope is not None else "")
     line(f"User {name} was changed; its new credentials: tradewind auth user creds {name}")
 
 
@@ -84,22 +86,22 @@ def creds(
     account: AccountFlag = "",
     operator: OperatorFlag = "",
     output: Annotated[
-        str, Option("--output", "-o", metavar="FILE", help="Write a file; none: print it")
+        str, Option("--output", "-o", metavar="FILE", help="File to write; printed if omitted")
     ] = "",
     force: ForceFlag = False,
     folder: FolderFlag = "",
 ) -> None:
-    """Give the credentials of a user: its JWT and its seed, which is a secret."""
+    """Print the credentials of a user: the JWT and the seed, which is secret."""
     keyring = Keyring(folder)
-    owner, home = _home(keyring, operator, account)
-    claims, token = keyring.user(owner, home, name)
+    owner, account_name = _operator_and_account(keyring, operator, account)
+    claims, token = keyring.user(owner, account_name, name)
     text = credentials(token, keyring.key(claims.sub).seed)
     if not output:
         line(text.rstrip("\n"))
         return
     path = Path(output).expanduser()
     if path.exists() and not force:
-        raise CommandError(f"{output} exists already", "overwrite it: --force")
+        raise CommandError(f"{output} already exists", "overwrite it: --force")
     write_private(path, text)
     line(f"The credentials of {name} are in {output}: tradewind --creds {output} ...")
 
@@ -113,14 +115,14 @@ def list_users(
 ) -> None:
     """List the users of an account."""
     keyring = Keyring(folder)
-    owner, home = _home(keyring, operator, account)
-    names = keyring.users(owner, home)
+    owner, account_name = _operator_and_account(keyring, operator, account)
+    names = keyring.users(owner, account_name)
     if json:
         print_json(names)
         return
-    table = Table(f"Users of {home}", "Name", "Key", "Issued", "Expires")
+    table = Table(f"Users of {account_name}", "Name", "Key", "Issued", "Expires")
     for name in names:
-        claims, _ = keyring.user(owner, home, name)
+        claims, _ = keyring.user(owner, account_name, name)
         table.row(name, claims.sub, time_text(claims.iat), time_text(claims.exp))
     table.print()
 
@@ -135,15 +137,15 @@ def show(
 ) -> None:
     """Show a user."""
     keyring = Keyring(folder)
-    owner, home = _home(keyring, operator, account)
-    claims, _ = keyring.user(owner, home, name)
+    owner, account_name = _operator_and_account(keyring, operator, account)
+    claims, _ = keyring.user(owner, account_name, name)
     if json:
         print_json(claims)
     else:
         user_screen(name, claims).print()
 
 
-def _home(keyring: Keyring, operator: str, account: str) -> tuple[str, str]:
+def _operator_and_account(keyring: Keyring, operator: str, account: str) -> tuple[str, str]:
     """The operator and the account that are meant; the system account only if it is named."""
     owner = keyring.operator_name(operator)
     if account:
@@ -155,15 +157,15 @@ def _home(keyring: Keyring, operator: str, account: str) -> tuple[str, str]:
     if len(names) == 1:
         return owner, names[0]
     if not names:
-        raise CommandError("there is no account yet", "make one: tradewind auth account add NAME")
+        raise CommandError("no accounts exist", "create one: tradewind auth account add NAME")
     raise CommandError(f"--account: which of {', '.join(names)}?")
 
 
 def _sign(
-    keyring: Keyring, owner: str, home: str, name: str, claims: UserClaims, role: str
+    keyring: Keyring, owner: str, account_name: str, name: str, claims: UserClaims, role: str
 ) -> None:
-    account, _ = keyring.account(owner, home)
+    account, _ = keyring.account(owner, account_name)
     is_strict = keyring.operator(owner)[0].nats.strict_signing_key_usage
     signer, _ = keyring.user_signer(account, role, is_strict=is_strict)
     claims.nats.issuer_account = account.sub if signer.public != account.sub else ""
-    keyring.save_user(owner, home, name, claims, signer)
+    keyring.save_user(owner, account_name, name, claims, signer)

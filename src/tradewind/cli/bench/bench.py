@@ -1,4 +1,4 @@
-"""`tradewind bench`: how fast a server is, seen from here.
+"""`tradewind bench`: measures the performance of a server from the client's side.
 
 Owns the commands for core messages, services and buckets; those for streams are in
 `bench_streams.py`, the loops in `bench_workloads.py`.

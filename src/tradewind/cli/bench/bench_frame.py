@@ -1,7 +1,7 @@
-"""What all benchmarks share: their flags, connections, progress and report.
+"""The common parts of all benchmarks: flags, connections, progress and report.
 
-Owns the way of a benchmark from its flags to its figures. All clients run in this process, each
-with a connection of its own.
+Owns the steps of a benchmark from its flags to its results. All clients run in this process, each
+with its own connection.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tradewind.cli.bench.bench_report import BenchReport
 from tradewind.cli.bench.bench_run import BenchPlan, Share, Workload, make_shares, run_shares
+from tradewind.cli.frame.command_loop import connect_async, run_until_stopped
 from tradewind.cli.frame.formats import parse_duration_ns, parse_size
 from tradewind.cli.frame.frame import Argument, Option
 from tradewind.cli.frame.output import line, note, print_json
-from tradewind.cli.frame.progress import ProgressBar
-from tradewind.cli.frame.running import connect_async, run_until_stopped
+from tradewind.cli.frame.progress_bar import ProgressBar
 from tradewind.client.core.nuid import Nuid
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""How the result of a benchmark looks: lines for people, JSON and CSV for machines.
+"""The output of a benchmark: lines for people, JSON and CSV for programs.
 
-Owns the figures that follow from what the clients counted. Never measures anything.
+Owns the figures derived from the counts of the clients. It never measures anything.
 """
 
 from __future__ import annotations

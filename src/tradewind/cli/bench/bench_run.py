@@ -1,7 +1,7 @@
-"""Runs a benchmark: clients side by side, each with its share of the messages.
+"""Runs a benchmark: concurrent clients, each with its share of the messages.
 
-Owns who does how much, how fast, and until when, and what is counted meanwhile. What one client
-does is in `bench_workloads.py`, how the result looks in `bench_report.py`.
+Owns the distribution of work, the rate, the duration, and the counters. The work of one client is
+in `bench_workloads.py`, the output in `bench_report.py`.
 """
 
 from __future__ import annotations

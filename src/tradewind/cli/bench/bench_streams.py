@@ -1,4 +1,4 @@
-"""`tradewind bench js`: how fast streams are written and read.
+"""`tradewind bench js`: measures writing to and reading from streams.
 
 Owns the streams and consumers that these benchmarks need; the loops are in `bench_workloads.py`.
 """
@@ -111,8 +111,8 @@ class StreamPlan:
             await js.manager.streams.info(self.name)
         except StreamNotFoundError:
             raise CommandError(
-                f"there is no stream {self.name!r}",
-                "make it:  tradewind bench js pub async SUBJECT --create",
+                f"stream {self.name!r} does not exist",
+                "create it: tradewind bench js pub async SUBJECT --create",
             ) from None
 
 

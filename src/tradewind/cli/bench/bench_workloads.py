@@ -1,7 +1,7 @@
-"""What one client of a benchmark does: publish, subscribe, ask, store, fetch, get.
+"""The work of one benchmark client: publish, subscribe, request, store, fetch, get.
 
-Owns the loops around the client library, written so that the library is what is measured. Never
-prints, and never makes a stream: that is done before.
+Owns the loops around the client library, written so that the library is what is measured. It never
+prints and never creates a stream: that is done before.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tradewind.client.errors import OperationTimeoutError
 from tradewind.client.jetstream import JetStream, PublishOptions
 from tradewind.client.kv.kv import KeyValue
 from tradewind.client.message import Msg
+from tradewind.client.streams.ack_inbox import PendingAck
 from tradewind.client.streams.consumers import Consumer
 from tradewind.client.streams.delivered import DeliveredMessages
 from tradewind.client.streams.direct import read_batch
-from tradewind.client.streams.pipeline import PendingAck
 from tradewind.errors import TradewindError
 
 # Of messages that are published without waiting, one of so many has its time measured.

@@ -1,6 +1,7 @@
-"""What `tradewind kv` and `tradewind object` have in common: flags of buckets, and finding one.
+"""The common parts of `tradewind kv` and `tradewind object`: flags of buckets, and finding a
+bucket.
 
-Owns the flags that say how a bucket is kept, and what happens when there is no bucket of a name.
+Owns the flags with the settings of a bucket, and the error if a bucket does not exist.
 """
 
 from __future__ import annotations
@@ -102,16 +103,14 @@ def find_bucket(
     if not bucket:
         known = sorted(names())
         if not known:
-            raise CommandError(
-                "there are no buckets yet", f"make one:  tradewind {command} add NAME"
-            )
+            raise CommandError("no buckets exist", f"create one: tradewind {command} add NAME")
         bucket = choose("Select a Bucket", known, flag="the name of a bucket")
     try:
         return find(bucket)
     except BucketNotFoundError:
         raise CommandError(
-            f"there is no bucket {bucket!r}{near(bucket, names())}",
-            f"make it:   tradewind {command} add {bucket}",
+            f"bucket {bucket!r} does not exist{near(bucket, names())}",
+            f"create it: tradewind {command} add {bucket}",
             f"see all:   tradewind {command} ls",
         ) from None
 

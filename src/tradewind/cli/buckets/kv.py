@@ -1,6 +1,7 @@
 """`tradewind kv`: key-value buckets, their values and their history.
 
-Owns the commands and what they print; the client library has the rules.
+Owns the commands and their output. It never implements bucket rules, which are in the client
+library.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tradewind.cli.frame.formats import (
     time_text,
 )
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
-from tradewind.cli.frame.messages import input_is_given, read_input
+from tradewind.cli.frame.message_text import input_is_given, read_input
 from tradewind.cli.frame.output import (
     Columns,
     Table,
@@ -138,7 +139,7 @@ def edit(
     settings = common_settings(flags)
     settings |= _kv_settings(history, marker_ttl, max_value_size)
     if not settings:
-        raise CommandError("nothing is to be changed", "see: tradewind kv edit --help")
+        raise CommandError("nothing to change: no settings given", "see: tradewind kv edit --help")
     with connect() as connection:
         js = jetstream(connection)
         _open(js, bucket)

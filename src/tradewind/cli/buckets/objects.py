@@ -1,7 +1,7 @@
 """`tradewind object`: files in object stores.
 
-Owns the commands, the progress bar, and what they print; the client library has the rules. A file
-that is fetched gets its name when all of it is there and checked.
+Owns the commands, the progress bar and the output. It never implements object rules, which are in
+the client library. A downloaded file gets its name only when it is complete and verified.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tradewind.cli.frame.formats import (
     time_text,
 )
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
-from tradewind.cli.frame.messages import header_fields
+from tradewind.cli.frame.message_text import header_fields
 from tradewind.cli.frame.output import (
     Columns,
     Table,
@@ -42,7 +42,7 @@ from tradewind.cli.frame.output import (
     print_json_line,
     styled,
 )
-from tradewind.cli.frame.progress import ProgressBar
+from tradewind.cli.frame.progress_bar import ProgressBar
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.frame.settings import connect, jetstream
 from tradewind.client.objects.object_types import CHUNK_BYTES
@@ -92,7 +92,9 @@ def edit(
     """Update the settings of an object store; settings that are not given stay as they are."""
     settings = common_settings(flags)
     if not settings:
-        raise CommandError("nothing is to be changed", "see: tradewind object edit --help")
+        raise CommandError(
+            "nothing to change: no settings given", "see: tradewind object edit --help"
+        )
     with connect() as connection:
         js = jetstream(connection)
         _open(js, bucket)

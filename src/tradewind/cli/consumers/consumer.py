@@ -1,6 +1,6 @@
-"""`tradewind consumer`: looking at consumers, pausing and removing them.
+"""`tradewind consumer`: show, pause and delete consumers.
 
-Owns the commands on consumers that exist; `consumer_change` makes and edits them,
+Owns the commands on existing consumers; `consumer_change` creates and edits them,
 `consumer_messages` reads from them.
 """
 
@@ -10,21 +10,21 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from tradewind.cli.consumers.consumer_change import app as change_app
+from tradewind.cli.consumers.consumer_details import ack_text, show_consumer, show_list, show_state
 from tradewind.cli.consumers.consumer_find import app as find_app
-from tradewind.cli.consumers.consumer_flags import parse_moment_ns
 from tradewind.cli.consumers.consumer_messages import app as messages_app
-from tradewind.cli.consumers.consumer_view import ack_text, show_consumer, show_list, show_state
-from tradewind.cli.frame.catalog import Catalog, open_catalog
+from tradewind.cli.consumers.consumer_why import app as why_app
+from tradewind.cli.frame.account_catalog import AccountCatalog, open_catalog
 from tradewind.cli.frame.completion import complete_consumer, complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import count_text, counted, duration_text
+from tradewind.cli.frame.formats import count_text, counted, duration_text, parse_moment_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.frame.output import Table, line, print_json
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.durations import SECOND_NS
 
 app = CommandApp("Manage and read from consumers")
-app.include(change_app, messages_app, find_app)
+app.include(change_app, messages_app, find_app, why_app)
 
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 ConsumerName = Annotated[str, Argument(metavar="CONSUMER", autocompletion=complete_consumer)]
@@ -100,7 +100,7 @@ def remove_consumer(
         catalog.manager.consumers.delete(stream, name)
 
 
-def _existing(catalog: Catalog, stream: str, consumer: str) -> tuple[str, str]:
+def _existing(catalog: AccountCatalog, stream: str, consumer: str) -> tuple[str, str]:
     info = catalog.consumer(stream, consumer)
     return info.stream_name, info.name
 

@@ -1,6 +1,6 @@
-"""`tradewind consumer add`, `edit` and `copy`: configurations from flags, files and questions.
+"""`tradewind consumer add`, `edit` and `copy`: configurations from flags, files and prompts.
 
-Owns the dialog and the confirmation; the server decides whether a configuration is right.
+Owns the dialog and the confirmation. It never validates a configuration, which is up to the server.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import msgspec
 
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo
 from tradewind.api.versioning import user_metadata
+from tradewind.cli.consumers.consumer_details import show_consumer
 from tradewind.cli.consumers.consumer_flags import ConsumerFlags, apply_flags, filters, start_of
-from tradewind.cli.consumers.consumer_view import show_consumer
-from tradewind.cli.frame.catalog import Catalog, open_catalog
+from tradewind.cli.frame.account_catalog import AccountCatalog, open_catalog
 from tradewind.cli.frame.completion import complete_consumer, complete_stream
 from tradewind.cli.frame.config_files import (
     config_of,
@@ -267,6 +267,6 @@ def copy_consumer(
     _show_made(info, json=json)
 
 
-def _copied(catalog: Catalog, stream: str, source: str) -> ConsumerConfig:
+def _copied(catalog: AccountCatalog, stream: str, source: str) -> ConsumerConfig:
     config = catalog.consumer(stream, source).config
     return msgspec.structs.replace(config, metadata=user_metadata(config.metadata))

@@ -1,4 +1,4 @@
-"""`tradewind consumer find`: consumers by what they are, or how far behind.
+"""`tradewind consumer find`: finds consumers by configuration, state or lag.
 
 Owns the conditions.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from tradewind.api.times import parse_time
-from tradewind.cli.consumers.consumer_view import show_list
-from tradewind.cli.frame.catalog import open_catalog
+from tradewind.cli.consumers.consumer_details import show_list
+from tradewind.cli.frame.account_catalog import open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option, with_flags
@@ -23,7 +23,7 @@ app = CommandApp("Find consumers")
 
 
 @dataclass(frozen=True)
-class FindFlags:
+class ConsumerFindFlags:
     """What consumers are looked for; None and empty mean anything."""
 
     pull: Annotated[bool, Option("--pull", help="Pull consumers")] = False
@@ -80,13 +80,13 @@ class FindFlags:
 
 
 @app.command("find", aliases=("query",))
-@with_flags(FindFlags)
+@with_flags(ConsumerFindFlags)
 def find_consumers(
     stream: Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)] = "",
     names: Annotated[bool, Option("--names", "-n", help="Show only names")] = False,
     json: JsonFlag = False,
     *,
-    flags: FindFlags,
+    flags: ConsumerFindFlags,
 ) -> None:
     """Find consumers of a stream by their properties or their lag."""
     with open_catalog() as catalog:

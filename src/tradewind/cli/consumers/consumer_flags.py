@@ -1,22 +1,22 @@
 """The flags that describe a consumer, shared by add, edit and copy.
 
-Owns the flags and their way into a configuration: only what was given is changed.
+Owns the flags and applying them to a configuration: settings without a flag never change.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, fields
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from tradewind.api.consumer_types import ConsumerConfig
-from tradewind.api.times import format_time, parse_time
+from tradewind.api.dead_letters import PREFIX, STREAM_KEY
+from tradewind.api.nak_policy import BACKOFF_KEY, DELAY_KEY, NakPolicyError, nak_policy_of
+from tradewind.api.times import format_time
 from tradewind.cli.frame.config_files import config_of
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns, parse_size
+from tradewind.cli.frame.formats import parse_duration_ns, parse_moment_ns, parse_size
 from tradewind.cli.frame.frame import Option
 from tradewind.cli.streams.stream_flags import (
     Number,
@@ -26,7 +26,6 @@ from tradewind.cli.streams.stream_flags import (
     parse_metadata,
     split_subjects,
 )
-from tradewind.durations import SECOND_NS
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,14 @@ class ConsumerFlags:
     backoff_steps: Annotated[int, Option("--backoff-steps", min=1, max=100)] = 10
     backoff_min: Annotated[str, Option("--backoff-min", metavar="DURATION")] = "1m"
     backoff_max: Annotated[str, Option("--backoff-max", metavar="DURATION")] = "20m"
+    dead_letters: Annotated[
+        Text,
+        Option(
+            "--dead-letters",
+            metavar="STREAM",
+            help="Stream for messages that are given up; an empty name for none",
+        ),
+    ] = None
     deliver: Annotated[
         Text,
         Option(
@@ -75,6 +82,21 @@ class ConsumerFlags:
     max_batch: Annotated[Number, Option("--max-pull-batch", metavar="MESSAGES")] = None
     max_expires: Annotated[Text, Option("--max-pull-expire", metavar="DURATION")] = None
     max_bytes: Annotated[Text, Option("--max-pull-bytes", metavar="SIZE")] = None
+    nak_delay: Annotated[
+        Text,
+        Option(
+            "--nak-delay",
+            metavar="RULE|none",
+            help="Wait after a NAK: 5s, 1s,10s,1m or exponential 1s x2 max 5m jitter 10%",
+        ),
+    ] = None
+    nak_delay_for: Annotated[
+        Texts,
+        Option("--nak-delay-for", metavar="CLASS=RULE", help="Wait after a NAK with this reason"),
+    ] = None
+    nak_backoff: Annotated[
+        Switch, Option("--nak-backoff/--no-nak-backoff", help="Use the backoff after a NAK, too")
+    ] = None
     pull: Annotated[bool, Option("--pull", help="Pull consumer (default)")] = False
     replay_policy: Annotated[Text, Option("--replay", metavar="instant|original")] = None
     sample: Annotated[
@@ -144,7 +166,7 @@ _GROUPS: Final = {
 def apply_flags(config: ConsumerConfig, flags: ConsumerFlags) -> ConsumerConfig:
     """The configuration with what was given changed."""
     if flags.pull and flags.deliver_subject:
-        raise CommandError("--pull and --target: give only one of them", exit_code=EXIT_USAGE)
+        raise CommandError("--pull and --target: use only one of them", exit_code=EXIT_USAGE)
     changes: dict[str, Any] = {}
     for item in fields(flags):
         value = getattr(flags, item.name)
@@ -166,8 +188,42 @@ def apply_flags(config: ConsumerConfig, flags: ConsumerFlags) -> ConsumerConfig:
         changes["pause_until"] = format_time(parse_moment_ns(flags.pause_until, "--pause"))
     if flags.metadata is not None:
         changes["metadata"] = dict(config.metadata) | parse_metadata(flags.metadata)
+    if flags.dead_letters is not None:
+        kept = changes.get("metadata", dict(config.metadata))
+        if flags.dead_letters:
+            changes["metadata"] = kept | {STREAM_KEY: flags.dead_letters}
+        else:
+            changes["metadata"] = {
+                key: value for key, value in kept.items() if not key.startswith(PREFIX)
+            }
+    if (rules := _nak_rules(flags)) is not None:
+        metadata = changes.get("metadata", dict(config.metadata)) | rules
+        changes["metadata"] = {
+            key: value for key, value in metadata.items() if rules.get(key) != "none"
+        }
     changes |= _priority(flags)
     return config_of(msgspec.to_builtins(config) | changes, ConsumerConfig, "flags")
+
+
+def _nak_rules(flags: ConsumerFlags) -> dict[str, str] | None:
+    """What the metadata get of these flags, "none" for a key that goes; None: nothing changes."""
+    rules: dict[str, str] = {}
+    if flags.nak_delay is not None:
+        rules[DELAY_KEY] = flags.nak_delay
+    for text in flags.nak_delay_for or ():
+        name, equals, rule = text.partition("=")
+        if not equals:
+            raise CommandError(
+                f"--nak-delay-for: CLASS=RULE as in busy=10s, not {text!r}", exit_code=EXIT_USAGE
+            )
+        rules[f"{DELAY_KEY}.{name}"] = rule
+    if flags.nak_backoff is not None:
+        rules[BACKOFF_KEY] = "true" if flags.nak_backoff else "none"
+    try:
+        nak_policy_of({key: rule for key, rule in rules.items() if rule != "none"})
+    except NakPolicyError as error:
+        raise CommandError(str(error), exit_code=EXIT_USAGE) from None
+    return rules or None
 
 
 def filters(subjects: list[str]) -> dict[str, Any]:
@@ -202,23 +258,6 @@ def start_of(text: str) -> dict[str, Any]:
     return {"deliver_policy": "by_start_time", "opt_start_time": format_time(time_ns)}
 
 
-def parse_moment_ns(text: str, flag: str, *, ago: bool = False) -> int:
-    """A moment: RFC 3339, `2026-01-31 12:00:00` in local time, or a duration from now on.
-
-    `ago` counts the duration backwards.
-    """
-    try:
-        return parse_time(text)
-    except ValueError:
-        pass
-    try:
-        return round(datetime.fromisoformat(text).astimezone().timestamp()) * SECOND_NS
-    except ValueError:
-        pass
-    duration_ns = parse_duration_ns(text, flag)
-    return time.time_ns() - duration_ns if ago else time.time_ns() + duration_ns
-
-
 def _backoff(flags: ConsumerFlags) -> list[int]:
     if flags.backoff == "none":
         return []
@@ -248,7 +287,7 @@ def _priority(flags: ConsumerFlags) -> dict[str, Any]:
     given = [name for name in _GROUPS if getattr(flags, name) is not None]
     if len(given) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        raise CommandError(f"{names}: give only one of them", exit_code=EXIT_USAGE)
+        raise CommandError(f"{names}: use only one of them", exit_code=EXIT_USAGE)
     changes: dict[str, Any] = {}
     if given:
         changes["priority_groups"] = split_subjects(getattr(flags, given[0]))

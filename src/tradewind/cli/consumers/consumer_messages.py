@@ -1,6 +1,6 @@
-"""`tradewind consumer next` and `sub`: messages of a consumer, acknowledged as they are shown.
+"""`tradewind consumer next` and `sub`: shows messages of a consumer and acknowledges them.
 
-Owns how a delivered message is shown and settled.
+Owns the display and acknowledgement of delivered messages.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Annotated, Final
 
-from tradewind.cli.frame.catalog import open_catalog
+from tradewind.cli.frame.account_catalog import open_catalog
+from tradewind.cli.frame.command_loop import connect_async, run_until_stopped, stamp
 from tradewind.cli.frame.completion import complete_consumer, complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
-from tradewind.cli.frame.messages import write_body
+from tradewind.cli.frame.message_text import write_body
 from tradewind.cli.frame.output import flush, line, print_json_line
-from tradewind.cli.frame.running import connect_async, run_until_stopped, stamp
 from tradewind.cli.frame.settings import current, jetstream
 from tradewind.cli.streams.stream_messages import message_document, show_headers
 from tradewind.durations import SECOND_NS
@@ -53,7 +53,7 @@ def next_messages(
 ) -> None:
     """Fetch the next messages of a pull consumer."""
     if nak and term:
-        raise CommandError("--nak and --term: give only one of them", exit_code=EXIT_USAGE)
+        raise CommandError("--nak and --term: use only one of them", exit_code=EXIT_USAGE)
     seconds = parse_duration_ns(wait, "--wait") / SECOND_NS if wait else current().timeout
     shown = 0
     with open_catalog() as catalog:
@@ -73,7 +73,7 @@ def next_messages(
             _settle(message, settle, quiet=raw or json)
         catalog.connection.flush()
     if not shown:
-        raise CommandError(f"no message came within {seconds:g} s")
+        raise CommandError(f"no message arrived within {seconds:g} s")
 
 
 _SETTLED: Final = {

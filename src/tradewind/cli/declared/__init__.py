@@ -1,4 +1,4 @@
-"""Streams, consumers and buckets as a file declares them: reading, comparing, writing.
+"""Streams, consumers and buckets declared in a file: reading, comparing, writing.
 
-`tradewind apply` and `tradewind export` are the commands on top.
+`tradewind apply` and `tradewind export` are the commands.
 """

@@ -1,8 +1,8 @@
-"""`tradewind apply`: brings a server to what files declare, after showing what that changes.
+"""`tradewind apply`: changes a server to match files, after showing the changes.
 
-Owns the screen, the confirmation and the order of the work. A change that is refused does not stop
-the others; it is tried again when one of them has gone through, because streams may depend on each
-other, and it makes the command fail if it never does.
+Owns the output, the confirmation and the order of changes. A refused change does not stop the
+others. It is retried when another one has succeeded, because streams may depend on each other, and
+the command fails if it never succeeds.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def apply(
     json: JsonFlag = False,
 ) -> int:
     """Create, update and remove streams, consumers and buckets as a file declares."""
-    from tradewind.cli.declared.files import STREAMS, read_declaration
+    from tradewind.cli.declared.files import STREAMS, TEMPLATES, read_declaration
     from tradewind.cli.declared.plan import make_plan
-    from tradewind.cli.declared.server import read_server
+    from tradewind.cli.declared.server import read_server, read_templates
 
     named = [*(paths or ()), *(files or ())]
     if not named:
@@ -61,6 +61,10 @@ def apply(
     with connect() as connection:
         streams_and_consumers = manager(connection)
         found = read_server(streams_and_consumers, streams)
+        if TEMPLATES in declaration.complete:
+            if not connection.info.tradewind:
+                raise CommandError("section 'templates': only a Tradewind server has templates")
+            found |= read_templates(streams_and_consumers)
         plan = make_plan(declaration, found, prune=prune)
         if json:
             print_json(_as_json(plan))

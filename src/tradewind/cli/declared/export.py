@@ -1,19 +1,26 @@
-"""`tradewind export`: writes what is on a server as a file for `tradewind apply`.
+"""`tradewind export`: writes the state of a server as a file for `tradewind apply`.
 
-Owns the command only; the file is made by `declared`.
+Owns the command only; `declared` creates the file.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tradewind.cli.frame.failures import CommandError, near
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import json_text, note
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.frame.settings import connect, manager
+from tradewind.client.errors import PermissionsError
+
+if TYPE_CHECKING:
+    from tradewind.cli.declared.files import Thing
+    from tradewind.cli.declared.plan import Found
 
 app = CommandApp("Export the configuration as a file for `apply`")
 
@@ -27,19 +34,25 @@ def export(
 ) -> None:
     """Export streams, consumers and buckets as a file for `apply`; all of them, or some streams."""
     from tradewind.cli.declared.files import as_file, yaml_text
-    from tradewind.cli.declared.server import read_server
+    from tradewind.cli.declared.server import read_server, read_templates
 
     with connect() as connection:
         found = read_server(manager(connection))
-    known = {thing.stream for thing in found}
+        if connection.info.tradewind and not names:
+            try:
+                found |= read_templates(manager(connection))
+            except PermissionsError:
+                note("templates are left out: this login may not list them")
+    known = {thing.stream for thing in found if thing.stream}
     for name in names or ():
         if name not in known:
-            raise CommandError(f"there is no stream {name!r}{near(name, known)}")
+            raise CommandError(f"stream {name!r} does not exist{near(name, known)}")
     content = as_file(
         {
             thing: each.written
             for thing, each in found.items()
-            if not thing.name.startswith("$") and (not names or thing.stream in names)
+            if not thing.name.startswith("$")
+            and (thing.stream in names if names else not _is_made(thing, found))
         }
     )
     text = json_text(content) + "\n" if json else yaml_text(content)
@@ -50,6 +63,12 @@ def export(
         return
     _write(Path(output), text, force=force)
     note(f"wrote {output}")
+
+
+def _is_made(thing: Thing, found: Mapping[Thing, Found]) -> bool:
+    """Whether a template has made it, or its stream: the template is what is written."""
+    owner = found.get(replace(thing, consumer=""))
+    return owner is not None and owner.is_made
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:

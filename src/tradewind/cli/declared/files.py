@@ -1,7 +1,7 @@
-"""A file of declared things: its sections, and how it is written.
+"""A declaration file: its sections, and how it is written.
 
-Owns the outline of the file; what is inside of each thing is in `shapes.py`. Several files are read
-as if they were one, and nothing may be declared twice.
+Owns the outline of the file; the contents of each declared object are in `shapes.py`. Several files
+are read as one, and nothing may be declared twice.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.names import is_valid_name
 from tradewind.api.stream_types import StreamConfig
+from tradewind.api.templates import StreamTemplate
 from tradewind.cli.declared import shapes
 from tradewind.cli.declared.members import Keys, mapping_at
 from tradewind.cli.frame.failures import near
@@ -23,7 +24,8 @@ STREAMS: Final = "streams"
 CONSUMERS: Final = "consumers"
 KV: Final = "kv"
 OBJECTS: Final = "objects"
-SECTIONS: Final = (STREAMS, KV, OBJECTS)
+TEMPLATES: Final = "templates"
+SECTIONS: Final = (STREAMS, KV, OBJECTS, TEMPLATES)
 _PREFIXES: Final = {STREAMS: "", KV: KV_STREAM, OBJECTS: OBJECT_STREAM}
 _READERS: Final[Mapping[str, Callable[[Document, Keys], StreamConfig]]] = {
     STREAMS: shapes.read_stream,
@@ -35,7 +37,13 @@ _WRITERS: Final[Mapping[str, Callable[[StreamConfig], dict[str, Any]]]] = {
     KV: shapes.write_kv,
     OBJECTS: shapes.write_objects,
 }
-_WORDS: Final = {STREAMS: "stream", KV: "kv", OBJECTS: "object", CONSUMERS: "consumer"}
+_WORDS: Final = {
+    STREAMS: "stream",
+    KV: "kv",
+    OBJECTS: "object",
+    TEMPLATES: "template",
+    CONSUMERS: "consumer",
+}
 HEADER: Final = (
     "# Streams, consumers and buckets; `tradewind apply -f FILE` brings a server to this.\n"
 )
@@ -43,7 +51,7 @@ HEADER: Final = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class Thing:
-    """What can be declared: a stream, bucket or store, or a consumer of one of them."""
+    """What can be declared: a stream, bucket, store or template, or a consumer of a stream."""
 
     section: str
     name: str
@@ -51,8 +59,8 @@ class Thing:
 
     @property
     def stream(self) -> str:
-        """The name of its stream on the server."""
-        return _PREFIXES[self.section] + self.name
+        """The name of its stream on the server; empty for a template."""
+        return "" if self.section == TEMPLATES else _PREFIXES[self.section] + self.name
 
     def __str__(self) -> str:
         if self.consumer:
@@ -64,7 +72,7 @@ class Thing:
 class Declared:
     """A thing as the file wants it: for the server, and as it is written; `place` is file:line."""
 
-    config: StreamConfig | ConsumerConfig
+    config: StreamConfig | ConsumerConfig | StreamTemplate
     written: dict[str, Any]
     place: str
 
@@ -117,7 +125,7 @@ def _check_sections(document: Document, sections: Mapping[str, Any]) -> None:
             )
         raise document.error(
             (section,),
-            f"there is no section {section!r}{near(section, SECTIONS)}; "
+            f"section {section!r} does not exist{near(section, SECTIONS)}; "
             f"there may be {_one_of(SECTIONS)}",
         )
 
@@ -130,6 +138,11 @@ def _read_thing(declaration: Declaration, document: Document, thing: Thing) -> N
     keys = (thing.section, thing.name)
     if not is_valid_name(thing.name):
         raise document.error(keys, f"name {thing.name!r}: no blanks, dots, slashes or wildcards")
+    if thing.section == TEMPLATES:
+        template = shapes.read_template(document, keys)
+        written = shapes.write_template(template)
+        _add(declaration, document, keys, thing, Declared(template, written, ""))
+        return
     if thing.section == STREAMS and thing_of(thing.name) != thing:
         other = thing_of(thing.name)
         raise document.error(
@@ -163,7 +176,9 @@ def _add(
 
 def as_file(things: Mapping[Thing, dict[str, Any]]) -> dict[str, Any]:
     """The content of a file that declares these things."""
-    content: dict[str, Any] = {section: {} for section in SECTIONS}
+    content: dict[str, Any] = {section: {} for section in (STREAMS, KV, OBJECTS)}
+    if any(thing.section == TEMPLATES for thing in things):
+        content[TEMPLATES] = {}  # other servers have none
     for thing in sorted(things):
         if not thing.consumer:
             content[thing.section][thing.name] = dict(things[thing])

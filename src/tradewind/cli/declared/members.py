@@ -1,8 +1,8 @@
-"""The members of configurations in a file and in the API: the same names, kinder values.
+"""The fields of configurations in a file and in the API: the same names, more readable values.
 
-Owns how a duration (`1d`) and a size (`10GiB`) are written, which types a member may have, and
-where an error is. Works for every struct of the API by its annotations, so a member that the API
-gets is one that files have.
+Owns the notation of durations (`1d`) and sizes (`10GiB`), the types of fields, and the position of
+errors. It works for every struct of the API by its annotations, so new fields of the API are
+supported in files automatically.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""From what is declared and what is there to a list of changes.
+"""Compares what is declared with what exists, and lists the changes.
 
-Owns the comparison and the order. Pure: it talks to nobody, and what it calls a change is one as
-`shapes.py` writes things down.
+Owns the comparison and the order of changes. It never contacts a server, and compares objects in
+the form in which `shapes.py` writes them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A thing as it is on the server; `note` says how much would be lost with it."""
+    """A thing as it is on the server; `note` says how much would be lost with it. `is_made`: a
+    template has made it, so it comes and goes without a file.
+    """
 
     written: dict[str, Any]
     note: str = ""
+    is_made: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,9 @@ def make_plan(declaration: Declaration, found: Mapping[Thing, Found], *, prune: 
     unmentioned = [
         thing
         for thing in sorted(found)
-        if thing not in declaration.things and _is_managed(declaration, thing)
+        if thing not in declaration.things
+        and not found[thing].is_made
+        and _is_managed(declaration, thing)
     ]
     if prune:
         streams = {thing for thing in unmentioned if not thing.consumer}

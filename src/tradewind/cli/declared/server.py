@@ -1,18 +1,20 @@
-"""What is on a server, and one change of it.
+"""Reads the objects of a server, and applies single changes.
 
-Owns the calls of the client for `apply` and `export`. Consumers without a durable name come and go
-with the programs that use them; they are neither listed nor changed.
+Owns the client calls of `apply` and `export`. Consumers without a durable name belong to the
+programs that use them; they are never listed or changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final, get_type_hints
 
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.stream_types import StreamConfig
+from tradewind.api.templates import TEMPLATE_KEY, StreamTemplate
 from tradewind.cli.declared import shapes
-from tradewind.cli.declared.files import KV, STREAMS, Thing, thing_of, write_thing
+from tradewind.cli.declared.files import KV, STREAMS, TEMPLATES, Thing, thing_of, write_thing
 from tradewind.cli.declared.plan import Action, Found, PlannedChange
 from tradewind.cli.frame.formats import count_text, size_text
 from tradewind.client.streams.bucket_settings import BucketSettings, KvSettings, changed_members
@@ -34,7 +36,8 @@ def read_server(
         thing = thing_of(info.config.name)
         state = info.state
         note = f"{count_text(state.messages)} messages, {size_text(state.bytes)}"
-        found[thing] = Found(write_thing(thing, info.config), note)
+        is_made = TEMPLATE_KEY in info.config.metadata
+        found[thing] = Found(write_thing(thing, info.config), note, is_made)
         if thing.section != STREAMS or not state.consumer_count:
             continue
         if wanted is None or thing.name in wanted:
@@ -47,11 +50,23 @@ def read_server(
     return found
 
 
+def read_templates(manager: JetStreamManager) -> dict[Thing, Found]:
+    """The templates of a Tradewind server."""
+    return {
+        Thing(TEMPLATES, status.template.name): Found(
+            shapes.write_template(status.template), "its streams stay"
+        )
+        for status in manager.templates.list()
+    }
+
+
 def make_change(manager: JetStreamManager, change: PlannedChange) -> None:
     """Do it; errors of the client pass."""
     thing = change.thing
     if change.action is Action.REMOVE:
-        if thing.consumer:
+        if thing.section == TEMPLATES:
+            manager.templates.delete(thing.name)
+        elif thing.consumer:
             manager.consumers.delete(thing.stream, thing.consumer)
         else:
             manager.streams.delete(thing.stream)
@@ -59,7 +74,16 @@ def make_change(manager: JetStreamManager, change: PlannedChange) -> None:
     assert change.declared is not None, "only what is declared is added or changed"
     config = change.declared.config
     is_new = change.action is Action.ADD
-    if isinstance(config, ConsumerConfig):
+    if isinstance(config, StreamTemplate):
+        manager.templates.put(
+            config.name,
+            match=config.match,
+            stream=config.stream,
+            max_streams=config.max_streams,
+            idle=timedelta(microseconds=config.idle / 1000) if config.idle else None,
+            config=config.config,
+        )
+    elif isinstance(config, ConsumerConfig):
         action = manager.consumers.add if is_new else manager.consumers.update
         action(thing.stream, config)
     elif is_new:

@@ -1,14 +1,14 @@
-"""What a file says of a stream, a consumer, a bucket or a store, and the configurations they are.
+"""Translates between declarations in a file and configurations of streams, consumers and buckets.
 
-Owns both directions. A file leaves out what is as it would be anyway; so two configurations are the
-same exactly if they are written the same, and everything else of this package compares what is
-written.
+Owns both directions. A file omits defaults, so two configurations are equal exactly if they are
+written the same way. The rest of this package compares this written form.
 
     file                      API
     streams: ORDERS: {...}    stream ORDERS, members as in the API
     .consumers: packer: {...} durable consumer of that stream, members as in the API
     kv: settings: {...}       stream KV_settings, settings as in `client.streams.bucket_settings`
     objects: images: {...}    stream OBJ_images, likewise
+    templates: k8s: {...}     template k8s, members as in the API
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from tradewind.api.consumer_rules import check_consumer_config, with_defaults
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.api.errors import ApiError
 from tradewind.api.limits import ServerLimits
-from tradewind.api.responses import AccountLimits
+from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.stream_rules import check_stream_config
 from tradewind.api.stream_types import Compression, Placement, RePublish, StreamConfig, StreamSource
+from tradewind.api.templates import StreamTemplate, checked_template
 from tradewind.api.versioning import user_metadata
 from tradewind.cli.declared.members import (
     Keys,
@@ -61,7 +62,7 @@ _KV_HINTS: Final[dict[str, Any]] = _BUCKET_HINTS | {
     "mirror": Any,
     "sources": list[Any],
 }
-_NO_LIMITS: Final = (ServerLimits(), AccountLimits())
+_NO_LIMITS: Final = (ServerLimits(), JetStreamAccountLimits())
 
 
 # ---------------------------------------------------------------- streams
@@ -75,13 +76,13 @@ def read_stream(document: Document, keys: Keys) -> StreamConfig:
     members.pop("consumers", None)
     config = msgspec.convert(members | {"name": keys[-1]}, StreamConfig)
     try:
-        filled_stream(config)
+        with_stream_defaults(config)
     except ApiError as error:
         raise document.error(keys, f"stream {keys[-1]}: {error.description}") from None
     return config
 
 
-def filled_stream(config: StreamConfig) -> StreamConfig:
+def with_stream_defaults(config: StreamConfig) -> StreamConfig:
     """A stream as a server has it; ApiError if no server takes it."""
     server, account = _NO_LIMITS
     sealed = msgspec.structs.replace(config, sealed=False)
@@ -94,11 +95,11 @@ def filled_stream(config: StreamConfig) -> StreamConfig:
 def write_stream(config: StreamConfig) -> dict[str, Any]:
     """What a file says of a stream, without its consumers."""
     try:
-        config = filled_stream(config)
+        config = with_stream_defaults(config)
     except ApiError:  # a server of another version may take what this one does not
         config = msgspec.structs.replace(config, metadata=user_metadata(config.metadata))
     # What decides about the defaults of other members is the same in both.
-    base = filled_stream(
+    base = with_stream_defaults(
         StreamConfig(
             name=config.name,
             subjects=config.subjects,
@@ -123,14 +124,14 @@ def read_consumer(document: Document, keys: Keys, stream: StreamConfig) -> Consu
     server, account = _NO_LIMITS
     try:
         check_consumer_config(
-            _filled_consumer(config, stream), filled_stream(stream), server, account
+            _with_consumer_defaults(config, stream), with_stream_defaults(stream), server, account
         )
     except ApiError as error:
         raise document.error(keys, f"consumer {name}: {error.description}") from None
     return config
 
 
-def _filled_consumer(config: ConsumerConfig, stream: StreamConfig) -> ConsumerConfig:
+def _with_consumer_defaults(config: ConsumerConfig, stream: StreamConfig) -> ConsumerConfig:
     server, account = _NO_LIMITS
     filled = with_defaults(config, stream, server, account, pedantic=False)
     return msgspec.structs.replace(filled, metadata=user_metadata(config.metadata))
@@ -138,15 +139,34 @@ def _filled_consumer(config: ConsumerConfig, stream: StreamConfig) -> ConsumerCo
 
 def write_consumer(config: ConsumerConfig, stream: StreamConfig) -> dict[str, Any]:
     """What a file says of a consumer."""
-    config = _filled_consumer(config, stream)
+    config = _with_consumer_defaults(config, stream)
     deciding = ("ack_policy", "deliver_subject", "backoff", "priority_policy")
     decided = ConsumerConfig(**{name: getattr(config, name) for name in deciding})
     plain = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT)
     base = msgspec.structs.replace(
-        _filled_consumer(decided, stream), **{name: getattr(plain, name) for name in deciding}
+        _with_consumer_defaults(decided, stream),
+        **{name: getattr(plain, name) for name in deciding},
     )
     written = write_struct(config, base)
     return {name: value for name, value in written.items() if name not in _CONSUMER_STATE}
+
+
+# ---------------------------------------------------------------- templates
+
+
+def read_template(document: Document, keys: Keys) -> StreamTemplate:
+    """The template at `keys`, whose last key is its name."""
+    hints = {name: hint for name, hint in hints_of(StreamTemplate).items() if name != "name"}
+    members = read_members(document, keys, hints)
+    try:
+        return checked_template(StreamTemplate(name=str(keys[-1]), **members))
+    except ApiError as error:
+        raise document.error(keys, f"template {keys[-1]}: {error.description}") from None
+
+
+def write_template(template: StreamTemplate) -> dict[str, Any]:
+    """What a file says of a template."""
+    return write_struct(template, StreamTemplate(name=template.name))
 
 
 # ---------------------------------------------------------------- buckets and stores
@@ -170,7 +190,7 @@ def read_objects(document: Document, keys: Keys) -> StreamConfig:
 def _bucket(document: Document, keys: Keys, make: Any, settings: dict[str, Any]) -> StreamConfig:
     try:
         config: StreamConfig = make(str(keys[-1]), settings)
-        filled_stream(config)
+        with_stream_defaults(config)
     except (ApiError, OptionsError) as error:
         text = error.description if isinstance(error, ApiError) else str(error)
         raise document.error(keys, f"{keys[-1]}: {text}") from None

@@ -1,1 +1,1 @@
-"""What all commands share: flags, connections, output, prompts, errors."""
+"""The common parts of all commands: flags, connections, output, prompts, errors."""

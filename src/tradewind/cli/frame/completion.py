@@ -1,6 +1,6 @@
-"""Names that the shell completes: streams, consumers and buckets of the server, contexts.
+"""Shell completion of names: streams, consumers and buckets of the server, and contexts.
 
-Never complains: without a server, or with a slow one, there is nothing to offer.
+It never reports an error: without a server, or with a slow one, it offers nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Configurations in files, and the difference between two of them.
+"""Configuration files of streams and consumers, and the difference between two configurations.
 
 Owns reading (`--config FILE.json`, also the output of `info --json`), writing (`--output`) and the
-diff that `edit` shows. A member that does not exist is an error with a hint, never passed over.
+diff that `edit` shows. An unknown field is an error with a hint, and never ignored.
 """
 
 from __future__ import annotations

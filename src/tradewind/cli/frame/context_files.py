@@ -1,14 +1,12 @@
-"""The contexts of the `nats` tool as files: list, read, write, copy, remove, select.
+"""Context files of the `nats` tool: list, read, write, copy, remove, select.
 
-Owns what is written there, so that both tools share them; what the fields mean for a connection is
-in `client.contexts`. A field that this version does not know stays as it is.
+Owns their contents, so that both tools can share them; the meaning of the fields for a connection
+is in `client.core.contexts`. Unknown fields are never changed.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +14,7 @@ import msgspec
 
 from tradewind.client.core.contexts import contexts_folder
 from tradewind.client.errors import OptionsError
+from tradewind.private_files import replace_private
 
 # All texts but `tls_first`; the `nats` tool writes them all.
 FIELDS: Final = (
@@ -64,7 +63,7 @@ def previous() -> str:
 def path_of(name: str) -> Path:
     """Where a context is kept; OptionsError if it cannot be the name of one."""
     if not _NAME.fullmatch(name) or name in (".", ".."):
-        raise OptionsError(f"context {name!r}: a name without slashes")
+        raise OptionsError(f"context {name!r}: a name must not contain slashes")
     return contexts_folder() / f"{name}.json"
 
 
@@ -145,10 +144,6 @@ def _write(path: Path, content: bytes) -> None:
     """Replace a file as a whole: a reader sees the old content or the new one."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
+        replace_private(path, content)
     except OSError as error:
         raise OptionsError(f"{path} cannot be written: {error.strerror}") from None

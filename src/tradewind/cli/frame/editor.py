@@ -1,6 +1,6 @@
-"""Editing a configuration in the user's editor.
+"""Edits a configuration in the user's editor.
 
-Owns the temporary file; the result is checked as any `--config` file is.
+Owns the temporary file; the result is checked like any `--config` file.
 """
 
 from __future__ import annotations

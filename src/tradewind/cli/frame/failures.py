@@ -1,7 +1,7 @@
-"""How a command fails: one line that says what happened, and what to type.
+"""Failures of commands: one line that says what happened, and what to type.
 
-Owns the exception for commands, exit codes, and the hints for errors of the client. Only `main`
-prints them, so no command prints a traceback or ends the process by itself.
+Owns the exception for commands, the exit codes, and the hints for client errors. Only `main` prints
+them; a command never prints a traceback or exits the process itself.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def near(name: str, names: Iterable[str]) -> str:
 
 # What to type, by the error code of the API.
 _API_HINTS: Final = {
+    10008: "no leader at the moment: JetStream elects one, or too few servers run",
     10013: "change it: tradewind consumer edit STREAM CONSUMER",
     10058: "change it: tradewind stream edit NAME",
     10065: "which stream has it: tradewind stream ls --subject SUBJECT",
@@ -61,6 +62,13 @@ def explain(error: TradewindError) -> tuple[str, tuple[str, ...]]:
             "start one here:   tradewind server run --jetstream",
             "or name another:  tradewind --server nats://HOST:4222 ... (or NATS_URL, --context)",
         )
+    if isinstance(error, client.NoLeaderError):
+        return str(error), (
+            "who leads:         tradewind server report jetstream",
+            "wait longer with:  --timeout 30s",
+        )
+    if isinstance(error, client.NoTransactionsError):
+        return str(error), ()
     if isinstance(error, client.JetStreamUnavailableError):
         return "JetStream is not enabled on this server or for this account", (
             "start it with JetStream:  tradewind server run --jetstream",
@@ -70,4 +78,5 @@ def explain(error: TradewindError) -> tuple[str, tuple[str, ...]]:
         return str(error), ("log in with --user and --password, --creds, --nkey or --context",)
     if isinstance(error, client.OperationTimeoutError):
         return str(error), ("wait longer with --timeout 30s",)
-    return str(error), ()
+    # Errors of a recovery bring their own.
+    return str(error), tuple(getattr(error, "hints", ()))

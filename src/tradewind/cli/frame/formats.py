@@ -1,12 +1,13 @@
-"""Sizes, durations, counts and times as the `nats` command line reads and prints them.
+"""Sizes, durations, counts and times in the notation of the `nats` command line.
 
-Owns both directions: `10GB` and `1d12h` from a flag, `10 GiB` and `1d12h0m0s` in an answer.
+Owns both directions: `10GB` and `1d12h` in a flag, `10 GiB` and `1d12h0m0s` in output.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from datetime import datetime
 from decimal import Decimal
 from typing import Final
 
@@ -127,3 +128,20 @@ def since_text(text: str | None) -> str:
 def limit_text(value: int, text: str = "") -> str:
     """`unlimited` for a limit that is not set, else `text` or the number."""
     return "unlimited" if value <= 0 else text or count_text(value)
+
+
+def parse_moment_ns(text: str, flag: str, *, ago: bool = False) -> int:
+    """A moment: RFC 3339, `2026-01-31 12:00:00` in local time, or a duration from now on.
+
+    `ago` counts the duration backwards.
+    """
+    try:
+        return parse_time(text)
+    except ValueError:
+        pass
+    try:
+        return round(datetime.fromisoformat(text).astimezone().timestamp()) * SECOND_NS
+    except ValueError:
+        pass
+    duration_ns = parse_duration_ns(text, flag)
+    return time.time_ns() - duration_ns if ago else time.time_ns() + duration_ns

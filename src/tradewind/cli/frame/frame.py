@@ -193,7 +193,7 @@ class SharedGroup(TyperGroup):
             names = self.list_commands(ctx)
             if name not in names and name not in self.aliases:
                 hint = near(name, [*names, *self.aliases])
-                ctx.fail(f"there is no command {name!r}{hint}")
+                ctx.fail(f"command {name!r} does not exist{hint}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:

@@ -1,7 +1,7 @@
-"""How long things took: a histogram of fixed size for any number of measurements.
+"""A histogram of durations with a fixed size for any number of measurements.
 
-Owns the buckets and the percentiles; each is right to 1.6 %, while least, most and mean are exact.
-Never reads a clock.
+Owns the buckets and the percentiles; each is accurate to 1.6 %, while minimum, maximum and mean are
+exact. It never reads a clock.
 """
 
 from __future__ import annotations

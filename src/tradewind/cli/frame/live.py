@@ -1,6 +1,6 @@
-"""A screen that changes in place, for commands that show something live.
+"""A screen that is updated in place, for commands with live output.
 
-Owns the terminal meanwhile. In a pipe nothing is drawn over: only the last screen is printed.
+Owns the terminal while it runs. In a pipe nothing is redrawn: only the last screen is printed.
 """
 
 from __future__ import annotations

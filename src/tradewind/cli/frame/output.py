@@ -1,7 +1,8 @@
-"""What commands print: lines, JSON, labelled columns, tables.
+"""The output of commands: lines, JSON, labelled columns, tables.
 
-Owns the look, which is that of the `nats` command line. Colour and cursor codes go to a terminal
-only, and never if NO_COLOR is set; tables are never cut, so that a pipe sees all of them.
+Owns the layout, which is that of the `nats` command line. Colour and cursor codes are used only on
+a terminal, and never if NO_COLOR is set. Tables are never truncated, so that a pipe receives all of
+them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Questions to the user: only if the input is a terminal, else an error that names the flag.
+"""Prompts: only if the input is a terminal, otherwise an error that names the flag.
 
-Owns the dialogs; `--force` and `--defaults` are the business of commands.
+Owns the dialogs; `--force` and `--defaults` are handled by the commands.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def confirm_or_stop(question: str, *, force: bool) -> None:
 def _check_terminal(question: str, flag: str) -> None:
     if not can_ask():
         raise CommandError(
-            f"{question}: nobody can be asked, as the input is not a terminal; give {flag}",
+            f"{question}: cannot ask because the input is not a terminal; use {flag}",
             exit_code=EXIT_USAGE,
         )
 

@@ -1,7 +1,7 @@
-"""Turns whatever ends a program into one line on the error output and an exit code.
+"""Turns any failure of a program into one line on standard error and an exit code.
 
-Owns the only place that prints errors. No program of this package ever shows a traceback, unless it
-is asked to by TRADEWIND_DEBUG.
+Owns the only place that prints errors. A program of this package never shows a traceback, unless
+TRADEWIND_DEBUG is set.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def report(program: str, error: BaseException) -> int:
     else:
         complain(
             program,
-            f"this is a defect of {program}: {type(error).__name__}: {error}",
+            f"this is a bug in {program}: {type(error).__name__}: {error}",
             f"{DEBUG_VARIABLE}=1 shows where it happened; please report it",
         )
     return EXIT_FAILED

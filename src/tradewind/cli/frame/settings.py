@@ -1,8 +1,8 @@
-"""The flags that all commands share: which server, which login, how long to wait.
+"""The flags that all commands share: server, login, timeout.
 
-Owns the table of flags with their environment variables, what was given, and the way to a
-connection. A flag wins over the environment, the environment over a context file, as in the `nats`
-command line. Never prints a secret.
+Owns the table of flags with their environment variables, their values, and connecting with them. A
+flag overrides the environment, and the environment overrides a context file, as in the `nats`
+command line. It never prints a secret.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Flag:
 
 
 FLAGS: Final[tuple[Flag, ...]] = (
-    Flag("server", "Urls of NATS servers, joined by commas", "URL", "NATS_URL", "-s"),
+    Flag("server", "URLs of NATS servers, separated by commas", "URL", "NATS_URL", "-s"),
     Flag("user", "User name, or a token if there is no password", "USER", "NATS_USER"),
     Flag("password", "Password", "PASSWORD", "NATS_PASSWORD"),
     Flag("token", "Token", "TOKEN", "NATS_TOKEN", setting="token"),
@@ -71,8 +71,8 @@ FLAGS: Final[tuple[Flag, ...]] = (
         setting="tls_ca_file",
         is_path=True,
     ),
-    Flag("tlsfirst", "TLS handshake before the server says anything"),
-    Flag("timeout", f"Time to wait for answers ({DEFAULT_TIMEOUT})", "DURATION", "NATS_TIMEOUT"),
+    Flag("tlsfirst", "Perform the TLS handshake before INFO"),
+    Flag("timeout", f"Time to wait for responses ({DEFAULT_TIMEOUT})", "DURATION", "NATS_TIMEOUT"),
     Flag("socks-proxy", "Not supported", "PROXY", "NATS_SOCKS_PROXY"),
     Flag(
         "js-api-prefix",
@@ -91,15 +91,15 @@ FLAGS: Final[tuple[Flag, ...]] = (
     ),
     Flag(
         "inbox-prefix",
-        "Prefix of subjects for answers",
+        "Prefix of reply subjects",
         "PREFIX",
         "NATS_INBOX_PREFIX",
         setting="inbox_prefix",
     ),
-    Flag("connection-name", "Name that the server shows for this connection", "NAME"),
+    Flag("connection-name", "Name of this connection on the server", "NAME"),
     Flag("context", "Named set of options, see `tradewind context`", "NAME", "NATS_CONTEXT"),
     Flag("no-context", "Ignore the selected context"),
-    Flag("trace", "Show the requests to the JetStream API and their answers"),
+    Flag("trace", "Show JetStream API requests and responses"),
 )
 _BY_KEY: Final = {flag.key: flag for flag in FLAGS}
 
@@ -149,6 +149,22 @@ class Settings:
         from tradewind.client.core.contexts import selected_context
 
         return self.text("context") or ("" if selected_context() else None)
+
+    def for_programs(self) -> tuple[list[str], dict[str, str]]:
+        """What a program of ours is to be given to connect as this call does.
+
+        Words of its command line, which others can see, and an environment, which they cannot.
+        """
+        words: list[str] = []
+        environment: dict[str, str] = {}
+        for flag in FLAGS:
+            value = self.given.get(flag.key)
+            if isinstance(value, str) and flag.env:
+                path = str(Path(value).expanduser().absolute())
+                environment[flag.env] = path if flag.is_path and value else value
+            elif value is True and flag.key != "trace":
+                words.append(f"--{flag.name}")
+        return words, environment
 
     def connect_settings(self) -> ConnectSettings:
         """The arguments of `connect` that the flags and the environment give."""

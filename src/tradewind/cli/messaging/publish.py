@@ -1,7 +1,7 @@
-"""`tradewind pub` and `tradewind request`: send messages, and wait for what comes back.
+"""`tradewind pub` and `tradewind request`: send messages, and wait for replies.
 
-Owns what is sent: the body from the line or the input, templates, how many, how far apart, and
-whether a stream must have it.
+Owns what is sent: the body from an argument or standard input, templates, number, interval, and
+whether a stream must acknowledge it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
 
+from tradewind.cli.frame.command_loop import Troubles, connect_async, run_async, stamp
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import count_text, parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
-from tradewind.cli.frame.messages import (
+from tradewind.cli.frame.message_templates import Moment, Template, now
+from tradewind.cli.frame.message_text import (
     INPUT_BYTES_MAX,
     HeaderTemplates,
     has_input,
@@ -24,9 +26,7 @@ from tradewind.cli.frame.messages import (
     write_body,
 )
 from tradewind.cli.frame.output import print_json_line
-from tradewind.cli.frame.progress import ProgressBar
-from tradewind.cli.frame.running import Troubles, connect_async, run_async, stamp
-from tradewind.cli.frame.templates import Moment, Template, now
+from tradewind.cli.frame.progress_bar import ProgressBar
 from tradewind.durations import format_duration
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ ReplyFlag = Annotated[str, Option("--reply", help="Reply subject", metavar="SUBJ
 JetstreamFlag = Annotated[
     bool, Option("--jetstream", "-J", help="Wait for stream acknowledgements")
 ]
-QuietFlag = Annotated[bool, Option("--quiet", "-q", help="Do not log what is sent")]
+QuietFlag = Annotated[bool, Option("--quiet", "-q", help="Do not print what is sent")]
 AtomicFlag = Annotated[bool, Option("--atomic", help="Publish as one atomic batch")]
 ScheduleAtFlag = Annotated[
     str, Option("--schedule-at", help="Schedule for this time", metavar="TIME")
@@ -372,7 +372,7 @@ def _bar(outgoing: OutgoingMessage, *, quiet: bool) -> ProgressBar:
 def _no_stream(subject: str, error: Exception) -> CommandError:
     return CommandError(
         str(error).partition(": make one")[0],
-        f"make one:  tradewind stream add NAME --subjects '{subject}' --defaults",
+        f"create one: tradewind stream add NAME --subjects '{subject}' --defaults",
         "or publish without a stream, so without --jetstream",
     )
 
@@ -386,7 +386,7 @@ def _schedule(when: dict[str, str], *, target: str, source: str, ttl: str) -> li
         return []
     if len(given) > 1:
         flags = " and ".join(f"--schedule-{name}" for name in given)
-        raise CommandError(f"{flags}: give only one of them", exit_code=EXIT_USAGE)
+        raise CommandError(f"{flags}: use only one of them", exit_code=EXIT_USAGE)
     if not target:
         raise CommandError("--schedule-dest: names the subject that is published to; it is missing")
     name, text = next(iter(given.items()))

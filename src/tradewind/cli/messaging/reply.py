@@ -1,7 +1,7 @@
-"""`tradewind reply`: answer requests with a text, an echo, or what a command prints.
+"""`tradewind reply`: answers requests with a text, an echo, or the output of a command.
 
-Owns what an answer is made of. A command gets the request in its environment, and nothing of it
-goes through a shell.
+Owns building the reply. A command receives the request in its environment; no part of it is ever
+passed through a shell.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
 
+from tradewind.cli.frame.command_loop import Troubles, connect_async, run_until_stopped, stamp
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
-from tradewind.cli.frame.messages import HeaderTemplates, write_raw
+from tradewind.cli.frame.message_templates import Moment, Template, now
+from tradewind.cli.frame.message_text import HeaderTemplates, write_raw
 from tradewind.cli.frame.output import line
-from tradewind.cli.frame.running import Troubles, connect_async, run_until_stopped, stamp
-from tradewind.cli.frame.templates import Moment, Template, now
 from tradewind.client.core.headers import Headers
 
 if TYPE_CHECKING:

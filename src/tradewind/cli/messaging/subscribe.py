@@ -1,7 +1,7 @@
-"""`tradewind sub`: show messages as they come, of subjects or of streams.
+"""`tradewind sub`: shows messages of subjects or streams as they arrive.
 
-Owns the flags that say which messages; how they are shown is in `message_look.py`. A stream is read
-in order by a consumer of our own, unless `--durable` names one that remembers.
+Owns the flags that select messages; the display is in `message_display.py`. A stream is read in
+order by a temporary consumer, unless `--durable` names a durable one.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
+from tradewind.cli.frame.command_loop import Troubles, connect_async, run_until_stopped, stamp
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
-from tradewind.cli.frame.message_look import MessageStyle, metadata_of
-from tradewind.cli.frame.running import Troubles, connect_async, run_until_stopped, stamp
+from tradewind.cli.frame.message_display import MessageStyle, metadata_of
 from tradewind.subjects import is_subset
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ TAKE_MAX: Final = 256
 FETCH_SECONDS: Final = 3600.0
 _REPORT_SECONDS: Final = 1.0
 # By flag: whether it was given, what it means for a consumer, and for people.
-Starts = dict[str, tuple[object, dict[str, Any], str]]
+StartChoices = dict[str, tuple[object, dict[str, Any], str]]
 REPLIES_REMEMBERED_MAX: Final = 10_000
 Item = TypeVar("Item")
 
@@ -139,10 +139,10 @@ def subscribe(
 ) -> None:
     """Show messages as they arrive, until Ctrl-C.
 
-    With --stream, --all, --new, --last, --last-per-subject, --since, --start-sequence or --durable
-    the messages come out of a stream.
+    With --stream, --all, --new, --last, --last-per-subject, --since, --start-sequence or --durable,
+    the messages are read from a stream.
     """
-    starts: Starts = {
+    start_choices: StartChoices = {
         "--start-sequence": (start_sequence, {"start_sequence": start_sequence}, "sequence"),
         "--last": (deliver_last, {"deliver_policy": "last"}, "the last message received"),
         "--all": (deliver_all, {"deliver_policy": "all"}, "the first message received"),
@@ -154,7 +154,7 @@ def subscribe(
         ),
         "--since": (since, since_start(since), f"messages since {since}"),
     }
-    wanted = _wanted(starts, subjects or [], queue=queue, durable=durable, stream=stream)
+    wanted = _wanted(start_choices, subjects or [], queue=queue, durable=durable, stream=stream)
     wanted.count, wanted.ack, wanted.inbox = count, ack, inbox
     wanted.match_replies = match_replies
     wanted.ignored = ignore_subject or []
@@ -186,20 +186,20 @@ def since_start(text: str) -> dict[str, Any]:
 
 
 def _wanted(
-    starts: Starts,
+    start_choices: StartChoices,
     subjects: list[str],
     *,
     queue: str,
     durable: str,
     stream: str,
 ) -> Wanted:
-    given = [flag for flag, (value, _, _) in starts.items() if value]
+    given = [flag for flag, (value, _, _) in start_choices.items() if value]
     if len(given) > 1:
-        raise CommandError(f"{given[0]} and {given[1]}: give only one", exit_code=EXIT_USAGE)
+        raise CommandError(f"{given[0]} and {given[1]}: use only one", exit_code=EXIT_USAGE)
     wanted = Wanted(subjects=subjects, queue=queue, durable=durable, stream=stream)
     wanted.is_stream = bool(given or durable or stream)
     if given:
-        value, wanted.start, text = starts[given[0]]
+        value, wanted.start, text = start_choices[given[0]]
         wanted.start_text = f"{text} {value}" if text == "sequence" else text
     return wanted
 

@@ -1,7 +1,7 @@
-"""The questions of `jsm add` and `jsm add-obs`, and what the answers mean.
+"""The prompts of `jsm add` and `jsm add-obs`, and the interpretation of their answers.
 
-Owns prompts, defaults and the reading of lists, limits and times. Answers come line by line from a
-terminal or a pipe; an answer that means nothing ends the dialog with what would be right.
+Owns prompts, defaults and parsing lists, limits and times. Answers come line by line from a
+terminal or a pipe; an invalid answer ends the dialog with an error that says what is valid.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from tradewind.api.times import format_time
 from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.formats import parse_duration_ns
-from tradewind.cli.preview.requests import ObservableConfig, Preview, SetConfig
+from tradewind.cli.preview.preview_api import ObservableConfig, Preview, SetConfig
 
 _YES: Final = ("y", "yes", "1", "t", "true")
 _NO: Final = ("n", "no", "0", "f", "false")

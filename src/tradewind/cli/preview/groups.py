@@ -1,7 +1,7 @@
-"""`jsm ms ...` and `jsm obs ...`: the commands of January 2020, with flags and fewer questions.
+"""`jsm ms ...` and `jsm obs ...`: the commands of January 2020, with flags and fewer prompts.
 
-Owns their flags, what is asked when a flag is missing, and their screens. Both forms of `jsm` send
-the same requests.
+Owns their flags, the prompts for missing flags, and their output. Both forms of `jsm` send the same
+requests.
 """
 
 from __future__ import annotations
@@ -15,8 +15,15 @@ from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.output import Columns, print_json
 from tradewind.cli.preview import dialogs
+from tradewind.cli.preview.preview_api import (
+    OK,
+    REFUSED,
+    ObservableConfig,
+    Pair,
+    Preview,
+    SetConfig,
+)
 from tradewind.cli.preview.program import Arguments, ask, say, si_bytes
-from tradewind.cli.preview.requests import OK, REFUSED, ObservableConfig, Pair, Preview, SetConfig
 from tradewind.durations import format_duration
 
 RETENTIONS: Final = {
@@ -26,7 +33,7 @@ RETENTIONS: Final = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
+class _PreviewParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise CommandError(message, f"see: {self.prog} --help", exit_code=EXIT_USAGE)
 
@@ -50,7 +57,7 @@ def _set_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retention", choices=tuple(RETENTIONS), default="limits")
     parser.add_argument("--max-msgs", default="-1")
     parser.add_argument("--max-bytes", default="-1")
-    parser.add_argument("--max-age", help="for example 1m, 7d or 1y; -1: no limit")
+    parser.add_argument("--max-age", help="maximum age, such as 1m, 7d or 1y; -1 for no limit")
     parser.add_argument("--max-msg-size", default="-1")
     parser.add_argument("--no-ack", action="store_true", help="do not acknowledge publishes")
 
@@ -144,13 +151,13 @@ def _get_message(preview: Preview, given: argparse.Namespace) -> None:
 
 
 def _observable_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--target", help="the delivery subject; empty: it is pulled from")
+    parser.add_argument("--target", help="delivery subject; empty for a pull consumer")
     parser.add_argument("--pull", action="store_true", help="the same as --target ''")
-    parser.add_argument("--deliver", help="all, last, new, 1h, or a sequence")
+    parser.add_argument("--deliver", help="where to start: all, last, new, 1h or a sequence")
     parser.add_argument("--ack", choices=dialogs.ACK_POLICIES)
     parser.add_argument("--replay", choices=dialogs.REPLAY_POLICIES, default="instant")
     parser.add_argument("--filter", default="", help="only messages of this subject")
-    parser.add_argument("--wait", default="", help="how long to wait for an ack, such as 30s")
+    parser.add_argument("--wait", default="", help="time to wait for an ack, such as 30s")
 
 
 def _add_observable(preview: Preview, given: argparse.Namespace) -> None:
@@ -246,7 +253,7 @@ def _json_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def _force_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--force", action="store_true", help="do not ask")
+    parser.add_argument("-f", "--force", action="store_true", help="do not ask for confirmation")
 
 
 def _next_flags(parser: argparse.ArgumentParser) -> None:
@@ -281,7 +288,7 @@ _PROMPTS: Final = {
 
 def parse(group: str, words: Arguments) -> tuple[SubCommand, argparse.Namespace]:
     """The command that is meant and its arguments; CommandError says what is wrong with them."""
-    parser = _Parser(prog=f"jsm {group}", allow_abbrev=False)
+    parser = _PreviewParser(prog=f"jsm {group}", allow_abbrev=False)
     parsers = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, command in GROUPS[group].items():
         inner = parsers.add_parser(

@@ -1,7 +1,7 @@
-"""`jsm`, the tool of the first preview of JetStream: message sets and observables.
+"""`jsm`, the tool of the first JetStream preview: message sets and observables.
 
-Owns its commands, in the form of 2019 (`jsm add-obs`) and of January 2020 (`jsm obs add`), and what
-they print. What they ask of the server is in `requests.py`, their dialogs in `dialogs.py`.
+Owns its commands, in the form of 2019 (`jsm add-obs`) and of January 2020 (`jsm obs add`), and
+their output. Requests are in `preview_api.py`, dialogs in `dialogs.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from tradewind.cli.frame.failures import EXIT_FAILED, CommandError
 from tradewind.cli.frame.formats import count_text
 from tradewind.cli.frame.settings import connect, current
 from tradewind.cli.preview import dialogs, groups
+from tradewind.cli.preview.preview_api import OK, REFUSED, Preview
 from tradewind.cli.preview.program import (
     CONNECT_FLAGS,
     Arguments,
@@ -23,7 +24,6 @@ from tradewind.cli.preview.program import (
     si_bytes,
     take_flags,
 )
-from tradewind.cli.preview.requests import OK, REFUSED, Preview
 
 USAGE: Final = """\
 Usage:

@@ -1,8 +1,8 @@
-"""What the tools of the previews have in common: flags as Go reads them, prompts, sizes.
+"""The common parts of the preview tools: flags as in Go, prompts, sizes.
 
-Owns the way from the words of a command line to an exit code. A flag has one dash or two, its value
-follows as the next word or after `=`, and flags end at the first other word. Where to connect to is
-decided by `cli/frame/settings.py`, as for all commands.
+Owns running a command line to its exit code. A flag has one dash or two, its value is the next
+argument or follows `=`, and flags end at the first other argument. The connection is determined by
+`cli/frame/settings.py`, as for all commands.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def take_flags(
             value = "true"
         elif name not in known:
             hint = near(name, [*known, *switches])
-            raise CommandError(f"there is no flag {word!r}{hint}", exit_code=EXIT_USAGE)
+            raise CommandError(f"flag {word!r} does not exist{hint}", exit_code=EXIT_USAGE)
         elif not has_value:
             if not rest:
                 raise CommandError(f"flag {word!r} needs a value", exit_code=EXIT_USAGE)

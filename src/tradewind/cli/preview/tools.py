@@ -1,7 +1,7 @@
-"""`nats-pub`, `nats-req` and `nats-sub` as articles of the previews use and show them.
+"""`nats-pub`, `nats-req` and `nats-sub` as used and shown in articles about the previews.
 
-Owns their flags and lines. They know nothing of JetStream: that a publish is stored, or that a
-message comes from a consumer, is the server's doing.
+Owns their flags and output. They never use JetStream themselves: storing a publish and delivering
+from a consumer is done by the server.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.settings import connect, current
+from tradewind.cli.preview.preview_api import NO_RESPONDERS
 from tradewind.cli.preview.program import (
     CONNECT_FLAGS,
     Arguments,
@@ -18,7 +19,6 @@ from tradewind.cli.preview.program import (
     say,
     take_flags,
 )
-from tradewind.cli.preview.requests import NO_RESPONDERS
 
 if TYPE_CHECKING:
     from tradewind.client.message import Msg

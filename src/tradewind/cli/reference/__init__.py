@@ -1,1 +1,1 @@
-"""What needs no server: contexts, error codes, schemas, examples."""
+"""Commands that need no server: contexts, error codes, schemas, examples."""

@@ -163,6 +163,12 @@ tradewind sub 'services.>' --match-replies
 # which subjects are busy
 tradewind sub '>' --report-subjects
 """,
+    "trace": """\
+# who would get a message, without delivering it
+tradewind trace orders.new
+# deliver it as well, and see when each step happened
+tradewind trace orders.new 'two apples' --deliver --timestamp
+""",
 }
 
 
@@ -175,7 +181,7 @@ def cheat(
     """Show examples to copy."""
     if section and section not in CHEATS:
         raise CommandError(
-            f"there is no topic {section!r}{near(section, CHEATS)}",
+            f"topic {section!r} does not exist{near(section, CHEATS)}",
             "see: tradewind cheat --sections",
         )
     shown = {section: CHEATS[section]} if section else CHEATS

@@ -1,6 +1,6 @@
 """`tradewind context`: named sets of options, shared with the `nats` tool.
 
-Owns the commands; the files are in `context_files.py`. Secrets are shown as stars.
+Owns the commands; the files are in `context_files.py`. Secrets are never shown, only stars.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NameArgument = Annotated[
 ]
 DescriptionFlag = Annotated[str | None, Option("--description", help="Description")]
 SelectFlag = Annotated[bool, Option("--select", help="Select the new context")]
-NscFlag = Annotated[str | None, Option("--nsc", help="Stored for other tools", metavar="URL")]
+NscFlag = Annotated[str | None, Option("--nsc", help="URL kept for other tools", metavar="URL")]
 ConnectFlag = Annotated[bool, Option("--connect", help="Also try to connect")]
 
 # The fields of a context that shared flags set, by flag.
@@ -102,7 +102,7 @@ def copy(
 ) -> None:
     """Copy a context; flags change the copy."""
     if context_files.exists(name):
-        raise CommandError(f"context {name!r} exists already", f"remove it:  context rm {name}")
+        raise CommandError(f"context {name!r} already exists", f"remove it:  context rm {name}")
     _save(name, _load(source), description=description, select=select, nsc=nsc)
 
 
@@ -173,7 +173,7 @@ def select(name: NameArgument = "") -> None:
     if not name:
         known = context_files.names()
         if not known:
-            raise CommandError("there are no contexts yet", "make one:  tradewind context add NAME")
+            raise CommandError("no contexts exist", "create one: tradewind context add NAME")
         name = choose("Select a Context", known, context_files.selected(), flag="its name")
     _load(name)
     context_files.select(name)
@@ -232,8 +232,8 @@ def _load(name: str) -> dict[str, Any]:
         known = context_files.names()
         there = ", ".join(known) or "none"
         raise CommandError(
-            f"there is no context {name!r}{near(name, known)} (there are: {there})",
-            f"make it:  tradewind context add {name} --server URL",
+            f"context {name!r} does not exist{near(name, known)} (there are: {there})",
+            f"create it: tradewind context add {name} --server URL",
         )
     return context_files.load(name)
 

@@ -1,6 +1,6 @@
-"""`tradewind errors`: what the error codes of the JetStream API mean.
+"""`tradewind errors`: explains the error codes of the JetStream API.
 
-Owns the view of the table in `tradewind.api.errors`; needs no server.
+Owns the display of the table in `tradewind.api.errors`. It never contacts a server.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from typing import Annotated, Any
 
 from tradewind.api.errors import ERROR_KINDS, ErrorKind
+from tradewind.api.own_errors import OWN_KINDS
 from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag
 from tradewind.cli.frame.output import Columns, Table, line, print_json
@@ -67,11 +68,12 @@ def look_up(
 
 
 def _kind(code: str) -> ErrorKind:
-    kind = ERROR_KINDS.get(int(code)) if code.isdigit() else None
+    number = int(code) if code.isascii() and code.isdigit() else 0
+    kind = ERROR_KINDS.get(number) or OWN_KINDS.get(number)
     if kind is None:
         first, last = min(ERROR_KINDS), max(ERROR_KINDS)
         raise CommandError(
-            f"there is no error code {code!r}; they are between {first} and {last}",
+            f"error code {code!r} does not exist; they are between {first} and {last}",
             "see: tradewind errors ls",
         )
     return kind

@@ -1,7 +1,7 @@
-"""`tradewind schema`: the JSON documents of the JetStream API, as schemas.
+"""`tradewind schema`: JSON schemas of the documents of the JetStream API.
 
-Owns their names; the schemas are made of the types in `tradewind.api`, which the server and the
-client use themselves.
+Owns their names; the schemas are generated from the types in `tradewind.api`, which the server and
+the client use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tradewind.api.responses import TYPE_PREFIX, PubAck
 from tradewind.api.stream_types import StreamConfig
 from tradewind.cli.frame.failures import CommandError, near
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag
-from tradewind.cli.frame.messages import read_input
+from tradewind.cli.frame.message_text import read_input
 from tradewind.cli.frame.output import Table, json_text, line, print_json
 from tradewind.cli.frame.settings import connect
 
@@ -52,7 +52,7 @@ def _schema(name: str) -> tuple[str, type[ApiStruct]]:
     if full not in known:
         short = [each.removeprefix(TYPE_PREFIX) for each in known]
         hint = near(name.removeprefix(TYPE_PREFIX), short)
-        raise CommandError(f"there is no schema {name!r}{hint}", "see: tradewind schema search")
+        raise CommandError(f"schema {name!r} does not exist{hint}", "see: tradewind schema search")
     return full, known[full]
 
 
@@ -129,7 +129,7 @@ def request(
     ],
     body: Annotated[str, Argument(metavar="BODY", help="File; - for standard input")] = "",
 ) -> None:
-    """Send a request to the API and check the answer against its schema."""
+    """Send an API request and validate the response against its schema."""
     payload = read_input() if body == "-" else body.encode()
     with connect() as connection:
         answer = connection.request(subject, payload).data

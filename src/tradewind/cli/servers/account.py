@@ -1,6 +1,6 @@
-"""`tradewind account`: who the server takes us for, and what the account uses and may use.
+"""`tradewind account`: the current user, and the usage and limits of its account.
 
-Owns the view only.
+Owns the display only.
 """
 
 from __future__ import annotations

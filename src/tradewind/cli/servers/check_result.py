@@ -1,7 +1,7 @@
-"""The outcome of a check, for monitoring systems: what is fine, what is not, and the figures.
+"""The result of a check for monitoring systems: status, problems and figures.
 
-Owns the four outcomes with their exit codes and the formats nagios, json, prometheus and text.
-Never asks a server anything.
+Owns the four statuses with their exit codes and the formats nagios, json, prometheus and text. It
+never contacts a server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a check looks at: connection, stream, consumer, message, account, server, bucket, login.
+"""The rules of checks: connection, stream, consumer, message, account, server, bucket, login.
 
-Owns the rules, each of which adds what it found to a CheckResult. Errors of the client pass;
-whoever calls takes them for critical.
+Owns the rules, each of which adds its findings to a CheckResult. Client errors are not handled
+here; the caller treats them as critical.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StreamLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerLimits:
+class ConsumerCheckLimits:
     """What is critical for a consumer; None where it does not matter."""
 
     unacknowledged: int | None
@@ -62,7 +62,7 @@ class ConsumerLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerLimits:
+class ServerCheckLimits:
     """Warning and critical values of a server, and what it must have."""
 
     cpu: Limits
@@ -137,7 +137,9 @@ def check_stream(result: CheckResult, stream: str, limits: StreamLimits) -> None
         result.expect(not peer.offline, f"peer {peer.name}", f"peer {peer.name} is offline")
 
 
-def check_consumer(result: CheckResult, stream: str, consumer: str, limits: ConsumerLimits) -> None:
+def check_consumer(
+    result: CheckResult, stream: str, consumer: str, limits: ConsumerCheckLimits
+) -> None:
     """Whether a consumer keeps up with its stream."""
     with connect() as connection:
         info = manager(connection).consumers.info(stream, consumer)
@@ -212,7 +214,7 @@ def check_jetstream(result: CheckResult, limits: Mapping[str, Limits]) -> None:
         result.ok("no limits are set")
 
 
-def check_server(result: CheckResult, name: str, limits: ServerLimits) -> None:
+def check_server(result: CheckResult, name: str, limits: ServerCheckLimits) -> None:
     """How a server is, by way of the system account."""
     with connect() as connection:
         system = SystemRequests(connection, current().timeout)

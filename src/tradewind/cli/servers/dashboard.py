@@ -1,6 +1,6 @@
 """`tradewind dashboard`: streams, messages and consumers in a browser.
 
-Owns the flags; `tradewind.dashboard` does the work. It connects as the shared flags say, like any
+Owns the flags; `tradewind.dashboard` does the work. It connects with the shared flags, like any
 other command.
 """
 
@@ -9,46 +9,64 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated
 
+from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.frame import CommandApp, Option
 from tradewind.cli.frame.output import flush, line
 from tradewind.cli.frame.settings import current
 
 if TYPE_CHECKING:
     from tradewind.client.core.options import ConnectOptions
+    from tradewind.dashboard.data.runs import Launching
 
-app = CommandApp("See and steer a server in a browser")
+app = CommandApp("View and manage a server in a browser")
 
 
 @app.command()
 def dashboard(
     host: Annotated[
-        str, Option("--host", help="Address to listen on; others than loopback demand a login")
+        str, Option("--host", help="Address to listen on; beyond loopback a login is required")
     ] = "127.0.0.1",
     port: Annotated[
         int, Option("--port", "-p", help="Port; 0 for any free port", min=0, max=65535)
     ] = 8280,
-    read_only: Annotated[
-        bool, Option("--read-only", help="Show everything, change nothing")
-    ] = False,
-    login: Annotated[bool, Option("--login", help="Demand a login on loopback, too")] = False,
+    read_only: Annotated[bool, Option("--read-only", help="Disable all changes")] = False,
+    login: Annotated[bool, Option("--login", help="Require a login on loopback too")] = False,
     https_cert: Annotated[
         str, Option("--https-cert", help="Certificate for browsers", metavar="FILE")
     ] = "",
-    https_key: Annotated[str, Option("--https-key", help="Its private key", metavar="FILE")] = "",
-    plain_http: Annotated[
-        bool, Option("--plain-http", help="No TLS, though it listens beyond this machine")
-    ] = False,
+    https_key: Annotated[
+        str, Option("--https-key", help="Private key of the certificate", metavar="FILE")
+    ] = "",
+    plain_http: Annotated[bool, Option("--plain-http", help="Allow plain HTTP")] = False,
     allow_host: Annotated[
         list[str] | None,
-        Option("--allow-host", help="Further name by which browsers reach it", show_default=False),
+        Option("--allow-host", help="Additional host name that browsers use", show_default=False),
     ] = None,
+    pipelines: Annotated[
+        list[str] | None,
+        Option(
+            "--pipelines",
+            help="Pipeline file, or folder of such files, to show; may be repeated",
+            metavar="PATH",
+            show_default=False,
+        ),
+    ] = None,
+    allow_run: Annotated[
+        bool,
+        Option("--allow-run", help="Let all visitors run pipelines and SQL on this machine"),
+    ] = False,
 ) -> None:
     """Show streams, messages, consumers and buckets in a browser, until Ctrl-C.
 
-    It connects as the shared flags say: --context, --server, --creds and so on. With a login each
-    visitor gives a NATS login, and the server decides what that one may see and do.
+    The connection flags apply: --context, --server, --creds and so on. With a login, each visitor
+    enters NATS credentials, and the server decides what they may see and do.
     """
-    from tradewind.dashboard.web.serving import Dashboard, DashboardSettings
+    try:
+        from tradewind.dashboard.web.serving import Dashboard, DashboardSettings
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"the dashboard needs the package {error.name}", "pip install 'tradewind[dashboard]'"
+        ) from None
 
     made = Dashboard(
         DashboardSettings(
@@ -61,6 +79,9 @@ def dashboard(
             https_key_file=https_key,
             allow_plain_http=plain_http,
             allowed_hosts=tuple(allow_host or ()),
+            pipelines=tuple(pipelines or ()),
+            allow_run=allow_run,
+            launching=_launching(),
         )
     )
 
@@ -69,6 +90,14 @@ def dashboard(
         flush()
 
     asyncio.run(made.run_async(tell))
+
+
+def _launching() -> Launching:
+    """How programs are started that connect as this one does; logins are not among their words."""
+    from tradewind.dashboard.data.runs import PROGRAM, Launching
+
+    words, environment = current().for_programs()
+    return Launching((*PROGRAM, *words), environment)
 
 
 def connect_options() -> ConnectOptions:

@@ -1,6 +1,6 @@
-"""`tradewind events`: what servers tell about themselves and about JetStream.
+"""`tradewind events`: shows events of servers and JetStream.
 
-Owns the subjects of events and how an event looks to people; machines get it as it is.
+Owns the subjects of events and their display for people; programs receive the original JSON.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 
+from tradewind.cli.frame.command_loop import Troubles, connect_async, run_until_stopped
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import time_text
 from tradewind.cli.frame.frame import CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import Columns, flush, line, note, value_text
-from tradewind.cli.frame.running import Troubles, connect_async, run_until_stopped
 from tradewind.cli.frame.settings import current
 from tradewind.cli.messaging.subscribe import Wanted, read_messages, since_start
 

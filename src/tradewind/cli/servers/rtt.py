@@ -1,6 +1,6 @@
-"""`tradewind rtt` and `tradewind latency`: how far away servers are.
+"""`tradewind rtt` and `tradewind latency`: measure the round-trip time to servers.
 
-Owns the measuring and what is printed of it.
+Owns the measurement and its output.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from tradewind.cli.frame.command_loop import connect_async, run_async
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import parse_duration_ns, parse_size, size_text
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.histogram import Histogram, short_duration
 from tradewind.cli.frame.output import Columns, line, note, print_json
-from tradewind.cli.frame.progress import ProgressBar
-from tradewind.cli.frame.running import connect_async, run_async
+from tradewind.cli.frame.progress_bar import ProgressBar
 from tradewind.cli.frame.settings import current
 from tradewind.client.core.addresses import parse_servers
 from tradewind.client.core.contexts import load_context

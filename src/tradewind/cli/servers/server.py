@@ -1,6 +1,6 @@
-"""`tradewind server`: the servers that are there, by way of the system account.
+"""`tradewind server`: shows the servers of a system, through the system account.
 
-Owns the overview commands; reports, requests, checks and running one are modules of their own.
+Owns the overview commands; reports, requests, checks and running a server are in other modules.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tradewind.cli.frame.histogram import Histogram, short_duration
 from tradewind.cli.frame.output import Columns, Table, line, print_json
 from tradewind.cli.frame.settings import connect, current
 from tradewind.cli.servers.server_check import app as check_app
+from tradewind.cli.servers.server_generate import generate as generate_configuration
 from tradewind.cli.servers.server_report import app as report_app
 from tradewind.cli.servers.server_request import app as request_app
 from tradewind.cli.servers.server_run import run as run_server
@@ -31,6 +32,7 @@ app.add("check", check_app)
 app.add("report", report_app, aliases=("rep",))
 app.add("request", request_app, aliases=("req",))
 app.command("run")(run_server)
+app.command("generate", aliases=("gen",))(generate_configuration)
 
 ExpectArgument = Annotated[int, Argument(help="Number of servers expected to reply")]
 

@@ -1,7 +1,7 @@
-"""`tradewind server check`: whether things are in order, for monitoring systems.
+"""`tradewind server check`: health checks for monitoring systems.
 
-Owns the flags and thresholds; `check_rules.py` has what is looked at, `check_result.py` the formats
-and exit codes. A server that cannot be reached is critical, not an error of the command.
+Owns the flags and thresholds; the rules are in `check_rules.py`, formats and exit codes in
+`check_result.py`. An unreachable server is a critical result, not an error of the command.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def consumer(
     outfile: OutfileFlag = "",
 ) -> int:
     """Check that a consumer keeps up."""
-    limits = rules.ConsumerLimits(
+    limits = rules.ConsumerCheckLimits(
         unacknowledged=_limit(outstanding_ack_critical),
         waiting=_limit(waiting_critical),
         unprocessed=_limit(unprocessed_critical),
@@ -283,7 +283,7 @@ def server(
     outfile: OutfileFlag = "",
 ) -> int:
     """Check the health of a server; requires the system account."""
-    limits = rules.ServerLimits(
+    limits = rules.ServerCheckLimits(
         cpu=(_limit(cpu_warn), _limit(cpu_critical)),
         memory=(_limit(mem_warn), _limit(mem_critical)),
         connections=(_limit(conn_warn), _limit(conn_critical)),

@@ -1,6 +1,6 @@
 """`tradewind server report`: tables over all servers.
 
-Owns what is added up and how it is sorted; the figures come from the servers.
+Owns the totals and the sorting; the figures come from the servers.
 """
 
 from __future__ import annotations

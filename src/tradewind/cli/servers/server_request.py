@@ -1,6 +1,6 @@
-"""`tradewind server request`: what servers say about themselves, as they say it.
+"""`tradewind server request`: prints the monitoring data of servers unchanged.
 
-Owns the flags of each question; the answers are printed as JSON, one per server.
+Owns the flags of each request; the responses are printed as JSON, one per server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`tradewind server run`: a server for trying things out, ready in a second.
+"""`tradewind server run`: starts a server for trying things out.
 
-Owns the configuration of that server and the contexts that lead to it; the server itself is
-`tradewind-server`, with all its flags behind `--`.
+Owns the configuration of that server and the contexts for it; the server itself is
+`tradewind-server`, with all its flags after `--`.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def run(
     config: Annotated[
         str, Option("--config", "-c", help="Use this configuration file instead", metavar="FILE")
     ] = "",
-    clean: Annotated[bool, Option("--clean", help="Remove the contexts at the end")] = False,
+    clean: Annotated[bool, Option("--clean", help="Remove the contexts on exit")] = False,
     debug: Annotated[bool, Option("--debug", "-D", help="Log more")] = False,
     verbose: Annotated[bool, Option("--verbose", "-V", help="Log everything")] = False,
 ) -> int:
-    """Start a server here, until Ctrl-C.
+    """Run a server in this terminal until Ctrl-C.
 
-    Clients need no login; messages are stored under your home folder, and are there again after a
-    restart. Two contexts lead to it: `nats_NAME`, and `nats_NAME_system` for `tradewind server ls`
+    Clients need no login. Messages are stored in your home folder and survive a restart. Two
+    contexts connect to the server: `nats_NAME`, and `nats_NAME_system` for `tradewind server ls`
     and `tradewind top`.
     """
     from tradewind.server.command import run_command

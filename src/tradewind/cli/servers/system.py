@@ -1,7 +1,7 @@
-"""Questions to servers by the system account: who is there, and how each of them is.
+"""Requests to all servers through the system account.
 
-Owns the subjects and how many answers to wait for: the first one tells how many servers there are.
-Only a user of the system account may ask.
+Owns the subjects and the number of responses to wait for: the first response contains the number of
+servers. Only a user of the system account may send these requests.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class SystemRequests:
                 return each
         names = [each.name for each in known]
         raise CommandError(
-            f"there is no server {server!r}{near(server, names)} (there are: {', '.join(names)})"
+            f"server {server!r} does not exist{near(server, names)} (there are: {', '.join(names)})"
         )
 
 

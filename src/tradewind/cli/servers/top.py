@@ -1,7 +1,7 @@
-"""`tradewind top`: what a server is doing right now, and who makes it do so.
+"""`tradewind top`: shows the current activity of a server and its connections.
 
-Owns the screen; the figures come from the server by way of the system account. On a terminal the
-screen is drawn again and again, in a pipe once.
+Owns the screen; the figures come from the server through the system account. On a terminal the
+screen is redrawn continuously, in a pipe it is printed once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`tradewind demo`: the whole product at work, in one command.
+"""`tradewind demo`: runs the whole product in one command.
 
 Owns the flags and the terminal; `tradewind.pipelines.demo` does the work.
 """
@@ -45,12 +45,12 @@ def run(
     from rich.console import Console
     from rich.live import Live
 
-    from tradewind.pipelines.demo.job import DemoSettings, Screen, run_demo
+    from tradewind.pipelines.demo.demo_job import PIPELINE_FILE, DemoSettings, Screen, run_demo
     from tradewind.pipelines.demo.screen import chart_lines, flow_line, picture
 
     program = sys.argv[0] if Path(sys.argv[0]).name == "tradewind" else "tradewind"
     settings = DemoSettings(folder, port, http_port, seconds, rate, master, program)
-    dashboard = partial(_open_dashboard, port=dashboard_port)
+    dashboard = partial(_open_dashboard, port=dashboard_port, pipeline=folder / PIPELINE_FILE)
     if is_terminal(sys.stdout):
         console = Console(highlight=False)
         live = Live(console=console, auto_refresh=False, transient=True)
@@ -85,15 +85,18 @@ def run(
 
 
 @contextmanager
-def _open_dashboard(url: str, *, port: int) -> Iterator[str]:
+def _open_dashboard(url: str, *, port: int, pipeline: Path) -> Iterator[str]:
     """The dashboard of the demo's server, on this port or on a free one if that is taken."""
     from tradewind.client.core.options import ConnectOptions
     from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 
-    options = ConnectOptions(servers=url)
+    def settings(port: int) -> DashboardSettings:
+        options = ConnectOptions(servers=url)
+        return DashboardSettings(options, port=port, pipelines=(str(pipeline),))
+
     with ExitStack() as opened:
         try:
-            made = opened.enter_context(running_dashboard(DashboardSettings(options, port=port)))
+            made = opened.enter_context(running_dashboard(settings(port)))
         except ServerStartError:
-            made = opened.enter_context(running_dashboard(DashboardSettings(options, port=0)))
+            made = opened.enter_context(running_dashboard(settings(0)))
         yield made.url

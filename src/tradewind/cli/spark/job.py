@@ -1,6 +1,6 @@
 """`tradewind job`: archive, replay, mirror, audit and compact, on Spark.
 
-Owns the flags and what is printed; `tradewind.pipelines.jobs` does the work.
+Owns the flags and the output; `tradewind.pipelines.jobs` does the work.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def mirror_stream(
     master: MasterFlag = "local[*]",
 ) -> int:
     """Copy a stream to another server, show the lag and verify the copy."""
-    from tradewind.pipelines.connections import PipelineAddress
     from tradewind.pipelines.jobs.mirror import mirror
+    from tradewind.pipelines.pipeline_connections import PipelineAddress
 
     target = to_stream or stream
     folder = state or Path(f"mirror-{stream}")
@@ -148,7 +148,7 @@ def audit_store(
     json: JsonFlag = False,
     master: MasterFlag = "local[*]",
 ) -> int:
-    """Verify the hash of every record of a store, on all cores."""
+    """Verify the hash of every record of a store, and its chains, on all cores."""
     from tradewind.pipelines.jobs.audit import audit
 
     with _spark(master) as (session, _stop):
@@ -164,7 +164,15 @@ def audit_store(
             f"{report.streams:,} streams, {report.blocks:,} blocks, {report.records:,} messages,"
             f" {report.bytes:,} bytes: {len(report.damaged):,} blocks are damaged"
         )
-    return EXIT_FAILED if report.damaged or report.notes else 0
+        for chain in report.chains:
+            for fault in chain.faults:
+                line(f"chain of {chain.stream}: {fault.kind}: {fault.text}")
+            line(
+                f"chain of {chain.stream}: {chain.size:,} entries, {chain.messages:,} messages,"
+                f" {chain.fault_count:,} faults, proved up to sequence {chain.proved_sequence}"
+            )
+    broken = any(not chain.is_intact for chain in report.chains)
+    return EXIT_FAILED if report.damaged or report.notes or broken else 0
 
 
 @app.command("compact")
@@ -203,10 +211,10 @@ def compact_stream(
 @contextmanager
 def _spark(master: str) -> Iterator[tuple[Any, Event]]:
     """A session, and the event that Ctrl-C sets."""
-    from tradewind.pipelines.session import using_session
+    from tradewind.pipelines.pipeline_session import using_session
     from tradewind.pipelines.signals import stop_event
 
-    note("Spark starts ...")
+    note("starting Spark ...")
     with (
         tempfile.TemporaryDirectory(prefix="tradewind-job-") as scratch,
         using_session(master, Path(scratch) / "spark.log") as session,

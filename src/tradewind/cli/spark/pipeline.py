@@ -1,6 +1,6 @@
 """`tradewind pipeline`: check, run, watch and explain data pipelines on Spark.
 
-Owns the flags and what is printed; `tradewind.pipelines` does the work.
+Owns the flags and the output; `tradewind.pipelines` does the work.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def run_file(
     pipeline = load_pipeline(file)
     address = spark_address()
     if not quiet:
-        note(f"pipeline {pipeline.name}: Spark starts (its log: {_log_of(pipeline)})")
+        note(f"pipeline {pipeline.name}: starting Spark (log: {_log_of(pipeline)})")
     session = _session(pipeline, master)
     if not quiet and pipeline.head.spark.ui is not False:
         note(f"pipeline {pipeline.name}: Spark shows itself at {session.sparkContext.uiWebUrl}")
@@ -133,8 +133,8 @@ def show_status(
 def show_batches(file: PipelineFile, json: JsonFlag = False) -> None:
     """Show the sequence ranges that recent batches have read from each stream."""
     from tradewind.cli.frame.failures import CommandError
-    from tradewind.pipelines.batches import batch_documents, batches_of, batches_table
     from tradewind.pipelines.loading import load_pipeline
+    from tradewind.pipelines.query_batches import batch_documents, batches_of, batches_table
 
     pipeline = load_pipeline(file)
     found = batches_of(pipeline)
@@ -232,7 +232,7 @@ def verify_lakes(
     pipeline = load_pipeline(file)
     names = _sinks_of(pipeline, sink, LAKES, "there is no lake to compare")
     wanted = [name.strip() for name in columns.split(",") if name.strip()]
-    note(f"pipeline {pipeline.name}: Spark starts (its log: {_log_of(pipeline)})")
+    note(f"pipeline {pipeline.name}: starting Spark (log: {_log_of(pipeline)})")
     session = _session(pipeline, master)
     verdicts = []
     for name in names:
@@ -252,7 +252,7 @@ def _sinks_of(pipeline: Pipeline, wanted: str, kinds: tuple[str, ...], problem: 
     from tradewind.cli.frame.failures import CommandError, near
 
     if wanted and wanted not in pipeline.sinks:
-        raise CommandError(f"there is no sink {wanted!r}{near(wanted, pipeline.sinks)}")
+        raise CommandError(f"sink {wanted!r} does not exist{near(wanted, pipeline.sinks)}")
     chosen = [wanted] if wanted else list(pipeline.sinks)
     found = [name for name in chosen if pipeline.sinks[name].kind in kinds]
     if not found:
@@ -279,7 +279,7 @@ def _log_of(pipeline: Pipeline) -> Path:
 
 
 def _session(pipeline: Pipeline, master: str) -> Any:
-    from tradewind.pipelines.session import pipeline_session
+    from tradewind.pipelines.pipeline_session import pipeline_session
 
     return pipeline_session(pipeline, master, _log_of(pipeline))
 
@@ -297,7 +297,7 @@ def _progress(
 ) -> Iterator[tuple[Callable[[PipelineStatus], None], Callable[[str, Sink, Any, int], None]]]:
     """What to call with each status, and with the rows of a console sink."""
     from tradewind.pipelines.display import status_line, status_table
-    from tradewind.pipelines.tables import batch_lines
+    from tradewind.pipelines.row_text import batch_lines
 
     console = _console()
 

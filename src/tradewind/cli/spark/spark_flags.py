@@ -1,7 +1,7 @@
-"""What the commands that use Spark share: its master, and the server as Spark is told it.
+"""The common parts of commands that use Spark: its master, and the server address for Spark.
 
-Owns which of the shared flags Spark's workers can use: they get an address or a context and a
-login, and connect by themselves.
+Owns which of the shared flags apply to Spark's workers: they receive an address or a context and a
+login, and connect themselves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tradewind.cli.frame.frame import Option
 from tradewind.cli.frame.settings import current
 
 if TYPE_CHECKING:
-    from tradewind.pipelines.connections import PipelineAddress
+    from tradewind.pipelines.pipeline_connections import PipelineAddress
 
 MasterFlag = Annotated[
     str,
@@ -41,7 +41,7 @@ _NOT_FOR_SPARK: Final = ("js_api_prefix", "inbox_prefix")
 def spark_address() -> PipelineAddress:
     """The server and the login that the flags and the environment name."""
     from tradewind.client.core.contexts import selected_context
-    from tradewind.pipelines.connections import PipelineAddress
+    from tradewind.pipelines.pipeline_connections import PipelineAddress
     from tradewind.spark.logins import JobLogin
 
     settings = current()

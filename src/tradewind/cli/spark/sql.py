@@ -1,7 +1,7 @@
 """`tradewind sql`: SQL on streams, buckets and lakes.
 
-Owns the flags, and which of its ways a call takes: one query, a script from a pipe, a shell on a
-terminal, or the service that keeps Spark warm for later calls.
+Owns the flags, and the choice of the mode: one query, a script from a pipe, a shell on a terminal,
+or the service that keeps Spark warm for later calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
     from tradewind.cli.spark.sql_answers import Answers
-    from tradewind.pipelines.connections import PipelineAddress
+    from tradewind.pipelines.pipeline_connections import PipelineAddress
     from tradewind.pipelines.sql.wire import Ask
 
 app = CommandApp("Query streams, buckets and lakes with SQL")
@@ -62,7 +62,7 @@ def run_sql(
 ) -> None:
     """Run a query: tradewind sql "select subject, count(*) from ORDERS group by 1".
 
-    Without a query: a shell on a terminal, or the statements of the standard input.
+    Without a query, starts a shell on a terminal, or runs the statements from standard input.
     """
     if csv + json + chart > 1:
         raise CommandError("give one of --csv, --json and --chart")

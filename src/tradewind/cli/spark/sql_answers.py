@@ -1,7 +1,7 @@
-"""Where `tradewind sql` gets its answers: from the service if there is one, else from a Spark here.
+"""Runs the queries of `tradewind sql`: in the service if there is one, otherwise in a local Spark.
 
 Owns that choice, and the session of this process, which starts in the background as soon as it is
-known to be needed. An interruption cancels the query and nothing else.
+needed. An interruption cancels the query and nothing else.
 """
 
 from __future__ import annotations
@@ -14,15 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.sql.caller import (
-    Caller,
-    ElsewhereError,
-    OtherVersionError,
-    service_command,
-    start,
-    stop,
-)
+from tradewind.pipelines.sql.caller import ElsewhereError, find_service
 from tradewind.pipelines.sql.wire import Ask
 
 if TYPE_CHECKING:
@@ -37,7 +29,7 @@ class OwnSession:
     """A Spark of this process."""
 
     def __init__(self, master: str) -> None:
-        from tradewind.pipelines.session import is_spark_running
+        from tradewind.pipelines.pipeline_session import is_spark_running
 
         self._master = master
         self._closing = ExitStack()
@@ -49,7 +41,7 @@ class OwnSession:
         threading.Thread(target=self._start, daemon=True).start()
 
     def _start(self) -> None:
-        from tradewind.pipelines.session import open_session
+        from tradewind.pipelines.pipeline_session import open_session
         from tradewind.pipelines.sql.desk import SPARK_SETTINGS
 
         try:
@@ -63,7 +55,7 @@ class OwnSession:
 
     def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
         """Write the answer; whether there are more rows."""
-        from tradewind.pipelines.connections import PipelineAddress
+        from tradewind.pipelines.pipeline_connections import PipelineAddress
         from tradewind.pipelines.sql.desk import Asked, Desk, SqlQuestion
         from tradewind.pipelines.sql.rendering import RenderStyle, lines
         from tradewind.spark.logins import JobLogin
@@ -95,7 +87,7 @@ class OwnSession:
     def close(self) -> None:
         """Stop Spark, if it is up."""
         if self._is_up.is_set() and self._session is not None and not self._was_running:
-            from tradewind.pipelines.session import forget_session
+            from tradewind.pipelines.pipeline_session import forget_session
 
             try:
                 self._session.stop()
@@ -115,7 +107,7 @@ class Answers:
     def warm_up(self, template: Ask) -> None:
         """Get ready for such questions while somebody types."""
         try:
-            caller = self._connect(template)
+            caller = find_service(template, self._master, self._note)
         except ElsewhereError:
             caller = None
         if caller is None:
@@ -127,7 +119,7 @@ class Answers:
         """Write the answer; whether there are more rows than were asked for."""
         if self._own is None:
             try:
-                caller = self._connect(ask)
+                caller = find_service(ask, self._master, self._note)
                 if caller is not None:
                     try:
                         return caller.ask(ask, write)
@@ -137,31 +129,6 @@ class Answers:
                 self._note(f"({error}; starting Spark here)")
             self._own = OwnSession(self._master)
         return self._own.ask(ask, write)
-
-    def _connect(self, ask: Ask) -> Caller | None:
-        caller = Caller.connect()
-        if caller is None:
-            return None
-        try:
-            caller.check(ask, self._master)
-        except OtherVersionError as error:
-            idle_seconds = caller.welcome.idle_seconds
-            caller.close()
-            self._note(f"({error}; starting it again)")
-            stop()
-            start(service_command(self._master, idle_seconds))
-            return self._fresh(ask)
-        except ElsewhereError:
-            caller.close()
-            raise
-        return caller
-
-    def _fresh(self, ask: Ask) -> Caller:
-        caller = Caller.connect()
-        if caller is None:
-            raise PipelineError("the SQL service ended as soon as it was started")
-        caller.check(ask, self._master)
-        return caller
 
     def forget_session(self) -> None:
         """The session has ended by itself; the next question starts another one."""

@@ -1,7 +1,7 @@
-"""What Tab offers in the SQL shell: keywords, tables, columns of the tables that a text names.
+"""Completion in the SQL shell: keywords, tables, and columns of the tables in a text.
 
 Owns what is offered where. Tables and columns come from the server, at most once in a few seconds,
-and need no Spark. Never complains: without a server there are keywords.
+and need no Spark. It never reports an error: without a server it offers keywords.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 
 from tradewind.errors import TradewindError
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.inference import infer
 from tradewind.pipelines.loading import names_in
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.queries import TableCatalog, local_catalog, read_catalog
 from tradewind.pipelines.schemas import sample_payloads
 from tradewind.spark.columns import BUCKET, MESSAGES

@@ -1,8 +1,8 @@
-"""The statements that were typed, for the next shell.
+"""The history of the SQL shell.
 
-Owns the file: in the user's state folder, readable by nobody else, one JSON text per line, and
-never longer than its limits. Two shells may write to it at once. Never stands in the way of a
-shell: a file that cannot be read or written is not a history.
+Owns the file: in the user's state folder, readable only by the user, one JSON text per line, and
+limited in size. Two shells may write to it at once. It never fails a shell: a file that cannot be
+read or written is treated as empty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The shell of `tradewind sql`, and scripts from a pipe.
 
-Owns the dialogue: what a line means, and that nothing but `\\q` or the end of the input leaves the
-shell. A script ends with the first statement that fails. What is asked, and where, is up to
+Owns the dialog: the meaning of a line, and that only `\\q` or the end of the input leaves the
+shell. A script ends at the first statement that fails. It never runs queries itself, which is up to
 `sql_answers`.
 """
 
@@ -28,7 +28,7 @@ from tradewind.pipelines.sql.statements import (
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
 
-    from tradewind.pipelines.connections import PipelineAddress
+    from tradewind.pipelines.pipeline_connections import PipelineAddress
     from tradewind.pipelines.sql.wire import Ask
 
 PROGRAM: Final = "tradewind"

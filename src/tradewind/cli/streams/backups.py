@@ -1,8 +1,9 @@
-"""A stream with its consumers in a folder, over the wire: saving and loading.
+"""Saves a stream with its consumers to a folder, and loads it, through a server.
 
-Owns the folder, which is that of the `nats` command line: `backup.json` (configuration and state)
-and `stream.tar.s2` (what the server sent, as it is). A backup that was not finished has no
-`backup.json`, so it cannot be taken for one. Settings that this version does not know are kept.
+Owns the folder, which has the format of the `nats` command line: `backup.json` (configuration and
+state) and `stream.tar.s2` (the data as the server sent it). An unfinished backup has no
+`backup.json`, so it is never mistaken for a complete one. Unknown settings are kept. A stream with
+a hash chain has a folder `chain` in addition.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from tradewind.api.stream_types import StreamInfo
 from tradewind.cli.frame.config_files import read_document
 from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.output import json_text
-from tradewind.cli.frame.progress import ProgressBar
+from tradewind.cli.frame.progress_bar import ProgressBar
+from tradewind.cli.frame.settings import jetstream
+from tradewind.cli.streams.chain_backup import save_chain, sign_before_backup
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.client.streams.api_requests import check_answer, decode_answer
 
 if TYPE_CHECKING:
-    from tradewind.cli.frame.catalog import Catalog
+    from tradewind.cli.frame.account_catalog import AccountCatalog
     from tradewind.sync import Connection
 
 DATA_NAME: Final = "stream.tar.s2"
@@ -39,21 +42,34 @@ def check_new_folder(target: Path) -> None:
 
 
 def save_stream(
-    catalog: Catalog, info: StreamInfo, target: Path, request: dict[str, Any], *, progress: bool
+    catalog: AccountCatalog,
+    info: StreamInfo,
+    target: Path,
+    request: dict[str, Any],
+    *,
+    progress: bool,
 ) -> int:
     """Saves a stream in a folder; how many bytes the data has."""
     name = info.config.name
     target.mkdir(parents=True, exist_ok=True)
     title = f"Backup of {name}"
+    js = jetstream(catalog.connection)
+    head = sign_before_backup(js, info)
     with ProgressBar(title, info.state.bytes, unit="bytes", shown=progress) as progress_bar:
         answer, received = _receive(catalog, name, request, target / DATA_NAME, progress_bar)
+    if head is not None:
+        save_chain(js, head, target)
     document = {"config": answer.get("config"), "state": answer.get("state")}
     (target / INFO_NAME).write_text(json_text(document) + "\n")
     return received
 
 
 def _receive(
-    catalog: Catalog, stream: str, request: dict[str, Any], path: Path, progress_bar: ProgressBar
+    catalog: AccountCatalog,
+    stream: str,
+    request: dict[str, Any],
+    path: Path,
+    progress_bar: ProgressBar,
 ) -> tuple[dict[str, Any], int]:
     connection = catalog.connection
     inbox = connection.new_inbox()
@@ -99,7 +115,7 @@ def read_backup(source: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def load_stream(
-    catalog: Catalog,
+    catalog: AccountCatalog,
     source: Path,
     config: dict[str, Any],
     state: dict[str, Any],

@@ -1,6 +1,6 @@
-"""`tradewind counter`: numbers that streams keep, one for each subject.
+"""`tradewind counter`: counters in streams, one per subject.
 
-Owns the commands and what they print; the client library counts.
+Owns the commands and their output; the client library does the counting.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _stream_of(js: JetStream, subject: str) -> str:
         return name
     raise CommandError(
         f"no stream has the subject {subject!r}",
-        "make one:  tradewind stream add COUNTERS --subjects 'hits.>' --allow-counter --defaults",
+        "create one: tradewind stream add COUNTERS --subjects 'hits.>' --allow-counter --defaults",
     )
 
 

@@ -1,6 +1,6 @@
-"""`tradewind stream`: looking at streams, and removing what is in them.
+"""`tradewind stream`: shows streams, and removes messages and streams.
 
-Owns the read commands and the destructive ones; `stream_change` makes and edits streams,
+Owns the read commands and the destructive ones; `stream_change` creates and edits streams,
 `stream_messages` shows messages, `stream_backup` saves and restores them.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from tradewind.api.times import parse_time
-from tradewind.cli.frame.catalog import Catalog, is_system_stream, open_catalog
+from tradewind.cli.frame.account_catalog import AccountCatalog, is_system_stream, open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import (
@@ -23,18 +23,21 @@ from tradewind.cli.frame.formats import (
     time_text,
 )
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
-from tradewind.cli.frame.output import Table, line, print_json
+from tradewind.cli.frame.output import Table, line, note, print_json
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.streams.stream_backup import app as backup_app
 from tradewind.cli.streams.stream_change import app as change_app
+from tradewind.cli.streams.stream_details import last_message, show_state, show_stream
 from tradewind.cli.streams.stream_messages import app as messages_app
-from tradewind.cli.streams.stream_view import last_message, show_state, show_stream
+from tradewind.cli.streams.stream_truncate import app as truncate_app
+from tradewind.cli.streams.stream_verify import app as verify_app
+from tradewind.cli.streams.stream_why import app as why_app
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
 
 app = CommandApp("Manage streams")
-app.include(change_app, messages_app, backup_app)
+app.include(change_app, messages_app, backup_app, truncate_app, verify_app, why_app)
 
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 AllFlag = Annotated[bool, Option("--all", "-a", help="Include streams of buckets")]
@@ -51,7 +54,10 @@ def list_streams(
 ) -> None:
     """List the streams."""
     with open_catalog() as catalog:
-        found = catalog.manager.streams.list(subject).all()
+        pages = catalog.manager.streams.list(subject)
+        found = pages.all()
+    if pages.missing:
+        note(f"No leader at the moment, so not shown: {', '.join(pages.missing)}")
     shown = [info for info in found if all_streams or not is_system_stream(info.config.name)]
     hint = ", pass -a to include those of buckets" if len(found) > len(shown) else ""
     _show_list(shown, names=names, json=json, none_text=f"No Streams defined{hint}")
@@ -246,7 +252,7 @@ def show_gaps(stream: StreamName = "", json: JsonFlag = False) -> None:
 
 
 @dataclass(frozen=True)
-class FindFlags:
+class StreamFindFlags:
     """What streams are looked for; None means anything."""
 
     empty: Annotated[bool, Option("--empty", help="Streams without messages")] = False
@@ -296,13 +302,13 @@ class FindFlags:
 
 
 @app.command("find", aliases=("query",))
-@with_flags(FindFlags)
+@with_flags(StreamFindFlags)
 def find_streams(
     names: NamesFlag = False,
     json: JsonFlag = False,
     all_streams: AllFlag = False,
     *,
-    flags: FindFlags,
+    flags: StreamFindFlags,
 ) -> None:
     """Find streams by their properties, content or inactivity."""
     with open_catalog() as catalog:
@@ -339,7 +345,7 @@ def purge_stream(
 ) -> None:
     """Purge messages of a stream."""
     if seq and keep:
-        raise CommandError("--seq and --keep: give only one of them", exit_code=EXIT_USAGE)
+        raise CommandError("--seq and --keep: use only one of them", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
         name = catalog.stream(stream).config.name
         if dry_run:
@@ -358,7 +364,7 @@ def purge_stream(
     show_state(info)
 
 
-def _would_purge(catalog: Catalog, stream: str, subject: str, seq: int, keep: int) -> int:
+def _would_purge(catalog: AccountCatalog, stream: str, subject: str, seq: int, keep: int) -> int:
     """How many messages a purge would remove."""
     state = catalog.manager.streams.info(stream, subjects_filter=subject).state
     total = sum(state.subjects.values()) if subject else state.messages

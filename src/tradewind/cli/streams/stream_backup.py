@@ -1,6 +1,6 @@
 """`tradewind stream backup` and `restore`, and the same for all streams: `account backup`.
 
-Owns the flags and what is said; `backups` has the folder and the data.
+Owns the flags and the output; the folder and the data are in `backups`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from tradewind.api.stream_types import Placement, StreamConfig
-from tradewind.cli.frame.catalog import open_catalog
+from tradewind.cli.frame.account_catalog import open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.config_files import read_config
 from tradewind.cli.frame.failures import CommandError
@@ -25,7 +25,7 @@ from tradewind.cli.streams.backups import (
     read_backup,
     save_stream,
 )
-from tradewind.cli.streams.stream_view import show_stream
+from tradewind.cli.streams.stream_details import show_stream
 from tradewind.errors import TradewindError
 
 app = CommandApp("Back up and restore streams")
@@ -33,7 +33,7 @@ account_app = CommandApp("Back up and restore all streams")
 
 Folder = Annotated[Path, Argument(metavar="FOLDER")]
 ProgressFlag = Annotated[bool, Option("--progress/--no-progress", help="Show a progress bar")]
-CheckFlag = Annotated[bool, Option("--check", help="Let the server check the streams first")]
+CheckFlag = Annotated[bool, Option("--check", help="Have the server check the streams first")]
 ConsumersFlag = Annotated[bool, Option("--consumers/--no-consumers", help="Include consumers")]
 
 
@@ -138,7 +138,7 @@ def restore_account(source: Folder, progress: ProgressFlag = True) -> None:
             name = config["name"]
             if name in existing:
                 failed.append(name)
-                note(f"{name}: exists already")
+                note(f"{name}: already exists")
                 continue
             try:
                 info = load_stream(catalog, folder, config, state, progress=progress)

@@ -1,6 +1,6 @@
-"""`tradewind stream add`, `edit` and `copy`: configurations from flags, files and questions.
+"""`tradewind stream add`, `edit` and `copy`: configurations from flags, files and prompts.
 
-Owns the dialog and the confirmation; the server decides whether a configuration is right.
+Owns the dialog and the confirmation. It never validates a configuration, which is up to the server.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.versioning import user_metadata
-from tradewind.cli.frame.catalog import open_catalog
+from tradewind.cli.frame.account_catalog import open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.config_files import (
     diff_lines,
@@ -25,8 +25,8 @@ from tradewind.cli.frame.formats import parse_duration_ns, parse_size
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
 from tradewind.cli.frame.output import line, print_json
 from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
+from tradewind.cli.streams.stream_details import show_stream
 from tradewind.cli.streams.stream_flags import StreamFlags, apply_flags, split_subjects
-from tradewind.cli.streams.stream_view import show_stream
 
 app = CommandApp("Create and update streams")
 
@@ -96,11 +96,13 @@ def add_stream(
 def _validate(config: StreamConfig) -> None:
     from tradewind.api.errors import ApiError
     from tradewind.api.limits import ServerLimits
-    from tradewind.api.responses import AccountLimits
+    from tradewind.api.responses import JetStreamAccountLimits
     from tradewind.api.stream_rules import check_stream_create
 
     try:
-        check_stream_create(config, streams={}, server=ServerLimits(), account=AccountLimits())
+        check_stream_create(
+            config, streams={}, server=ServerLimits(), account=JetStreamAccountLimits()
+        )
     except ApiError as error:
         raise CommandError(f"not valid: {error.description}") from None
     line("Configuration is valid")

@@ -1,6 +1,6 @@
 """The flags that describe a stream, shared by add, edit and copy.
 
-Owns the flags and their way into a configuration: only what was given is changed.
+Owns the flags and applying them to a configuration: settings without a flag never change.
 """
 
 from __future__ import annotations
@@ -95,9 +95,7 @@ class StreamFlags:
     ] = None
     origin_deliver: Annotated[
         Text,
-        Option(
-            "--origin-deliver", metavar="PREFIX", help="Prefix of the subjects they are sent on"
-        ),
+        Option("--origin-deliver", metavar="PREFIX", help="Prefix of their delivery subjects"),
     ] = None
     allow_atomic: Annotated[
         Switch, Option("--allow-batch/--no-allow-batch", help="Allow atomic batches")

@@ -1,6 +1,6 @@
 """`tradewind stream get`, `view` and `rmm`: single messages of a stream.
 
-Owns how a stored message is shown. Nothing here needs a consumer that stays.
+Owns the display of stored messages. It never needs a durable consumer.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tradewind.api.times import format_time
-from tradewind.cli.frame.catalog import Catalog, open_catalog
+from tradewind.cli.frame.account_catalog import AccountCatalog, open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
-from tradewind.cli.frame.messages import write_body
+from tradewind.cli.frame.message_text import write_body
 from tradewind.cli.frame.output import is_terminal, line, print_json, print_json_line
 from tradewind.cli.frame.prompts import can_ask, confirm, confirm_or_stop
 from tradewind.cli.frame.settings import jetstream
@@ -83,7 +83,7 @@ def message_document(
     }
 
 
-def _get(catalog: Catalog, stream: str, sequence: int, last_for: str) -> StoredMsg:
+def _get(catalog: AccountCatalog, stream: str, sequence: int, last_for: str) -> StoredMsg:
     streams = catalog.manager.streams
     try:
         return streams.get_message(stream, seq=sequence, last_by_subject=last_for)
@@ -129,7 +129,7 @@ def view_messages(
 ) -> None:
     """Page through the messages of a stream; shows one page when not on a terminal."""
     if start and since:
-        raise CommandError("--id and --since: give only one of them", exit_code=EXIT_USAGE)
+        raise CommandError("--id and --since: use only one of them", exit_code=EXIT_USAGE)
     start_time = None
     if since:
         ago = timedelta(microseconds=parse_duration_ns(since, "--since") // MICROSECOND_NS)

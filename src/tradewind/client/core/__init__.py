@@ -1,1 +1,1 @@
-"""The connection under everything: logging in, staying, publishing, subscribing, asking."""
+"""The core connection: login, reconnecting, publishing, subscribing, requests."""

@@ -1,6 +1,7 @@
-"""Where servers are: urls, and the pool of all that are known.
+"""Addresses of servers: URLs, and the pool of known servers.
 
-Owns the grammar of server urls and the order in which servers are tried; never opens a connection.
+Owns the grammar of server URLs and the order in which servers are tried. It never opens a
+connection.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def parse_servers(servers: str | Sequence[str]) -> list[Address]:
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses = [parse_address(text) for text in texts if text.strip()]
     if not addresses:
-        raise OptionsError(f"servers: at least one url is needed, such as {DEFAULT_URL}")
+        raise OptionsError(f"servers: give at least one URL, such as {DEFAULT_URL}")
     if len(addresses) > SERVERS_MAX:
         raise OptionsError(f"servers: {len(addresses)} urls, the limit is {SERVERS_MAX}")
     if len({address.is_websocket for address in addresses}) > 1:

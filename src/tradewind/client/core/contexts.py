@@ -1,7 +1,7 @@
 """Context files of the `nats` command line: named sets of options in the user's folder.
 
-Owns where they are and what their fields mean here; fields about the command line itself are
-passed over. Never writes one.
+Owns their location and the meaning of their fields; fields that concern only the command line are
+ignored. It never writes a context file.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def load_context(name: str = "") -> ConnectOptions:
         if not name:
             raise OptionsError("context: none is selected; name one, or use `nats context select`")
     if not _NAME.fullmatch(name) or name in (".", ".."):
-        raise OptionsError(f"context {name!r}: a name without slashes")
+        raise OptionsError(f"context {name!r}: a name must not contain slashes")
     path = folder / f"{name}.json"
     try:
         content = path.read_bytes()

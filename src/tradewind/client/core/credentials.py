@@ -1,7 +1,7 @@
-"""Who we are: the fields of CONNECT that log in.
+"""Client credentials: the fields of CONNECT that log in.
 
-Owns how credentials files and seeds are read and how a nonce is signed. Files are read again at
-every login, so renewed ones are used. Nothing secret appears in an error or a log.
+Owns reading credentials files and seeds, and signing a nonce. Files are read again at every login,
+so renewed ones are used. Secrets never appear in an error or a log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Message headers: names with one or more values, and the header block that carries them.
 
-Owns the order and the spelling of names, which are kept as given: names are case-sensitive, as in
-all NATS clients. Never looks at what a header means.
+Owns the order and spelling of names, which are kept as given: names are case-sensitive, as in all
+NATS clients. It never interprets a header.
 
     NATS/1.0[ <status>[ <description>]] CRLF
     name: value CRLF ...

@@ -1,8 +1,8 @@
-"""The life of a connection: logging in, losing it, coming back, and closing.
+"""The life cycle of a connection: login, disconnect, reconnect and close.
 
-Owns the link, the pool of servers, the ping timer, and what is told about all of it; what happens
-in one login is in `login.py`. Output is written once per turn of the loop. Everything that waits
-is woken when the connection closes.
+Owns the link, the pool of servers, the ping timer, and the events about all of it; a single login
+attempt is in `login.py`. Output is written once per turn of the event loop. When the connection
+closes, all waiting calls are woken.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ import logging
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tradewind.client.core.addresses import CHANCE, Address, ServerPool, parse_servers
-from tradewind.client.core.links import Link
-from tradewind.client.core.login import CONTROL_LOST, Login, ServerInfo, decode_info
+from tradewind.client.core.links import ClientLink
+from tradewind.client.core.login import CONTROL_LOST, LoginAttempt, ServerInfo, decode_info
 from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.owners import WireOwner
 from tradewind.client.core.protocol import (
     CONTROL_ERROR,
     CONTROL_INFO,
     CONTROL_PING,
     CONTROL_PONG,
-    ClientCore,
-    SubscriptionCore,
+    ClientWire,
+    MessageInbox,
 )
 from tradewind.client.core.stats import Stats
 from tradewind.client.core.subscription import Subscription
@@ -54,6 +55,9 @@ from tradewind.client.events import (
 )
 from tradewind.errors import TradewindError
 
+if TYPE_CHECKING:
+    from tradewind.client.message import Msg
+
 # The values of `State` in publisher.pxd.
 CONNECTED, RECONNECTING, CLOSED = range(3)
 # The same server may refuse the same login so often before the connection gives up.
@@ -61,9 +65,10 @@ REFUSALS_MAX = 2
 CLOSE_SECONDS_MAX = 2.0
 _DENIED = re.compile(r'Permissions Violation for (Publish|Subscription) to "([^"]*)"')
 _log = logging.getLogger("tradewind.client")
+Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-class Lifecycle(ClientCore):
+class Lifecycle(WireOwner):
     """The part of a Connection that keeps it alive.
 
     `info` is the last INFO of the server.
@@ -75,13 +80,14 @@ class Lifecycle(ClientCore):
     def __init__(self, options: ConnectOptions) -> None:
         self.options = options
         self.info = ServerInfo()
+        self._wire = ClientWire(self)
         self._loop = asyncio.get_running_loop()
         self._call_soon: Callable[..., asyncio.Handle] = self._loop.call_soon
-        self._runner: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
+        self._runner: Runner | None = None
         self._pool = ServerPool(parse_servers(options.servers), randomize=options.randomize_servers)
         self._address: Address | None = None
-        self._link: Link | None = None
-        self._login: Login | None = None
+        self._link: ClientLink | None = None
+        self._login: LoginAttempt | None = None
         self._is_closed = False
         self._is_draining = False
         self._closed_error: Exception | None = None
@@ -100,7 +106,7 @@ class Lifecycle(ClientCore):
         self._link_watchers: set[Callable[[], None]] = set()
         self._ended_queues: list[Subscription] = []
         self._closed_event = asyncio.Event()
-        self._set_limits(self.info.max_payload, options.reconnect_pending_bytes_max)
+        self._wire.set_limits(self.info.max_payload, options.reconnect_pending_bytes_max)
 
     # ------------------------------------------------------------------ what it is
 
@@ -138,10 +144,10 @@ class Lifecycle(ClientCore):
     def stats(self) -> Stats:
         """Counters of messages, bytes and reconnects."""
         return Stats(
-            in_messages=self.in_messages,
-            in_bytes=self.in_bytes,
-            out_messages=self.out_messages,
-            out_bytes=self.out_bytes,
+            in_messages=self._wire.in_messages,
+            in_bytes=self._wire.in_bytes,
+            out_messages=self._wire.out_messages,
+            out_bytes=self._wire.out_bytes,
             reconnects=self._reconnects,
         )
 
@@ -247,7 +253,7 @@ class Lifecycle(ClientCore):
 
     # ------------------------------------------------------------------ output
 
-    def _set_runner(self, runner: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def _set_runner(self, runner: Runner) -> None:
         """Users are in other threads: they publish from there, and `runner` waits for them."""
         self._runner = runner
         self._call_soon = self._loop.call_soon_threadsafe
@@ -262,39 +268,44 @@ class Lifecycle(ClientCore):
 
     def _flush_outbox(self) -> None:
         link = self._link
-        if link is not None and not link.paused and self.pending_bytes:
-            link.write(self._take())
+        if link is not None and not link.paused and self._wire.pending_bytes:
+            link.write(self._wire.take_output())
 
-    def _on_writable(self, link: Link) -> None:
+    def _on_writable(self, link: ClientLink) -> None:
         if link is self._link:
             self._flush_outbox()
             self._wake()
 
     # ------------------------------------------------------------------ subscriptions
 
-    def _subscribe(self, subscription: SubscriptionCore) -> None:
-        self._register(subscription)
+    def _subscribe(self, inbox: MessageInbox) -> None:
+        self._wire.register(inbox)
         if self._link is not None:
-            self._send_line(_subscribe_lines(subscription))
+            self._wire.send_line(_subscribe_lines(inbox))
 
-    def _unsubscribe(self, subscription: SubscriptionCore) -> None:
-        if self._forget(subscription):
-            self._stop_delivery(subscription)
+    def _unsubscribe(self, inbox: MessageInbox) -> None:
+        if self._wire.forget(inbox):
+            self._stop_delivery(inbox)
 
-    def _stop_delivery(self, subscription: SubscriptionCore) -> bool:
+    def _stop_delivery(self, inbox: MessageInbox) -> bool:
         """Ask the server for no more messages; False if there is nothing to ask."""
-        if subscription.is_ended or self._link is None:
+        if inbox.is_ended or self._link is None:
             return False
-        self._send_line(b"UNSUB %d\r\n" % subscription.sid)
+        self._wire.send_line(b"UNSUB %d\r\n" % inbox.sid)
         return True
+
+    def _forget(self, inbox: MessageInbox) -> None:
+        """Drop what still comes for it."""
+        self._wire.forget(inbox)
 
     def _subscribers(self) -> list[Subscription]:
         """The subscriptions that users made."""
-        return [item for item in self._registered() if isinstance(item, Subscription)]
+        owners = [inbox.owner for inbox in self._wire.registered()]
+        return [owner for owner in owners if isinstance(owner, Subscription)]
 
-    def _on_slow_consumer(self, subscription: SubscriptionCore) -> None:
-        if isinstance(subscription, Subscription):
-            self._emit(SlowConsumer(subscription))
+    def _on_slow_consumer(self, inbox: MessageInbox) -> None:
+        if isinstance(inbox.owner, Subscription):
+            self._emit(SlowConsumer(inbox.owner))
 
     def _on_handler_error(self, error: Exception) -> None:
         self._emit(ErrorEvent(error))
@@ -322,7 +333,7 @@ class Lifecycle(ClientCore):
         elif kind == CONTROL_PONG:
             self._on_pong()
         elif kind == CONTROL_PING:
-            self._send_line(b"PONG\r\n")
+            self._wire.send_line(b"PONG\r\n")
         elif kind == CONTROL_INFO:
             self._on_info(decode_info(argument))
         elif kind == CONTROL_ERROR:
@@ -338,7 +349,7 @@ class Lifecycle(ClientCore):
     def _on_info(self, info: ServerInfo) -> None:
         assert self._address is not None
         self.info = info
-        self._set_limits(info.max_payload, self.options.pending_bytes_max)
+        self._wire.set_limits(info.max_payload, self.options.pending_bytes_max)
         if self.options.discover_servers:
             new = self._pool.discovered(info.connect_urls, self._address)
             if new:
@@ -362,7 +373,7 @@ class Lifecycle(ClientCore):
         """The server did not accept these subscriptions: whoever reads them is told."""
         for subscription in self._subscribers():
             if subscription.subject == subject:
-                self._forget(subscription)
+                self._forget(subscription._inbox)
                 subscription._close(error)
 
     def _emit(self, event: Event) -> None:
@@ -395,7 +406,7 @@ class Lifecycle(ClientCore):
 
     def _ping(self, waiter: asyncio.Future[None] | None) -> None:
         """Ask the server for an answer; it comes behind that to everything sent before."""
-        self._send_line(b"PING\r\n")
+        self._wire.send_line(b"PING\r\n")
         self._pongs.append(waiter)
 
     def _fail_pongs(self, error: Exception) -> None:
@@ -444,8 +455,8 @@ class Lifecycle(ClientCore):
 
     async def _try(self, address: Address) -> None:
         """Log in at this server and go on there."""
-        self._reset_input()
-        login = Login(self, address, self.options)
+        self._wire.reset_input()
+        login = LoginAttempt(self, self._wire, address, self.options)
         self._login = login
         try:
             link, info = await login.run()
@@ -464,13 +475,13 @@ class Lifecycle(ClientCore):
             else:
                 self._on_control(kind, argument)
 
-    def _restore(self, link: Link) -> None:
+    def _restore(self, link: ClientLink) -> None:
         """Make all subscriptions again, then send what waited."""
-        lines = b"".join(_subscribe_lines(item) for item in self._registered())
+        lines = b"".join(_subscribe_lines(item) for item in self._wire.registered())
         if lines:
             link.write(lines)
         self._link = link
-        self._set_state(CONNECTED)
+        self._wire.set_state(CONNECTED)
         self._tell_watchers()
         self._flush_outbox()
         self._wake()
@@ -479,7 +490,7 @@ class Lifecycle(ClientCore):
         for watcher in list(self._link_watchers):
             watcher()
 
-    def _on_link_lost(self, link: Link, error: Exception | None) -> None:
+    def _on_link_lost(self, link: ClientLink, error: Exception | None) -> None:
         if self._login is not None and self._login.link is link:
             self._login.lost(error)
         elif link is self._link:
@@ -490,9 +501,9 @@ class Lifecycle(ClientCore):
         url = self.url
         self._link = None
         self._stop_pings()
-        self._set_state(RECONNECTING)
-        self._set_limits(self.info.max_payload, self.options.reconnect_pending_bytes_max)
-        self._keep_messages()
+        self._wire.set_state(RECONNECTING)
+        self._wire.set_limits(self.info.max_payload, self.options.reconnect_pending_bytes_max)
+        self._wire.keep_messages()
         lost = f"{url}: the connection was lost before the server answered"
         self._fail_pongs(DisconnectedError(lost))
         self._wake()
@@ -558,31 +569,68 @@ class Lifecycle(ClientCore):
         self._closed_error = error
         self._link = None
         self._stop_pings()
-        self._set_state(CLOSED)
+        self._wire.set_state(CLOSED)
         task = self._reconnect_task
         if task is not None and task is not asyncio.current_task():
             task.cancel()
         closed = self._closed_exception()
-        for subscription in self._registered():
-            self._forget(subscription)
-            if isinstance(subscription, Subscription):
-                subscription._close(closed if error else None)
-                self._ended_queues.append(subscription)
+        for inbox in self._wire.registered():
+            self._forget(inbox)
+            if isinstance(inbox.owner, Subscription):
+                inbox.owner._close(closed if error else None)
+                self._ended_queues.append(inbox.owner)
         self._close_requests(closed)
         self._fail_pongs(closed)
         self._wake()
         if error is not None:
             self._closed_event.set()  # else when `close` is done
         self._emit(Closed(error))
+        self._wire.set_owner(_ClosedOwner(closed, self._runner))
 
 
-def _subscribe_lines(subscription: SubscriptionCore) -> bytes:
+class _ClosedOwner(WireOwner):
+    """Stands in for a closed connection, so that messages which are kept do not keep it too."""
+
+    def __init__(self, error: ConnectionClosedError, runner: Runner | None) -> None:
+        self._error = error
+        self._runner = runner
+
+    def _schedule_flush(self) -> None:
+        pass
+
+    def _on_control(self, kind: str, argument: bytes) -> None:
+        pass
+
+    def _on_slow_consumer(self, inbox: MessageInbox) -> None:
+        pass
+
+    def _on_handler_error(self, error: Exception) -> None:
+        pass
+
+    def _run_for_user(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return coroutine if self._runner is None else self._runner(coroutine)
+
+    async def wait_for_room(self) -> None:
+        """Nothing is sent any more."""
+
+    async def request(
+        self,
+        subject: str,  # noqa: ARG002 - as that of a connection
+        payload: bytes,  # noqa: ARG002
+        *,
+        timeout: float | None,  # noqa: ARG002
+    ) -> Msg:
+        """Nobody can be asked any more."""
+        raise self._error
+
+
+def _subscribe_lines(inbox: MessageInbox) -> bytes:
     """SUB, and UNSUB with what is left if it ends by itself."""
-    queue = f" {subscription.queue}" if subscription.queue else ""
-    lines = f"SUB {subscription.subject}{queue} {subscription.sid}\r\n"
-    if subscription.messages_max:
-        left = max(subscription.messages_max - subscription.delivered_count, 1)
-        lines += f"UNSUB {subscription.sid} {left}\r\n"
+    queue = f" {inbox.queue}" if inbox.queue else ""
+    lines = f"SUB {inbox.subject}{queue} {inbox.sid}\r\n"
+    if inbox.messages_max:
+        left = max(inbox.messages_max - inbox.delivered_count, 1)
+        lines += f"UNSUB {inbox.sid} {left}\r\n"
     return lines.encode()
 
 

@@ -1,18 +1,18 @@
 """The two kinds of byte stream under a connection: a socket (plain or TLS), and WebSocket frames.
 
-Owns the transport and its back-pressure; knows nothing of NATS. Bytes go to the owner, and so does
-the end of the link, exactly once. After `abort` the owner hears nothing more but that end.
+Owns the transport and its back-pressure. It never interprets the NATS protocol. It passes bytes to
+the parser, and reports the end of the link to its owner exactly once. After `abort` it reports
+nothing but that end.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import secrets
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from tradewind.client.core.upgrade import Upgrade
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError
 from tradewind.wire.websocket import (
@@ -24,32 +24,28 @@ from tradewind.wire.websocket import (
     FrameEncoder,
 )
 
+if TYPE_CHECKING:
+    from tradewind.client.core.protocol import ClientWire
+
 WRITE_BUFFER_HIGH_BYTES = 1 << 20
 WEBSOCKET_MESSAGE_BYTES_MAX = 1 << 28
-RESPONSE_BYTES_MAX = 1 << 16
 FRAME_BYTES_MAX = 1 << 16
-_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 class LinkOwner(Protocol):
     """What a link tells; a Connection is one."""
 
-    def _read_area(self) -> memoryview[Any]: ...
+    def _on_link_lost(self, link: ClientLink, error: Exception | None) -> None: ...
 
-    def _received(self, size: int) -> None: ...
-
-    def _feed(self, data: bytes) -> None: ...
-
-    def _on_link_lost(self, link: Link, error: Exception | None) -> None: ...
-
-    def _on_writable(self, link: Link) -> None: ...
+    def _on_writable(self, link: ClientLink) -> None: ...
 
 
-class Link:
+class ClientLink:
     """The part that both kinds share."""
 
-    def __init__(self, owner: LinkOwner) -> None:
+    def __init__(self, owner: LinkOwner, wire: ClientWire) -> None:
         self._owner = owner
+        self._wire = wire
         self.transport: asyncio.Transport | None = None
         self.paused = False
         self.lost = asyncio.get_running_loop().create_future()
@@ -108,33 +104,38 @@ class Link:
         self.abort(silent=False)
 
 
-class SocketLink(Link, asyncio.BufferedProtocol):
-    """Protocol bytes straight over TCP or TLS, read into the owner's own memory."""
+class SocketLink(ClientLink, asyncio.BufferedProtocol):
+    """Protocol bytes straight over TCP or TLS, read into the memory of the wire."""
 
     def get_buffer(self, sizehint: int) -> memoryview[Any]:
         """Where the transport puts the next bytes."""
         if self._detached:
             return memoryview(bytearray(max(sizehint, 1)))
-        return self._owner._read_area()
+        return self._wire.read_area()
 
     def buffer_updated(self, size: int) -> None:
         """They are there."""
         if self._detached or self._error is not None:
             return
         try:
-            self._owner._received(size)
+            self._wire.received(size)
         except ProtocolError as error:
             self.fail(error)
 
 
-class WebsocketLink(Link, asyncio.Protocol):
+class WebsocketLink(ClientLink, asyncio.Protocol):
     """Protocol bytes in binary frames behind an HTTP upgrade."""
 
-    def __init__(self, owner: LinkOwner, host: str, path: str, headers: Mapping[str, str]) -> None:
-        super().__init__(owner)
-        self._request = (host, path or "/", dict(headers))
-        self._key = base64.b64encode(secrets.token_bytes(16))
-        self._response = b""
+    def __init__(
+        self,
+        owner: LinkOwner,
+        wire: ClientWire,
+        host: str,
+        path: str,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(owner, wire)
+        self._upgrade = Upgrade(host, path, headers)
         self._decoder = FrameDecoder(
             WEBSOCKET_MESSAGE_BYTES_MAX, require_mask=False, compression=False
         )
@@ -146,17 +147,7 @@ class WebsocketLink(Link, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ask for the upgrade."""
         super().connection_made(transport)
-        host, path, headers = self._request
-        lines = [
-            f"GET {path} HTTP/1.1",
-            f"Host: {host}",
-            "Upgrade: websocket",
-            "Connection: Upgrade",
-            f"Sec-WebSocket-Key: {self._key.decode()}",
-            "Sec-WebSocket-Version: 13",
-            *(f"{name}: {value}" for name, value in headers.items()),
-        ]
-        super().write("\r\n".join([*lines, "", ""]).encode())
+        super().write(self._upgrade.request())
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""
@@ -173,7 +164,11 @@ class WebsocketLink(Link, asyncio.Protocol):
             return
         try:
             if not self.upgraded.done():
-                data = self._upgrade(data)
+                rest = self._upgrade.feed(data)
+                if rest is None:
+                    return
+                self.upgraded.set_result(None)
+                data = rest
             if data:
                 self._frames(data)
         except (ProtocolError, ClientError) as error:
@@ -195,32 +190,10 @@ class WebsocketLink(Link, asyncio.Protocol):
         plain = self._decoder.feed(data)
         while plain or self._decoder.pending:
             if plain:
-                self._owner._feed(plain)
+                self._wire.feed(plain)
             plain = self._decoder.feed(b"") if self._decoder.pending else b""
         for opcode, payload in self._decoder.take_control():
             if opcode == OPCODE_PING:
                 super().write(self._encoder.encode_control(OPCODE_PONG, payload))
             elif opcode == OPCODE_CLOSE:
                 super().close()
-
-    def _upgrade(self, data: bytes) -> bytes:
-        """The bytes behind the response, once it is complete and says yes."""
-        self._response += data
-        head, end, rest = self._response.partition(b"\r\n\r\n")
-        if not end:
-            if len(self._response) > RESPONSE_BYTES_MAX:
-                raise ProtocolError("the answer to the WebSocket upgrade does not end")
-            return b""
-        status, *lines = head.decode("latin-1").split("\r\n")
-        fields = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in lines)
-        }
-        if not status.startswith("HTTP/1.1 101"):
-            raise ClientError(f"the server refused the WebSocket upgrade: {status}")
-        digest = hashlib.sha1(self._key + _GUID, usedforsecurity=False).digest()
-        if fields.get("sec-websocket-accept", "") != base64.b64encode(digest).decode():
-            raise ProtocolError("the answer to the WebSocket upgrade is not for this request")
-        self._response = b""
-        self.upgraded.set_result(None)
-        return rest

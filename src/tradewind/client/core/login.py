@@ -1,7 +1,7 @@
-"""One attempt to log in at one server: connect, INFO, TLS, CONNECT, and the first PONG.
+"""One login attempt at one server: connect, INFO, TLS, CONNECT, and the first PONG.
 
-Owns the order of these steps and what can go wrong in each; never decides which server is tried
-next. An attempt that fails or is cancelled leaves no socket behind.
+Owns the order of these steps and their errors. It never decides which server to try next. An
+attempt that fails or is cancelled leaves no open socket.
 """
 
 from __future__ import annotations
@@ -17,9 +17,15 @@ import msgspec
 from tradewind._version import __version__
 from tradewind.client.core.addresses import Address
 from tradewind.client.core.credentials import login_fields
-from tradewind.client.core.links import Link, LinkOwner, SocketLink, WebsocketLink
+from tradewind.client.core.links import ClientLink, LinkOwner, SocketLink, WebsocketLink
 from tradewind.client.core.options import ConnectOptions
-from tradewind.client.core.protocol import CONTROL_ERROR, CONTROL_INFO, CONTROL_PING, CONTROL_PONG
+from tradewind.client.core.protocol import (
+    CONTROL_ERROR,
+    CONTROL_INFO,
+    CONTROL_PING,
+    CONTROL_PONG,
+    ClientWire,
+)
 from tradewind.client.errors import (
     ClientError,
     DisconnectedError,
@@ -69,15 +75,18 @@ def decode_info(text: bytes) -> ServerInfo:
         raise ProtocolError(f"the INFO of the server cannot be read: {error}") from None
 
 
-class Login:
+class LoginAttempt:
     """Runs one attempt. The owner hands over every control line while it lasts."""
 
-    def __init__(self, owner: LinkOwner, address: Address, options: ConnectOptions) -> None:
+    def __init__(
+        self, owner: LinkOwner, wire: ClientWire, address: Address, options: ConnectOptions
+    ) -> None:
         self._owner = owner
+        self._wire = wire
         self._address = address
         self._options = options
         self._controls: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-        self.link: Link | None = None
+        self.link: ClientLink | None = None
 
     def control(self, kind: str, argument: bytes) -> None:
         """The server sent this line."""
@@ -91,7 +100,7 @@ class Login:
         """The link has ended."""
         self._controls.put_nowait((CONTROL_LOST, error))
 
-    async def run(self) -> tuple[Link, ServerInfo]:
+    async def run(self) -> tuple[ClientLink, ServerInfo]:
         """A link on which the server has accepted the login."""
         seconds = self._options.connect_timeout
         succeeded = False
@@ -113,7 +122,7 @@ class Login:
             if not succeeded and self.link is not None:
                 self.link.abort()
 
-    async def _run(self) -> tuple[Link, ServerInfo]:
+    async def _run(self) -> tuple[ClientLink, ServerInfo]:
         link = await self._open()
         info = decode_info(await self._expect(CONTROL_INFO))
         if not self._address.is_websocket:
@@ -123,7 +132,7 @@ class Login:
         await self._expect(CONTROL_PONG)
         return link, info
 
-    async def _open(self) -> Link:
+    async def _open(self) -> ClientLink:
         loop = asyncio.get_running_loop()
         address, options = self._address, self._options
         first = address.scheme == "wss" or (
@@ -135,10 +144,10 @@ class Login:
             if address.is_websocket:
                 place = f"{address.host}:{address.port}"
                 self.link = WebsocketLink(
-                    self._owner, place, address.path, options.websocket_headers
+                    self._owner, self._wire, place, address.path, options.websocket_headers
                 )
             else:
-                self.link = SocketLink(self._owner)
+                self.link = SocketLink(self._owner, self._wire)
             return cast("asyncio.BaseProtocol", self.link)
 
         await loop.create_connection(
@@ -156,7 +165,7 @@ class Login:
             await self.link.upgraded
         return self.link
 
-    async def _secure(self, link: Link, info: ServerInfo) -> None:
+    async def _secure(self, link: ClientLink, info: ServerInfo) -> None:
         """Change to TLS if either side wants it."""
         options = self._options
         if options.tls_handshake_first:
@@ -174,7 +183,7 @@ class Login:
             server_hostname=self._hostname(),
         )
         if transport is None:
-            raise TlsError(f"{self._address.url}: the connection ended in the TLS handshake")
+            raise TlsError(f"{self._address.url}: closed during the TLS handshake")
         link.use(transport)
 
     def _hostname(self) -> str:

@@ -1,6 +1,6 @@
 """Short unique ids for inboxes and names: 12 random characters, then a counter of 10.
 
-Owns the form that all NATS clients use: 22 characters of the digits and letters.
+Owns the format that all NATS clients use: 22 digits and letters.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What `connect` can be told: every option with its default, checked once.
+"""The options of `connect`: every option with its default, checked once.
 
-Owns the checks and the TLS context; the meaning of an option is where it is used. `ConnectSettings`
-lists the same names for type checkers.
+Owns the checks and the TLS context; the options are interpreted where they are used.
+`ConnectSettings` lists the same names for type checkers.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ConnectOptions:
             )
         given = [name for name in ("credentials", "nkey_file", "nkey_seed") if getattr(self, name)]
         if len(given) > 1:
-            raise OptionsError(f"{given[0]} and {given[1]}: give only one of them")
+            raise OptionsError(f"{given[0]} and {given[1]}: use only one of them")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
             raise OptionsError("tls_cert_file and tls_key_file: give both or none")
 

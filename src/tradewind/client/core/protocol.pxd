@@ -8,7 +8,7 @@ from tradewind.client.core.publisher cimport Publisher
 from tradewind.containers.buffer cimport Buffer
 
 cdef struct Line:
-    const char* words[5]        # the words behind the verb, pointing into the input
+    const char* words[5]        # the words after the verb, pointing into the input
     Py_ssize_t sizes[5]
     int count
 
@@ -17,7 +17,8 @@ cdef class Ready:
     cdef object _value
 
 
-cdef class SubscriptionCore:
+cdef class MessageInbox:
+    cdef readonly object owner                  # who reads it, see owners.py; None: nobody waits
     cdef readonly int64_t sid
     cdef readonly str subject
     cdef readonly str queue
@@ -31,14 +32,14 @@ cdef class SubscriptionCore:
     cdef readonly size_t pending_bytes_max      # 0: no limit
     cdef readonly uint64_t delivered_count      # received, dropped ones included
     cdef readonly uint64_t dropped_count
-    cdef readonly uint64_t messages_max         # unsubscribed after so many; 0: never
-    cdef bint _slow                             # messages were dropped since it was half empty
+    cdef readonly uint64_t messages_max         # unsubscribed after this many; 0: never
+    cdef bint _slow                             # messages were dropped since it was last half empty
     cdef bint _ended                            # no more messages will come
-    cdef object _emptied                        # future: done when the queue is empty
+    cdef object _emptied                        # a future, completed when the queue is empty
     cdef object _handler                        # called instead of queueing; must not raise
-    cdef object _waiters                        # deque of futures of those who wait for a message
-    cdef bint _is_packing                       # messages go to `_pack` before objects are made
-    # The last subject as received: most messages of a subscription have the same.
+    cdef object _waiters                        # a deque of futures waiting for a message
+    cdef bint _is_packing                       # messages go to `_pack` before objects are created
+    # The last subject received: most messages of a subscription have the same one.
     cdef bytes _subject_bytes
     cdef str _subject_text
 
@@ -51,14 +52,14 @@ cdef class SubscriptionCore:
     cdef str _decode_subject(self, const char* text, Py_ssize_t size)
 
 
-cdef class ClientCore(Publisher):
+cdef class ClientWire(Publisher):
     cdef Buffer _input
-    cdef size_t _scanned                # bytes of the unfinished line that hold no LF
-    cdef size_t _need                   # bytes that an unfinished message needs in all
-    cdef dict _subscriptions            # sid to SubscriptionCore
-    cdef int64_t _last_sid              # the subscription of the last message, found without a dict
-    cdef SubscriptionCore _last
-    cdef int64_t _sids                  # the highest sid given so far
+    cdef size_t _scanned                # bytes of the unfinished line known to hold no LF
+    cdef size_t _need                   # total size that an unfinished message needs
+    cdef dict _subscriptions            # sid -> MessageInbox
+    cdef int64_t _last_sid              # of the last message, whose inbox is found without a dict
+    cdef MessageInbox _last
+    cdef int64_t _sids                  # the highest sid assigned so far
     cdef readonly uint64_t in_messages
     cdef readonly uint64_t in_bytes
 

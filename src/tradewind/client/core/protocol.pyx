@@ -1,9 +1,10 @@
-"""Bytes of a server -> messages in the queues of their subscriptions.
+"""Parses bytes from a server into messages, and queues them for their subscriptions.
 
-Owns the input of a connection, the table of its subscriptions and their queues; decides nothing
-about connections: INFO, -ERR, PING and PONG are handed to the owner (`_on_control`). A queue has
-bounds, and what does not fit is dropped and counted; a queue whose filling is bounded by requests
-(pull consumers) has none. Wrong bytes raise ProtocolError, and the owner ends the connection.
+Owns the input of a connection, the table of its subscriptions and their queues. It decides nothing
+about connections: INFO, -ERR, PING and PONG are handed to the owner (`owners.WireOwner`). A queue
+is bounded, and messages that do not fit are dropped and counted; a queue that is bounded by its
+requests (pull consumers) has no limit of its own. Wrong bytes raise ProtocolError, and the owner
+closes the connection.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -46,7 +47,7 @@ CONTROL_PONG = "PONG"
 
 
 cdef class Ready:
-    """An awaitable that already has its value."""
+    """An awaitable that already has its result."""
 
     def __cinit__(self, value):
         self._value = value
@@ -58,27 +59,29 @@ cdef class Ready:
         return self
 
     def __next__(self):
-        # Faster than raising an instance: the interpreter takes the value without making one.
+        # Faster than raising an instance: the interpreter takes the value without creating one.
         PyErr_SetObject(<object>PyExc_StopIteration, self._value)
         raise_current()
 
 
 cdef inline int raise_current() except -1:
-    """Let the error that is set go up."""
+    """Propagate the exception that is already set."""
     return -1
 
 
-cdef class SubscriptionCore:
-    """The queue of a subscription. `Subscription` is the class that users see."""
+cdef class MessageInbox:
+    """The queue of a subscription; users see it as `Subscription`."""
 
     def __init__(self, str subject not None, str queue not None, *, size_t pending_messages_max,
-                 size_t pending_bytes_max, uint64_t messages_max, handler=None):
+                 size_t pending_bytes_max, uint64_t messages_max, handler=None,
+                 owner=None):
         self.subject = subject
         self.queue = queue
         self.pending_messages_max = pending_messages_max
         self.pending_bytes_max = pending_bytes_max
         self.messages_max = messages_max
         self._handler = handler
+        self.owner = owner
         self._waiters = deque()
 
     def __dealloc__(self):
@@ -90,7 +93,7 @@ cdef class SubscriptionCore:
 
     @property
     def pending_messages(self):
-        """How many messages wait to be read."""
+        """Number of messages waiting to be read."""
         return self._count
 
     @property
@@ -99,7 +102,7 @@ cdef class SubscriptionCore:
         return self._ended
 
     def take(self):
-        """The next message of the queue, or None if it is empty."""
+        """Take the next message of the queue; None if it is empty."""
         return self._pop() if self._count else None
 
     def __aiter__(self):
@@ -108,39 +111,39 @@ cdef class SubscriptionCore:
     def __anext__(self):
         if self._count:
             return Ready(self._pop())
-        return self._wait_next()
+        return self.owner._wait_next()
 
-    def _end(self):
-        """No more messages will come: wake everyone who waits."""
+    def end(self):
+        """No more messages will come: wake all waiting readers."""
         self._ended = True
-        self._wake_all()
+        self.wake_all()
 
-    def _add_waiter(self, waiter not None):
+    def add_waiter(self, waiter not None):
         self._waiters.append(waiter)
 
-    def _remove_waiter(self, waiter not None):
+    def remove_waiter(self, waiter not None):
         if waiter in self._waiters:
             self._waiters.remove(waiter)
 
-    def _wake_all(self):
+    def wake_all(self):
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _wake_one(self):
+    def wake_one(self):
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 return
 
-    def _discard(self):
-        """Forget what is in the queue."""
+    def discard(self):
+        """Drop all queued messages."""
         while self._count:
             self._pop()
 
-    def _on_emptied(self, future not None):
+    def when_empty(self, future not None):
         """Complete the future when the queue is empty."""
         self._emptied = future
         if self._count == 0:
@@ -153,7 +156,7 @@ cdef class SubscriptionCore:
         return 0
 
     cdef int _push(self, Msg message, size_t size) except -1:
-        """Queue a message; 1 if it was the first that had to be dropped, else 0."""
+        """Queue a message; 1 if it is the first that had to be dropped, otherwise 0."""
         if ((self.pending_messages_max and self._count >= self.pending_messages_max)
                 or (self.pending_bytes_max and self.pending_bytes + size > self.pending_bytes_max
                     and self._count)):
@@ -169,12 +172,14 @@ cdef class SubscriptionCore:
         self._count += 1
         self.pending_bytes += size
         if self._waiters:
-            self._wake_one()
+            self.wake_one()
         return 0
 
     cdef bint _pack(self, const Line* line, bint has_reply, const char* body, size_t header_size,
                     size_t payload_size) except -1:
-        """Keep a message without making an object of it; False if it is to take the usual way."""
+        """Keep a message without creating an object for it; False if it has to take the ordinary
+        path.
+        """
         return False
 
     cdef int _grow(self) except -1:
@@ -216,7 +221,7 @@ cdef class SubscriptionCore:
 
 
 cdef inline Py_ssize_t parse_size(const char* text, Py_ssize_t size) noexcept nogil:
-    """At most nine decimal digits; -1 for anything else."""
+    """Parse at most nine decimal digits; -1 for anything else."""
     cdef Py_ssize_t value = 0, index
     if size == 0 or size > DIGITS_MAX:
         return -1
@@ -228,7 +233,7 @@ cdef inline Py_ssize_t parse_size(const char* text, Py_ssize_t size) noexcept no
 
 
 cdef inline bint split_line(const char* text, const char* end, Line* line) noexcept nogil:
-    """Words between blanks; False if there are too many."""
+    """Split into words at blanks; False if there are too many."""
     cdef const char* start
     line.count = 0
     while True:
@@ -246,10 +251,10 @@ cdef inline bint split_line(const char* text, const char* end, Line* line) noexc
         line.count += 1
 
 
-cdef class ClientCore(Publisher):
-    """Parses what the server sends. A Connection is one."""
+cdef class ClientWire(Publisher):
+    """Both directions of a connection: parses what the server sends, encodes what it receives."""
 
-    def __cinit__(self):
+    def __cinit__(self, _owner):
         buffer_init(&self._input)
         self._subscriptions = {}
 
@@ -258,8 +263,8 @@ cdef class ClientCore(Publisher):
 
     # ------------------------------------------------------------------ input
 
-    def _read_area(self):
-        """Memory for the next bytes of the server; valid until `_received`."""
+    def read_area(self):
+        """Memory for the next bytes from the server; valid until `received`."""
         cdef size_t size = buffer_size(&self._input)
         cdef size_t wanted = READ_BYTES_MIN
         if size == 0:
@@ -273,26 +278,26 @@ cdef class ClientCore(Publisher):
         return PyMemoryView_FromMemory(self._input.data + self._input.end,
                                        self._input.capacity - self._input.end, PyBUF_WRITE)
 
-    def _received(self, size_t size):
-        """The server sent `size` bytes into the read area: run all that is complete."""
+    def received(self, size_t size):
+        """The server sent `size` bytes into the read area: run every complete operation."""
         self._input.end += size
         self._run()
-        # A read that filled the area: more is waiting, so read more at once the next time.
+        # A read that filled the area means that more is waiting, so the next read is larger.
         if self._input.end == self._input.capacity and self._input.capacity < READ_BYTES_MAX:
             if buffer_size(&self._input) == 0:
                 buffer_clear(&self._input)
             buffer_reserve(&self._input, self._input.capacity)
 
-    def _feed(self, bytes data not None):
-        """The server sent these bytes."""
+    def feed(self, bytes data not None):
+        """Run bytes from the server."""
         if buffer_append(&self._input, data, len(data)) != 0:
             raise MemoryError
         self._run()
         if buffer_size(&self._input) == 0:
             buffer_clear(&self._input)
 
-    def _reset_input(self):
-        """A new connection: nothing of the old one is continued."""
+    def reset_input(self):
+        """Start a new connection: nothing of the old one is continued."""
         buffer_clear(&self._input)
         self._scanned = 0
         self._need = 0
@@ -304,14 +309,14 @@ cdef class ClientCore(Publisher):
                                    buffer_size(&self._input))
             if used == 0:
                 break
-            # The owner may have started over while it handled a control line.
+            # The owner may have reset the input while it handled a control line.
             if <size_t>used > buffer_size(&self._input):
                 break
             self._input.begin += used
         return 0
 
     cdef Py_ssize_t _operation(self, const char* data, size_t size) except -2:
-        """Run the operation at data[0]; its size, or 0 if it is not complete."""
+        """Run the operation at data[0] and return its size, or 0 if it is incomplete."""
         cdef const char* newline
         cdef size_t line_size
         if self._need > size:
@@ -336,9 +341,9 @@ cdef class ClientCore(Publisher):
                              bint has_header) except -2:
         """MSG and HMSG: queue the message that begins at data[0]."""
         cdef Line line
-        cdef SubscriptionCore subscription
+        cdef MessageInbox subscription
         cdef int verb_size = 4 if has_header else 3
-        cdef int fixed = 4 if has_header else 3     # words without the reply
+        cdef int fixed = 4 if has_header else 3     # words, not counting the reply
         cdef Py_ssize_t total, header = 0, sid
         cdef size_t end
         cdef bytes reply = None, block = None
@@ -385,48 +390,48 @@ cdef class ClientCore(Publisher):
             try:
                 subscription._handler(message)
             except Exception as error:
-                self._on_handler_error(error)
+                self.owner._on_handler_error(error)
         elif subscription._push(message, total):
-            self._on_slow_consumer(subscription)
+            self.owner._on_slow_consumer(subscription)
         if subscription.messages_max and (
                 subscription.delivered_count >= subscription.messages_max):
-            self._forget(subscription)
-            subscription._end()
+            self.forget(subscription)
+            subscription.end()
         return end + 2
 
     cdef int _control(self, const char* data, size_t line_size) except -1:
-        """A line without a payload: what it says is for the owner."""
+        """Hand a line without a payload to the owner."""
         cdef bytes text = data[:line_size].strip()
         cdef bytes verb = text[:4].upper()
         if not text or verb[:3] == b"+OK":
             return 0
         if verb == b"PING":
-            self._on_control(CONTROL_PING, b"")
+            self.owner._on_control(CONTROL_PING, b"")
         elif verb == b"PONG":
-            self._on_control(CONTROL_PONG, b"")
+            self.owner._on_control(CONTROL_PONG, b"")
         elif verb == b"INFO":
-            self._on_control(CONTROL_INFO, text[4:].strip())
+            self.owner._on_control(CONTROL_INFO, text[4:].strip())
         elif verb == b"-ERR":
-            self._on_control(CONTROL_ERROR, text[4:].strip().strip(b"'"))
+            self.owner._on_control(CONTROL_ERROR, text[4:].strip().strip(b"'"))
         else:
             raise ProtocolError(f"the server sent an unknown operation: {text[:64]!r}")
         return 0
 
     # ------------------------------------------------------------------ subscriptions
 
-    def _register(self, SubscriptionCore subscription not None):
-        """Give the subscription a sid; its messages are queued from now on."""
+    def register(self, MessageInbox subscription not None):
+        """Assign a sid to the subscription; its messages are queued from now on."""
         self._sids += 1
         subscription.sid = self._sids
         self._subscriptions[subscription.sid] = subscription
         self._last = None
         return subscription.sid
 
-    def _forget(self, SubscriptionCore subscription not None):
-        """Its messages are dropped from now on; False if that was so already."""
+    def forget(self, MessageInbox subscription not None):
+        """Drop its messages from now on; False if it was not registered."""
         self._last = None
         return self._subscriptions.pop(subscription.sid, None) is not None
 
-    def _registered(self):
+    def registered(self):
         """All subscriptions, oldest first."""
         return list(self._subscriptions.values())

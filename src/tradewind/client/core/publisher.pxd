@@ -1,4 +1,4 @@
-"""The sending half of a connection: what is encoded and not yet given to the transport."""
+"""The sending half of a connection: output that is encoded and not yet given to the transport."""
 
 from libc.stdint cimport uint64_t
 
@@ -10,9 +10,10 @@ cdef enum State:
     STATE_CLOSED = 2            # nothing can be sent any more
 
 cdef class Publisher:
+    cdef readonly object owner          # WireOwner
     cdef Buffer _outbox
     cdef int _state
-    cdef bint _flush_wanted             # the owner knows that there is something to send
+    cdef bint _flush_wanted             # the owner knows that there is output
     cdef size_t _max_payload
     cdef size_t _pending_bytes_max
     cdef readonly uint64_t out_messages

@@ -1,8 +1,8 @@
-"""Messages -> bytes: everything that a connection sends goes through one buffer, the outbox.
+"""Encodes messages: everything that a connection sends goes through one buffer, the outbox.
 
-Owns the outbox, its limits and the encoding of PUB and HPUB; never touches a transport: the owner
-is told once per turn that there is something to take. A message is encoded completely or not at
-all, so the outbox always holds whole operations.
+Owns the outbox, its limits and the encoding of PUB and HPUB. It never touches a transport: the
+owner (`owners.WireOwner`) is told once per turn that there is output to take. A message is encoded
+completely or not at all, so the outbox always holds whole operations.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -21,7 +21,7 @@ from tradewind.client.errors import (
 from tradewind.client.core.headers import encode_headers
 
 cdef enum:
-    # Above this an awaited publish waits for the next turn of the loop, so that a program that
+    # Above this size an awaited publish waits for the next turn of the loop, so that a program that
     # only publishes still lets its connection read.
     ROOM_BYTES = 262144
     LINE_MAX = 1 << 30
@@ -29,7 +29,7 @@ cdef enum:
 
 
 cdef class Done:
-    """What an awaited call gives that needs no waiting."""
+    """The result of an awaited call that needs no waiting."""
 
     def __await__(self):
         return self
@@ -44,22 +44,23 @@ cdef class Done:
 cdef class OutboxRoom:
     """Awaiting it waits until the outbox has room; not awaiting it costs nothing."""
 
-    cdef object _publisher
+    cdef object _owner
 
-    def __cinit__(self, publisher):
-        self._publisher = publisher
+    def __cinit__(self, owner):
+        self._owner = owner
 
     def __await__(self):
-        return self._publisher.wait_for_room().__await__()
+        return self._owner.wait_for_room().__await__()
 
 
 cdef object DONE = Done()
 
 
 cdef class Publisher:
-    """Encodes messages into the outbox. A Connection is one."""
+    """Encodes messages into the outbox of a connection."""
 
-    def __cinit__(self):
+    def __cinit__(self, owner not None):
+        self.owner = owner
         buffer_init(&self._outbox)
         self._state = STATE_RECONNECTING
         self._max_payload = 1048576
@@ -104,11 +105,11 @@ cdef class Publisher:
                 PyBuffer_Release(&view)
         if buffer_size(&self._outbox) < ROOM_BYTES:
             return DONE
-        return OutboxRoom(self)
+        return OutboxRoom(self.owner)
 
     @property
     def max_payload(self):
-        """How many bytes a message with its headers may have, as the server says."""
+        """Largest size of a message with its headers that the server accepts, in bytes."""
         return self._max_payload
 
     @property
@@ -118,24 +119,30 @@ cdef class Publisher:
 
     @property
     def pending_bytes(self):
-        """How many bytes wait to be sent."""
+        """Number of bytes waiting to be sent."""
         return buffer_size(&self._outbox)
 
     # ------------------------------------------------------------------ for the owner
 
-    def _set_state(self, int state):
+    def set_owner(self, owner not None):
+        """Call this owner from now on: messages that were received must not keep a closed
+        connection alive.
+        """
+        self.owner = owner
+
+    def set_state(self, int state):
         self._state = state
 
-    def _set_limits(self, size_t max_payload, size_t pending_bytes_max):
+    def set_limits(self, size_t max_payload, size_t pending_bytes_max):
         self._max_payload = max_payload
         self._pending_bytes_max = pending_bytes_max
 
-    def _send_line(self, bytes line not None):
-        """Put a whole operation without a payload into the outbox."""
+    def send_line(self, bytes line not None):
+        """Append a whole operation without a payload to the outbox."""
         self._line(PyBytes_AS_STRING(line), PyBytes_GET_SIZE(line))
 
-    def _take(self):
-        """All bytes of the outbox, which is empty then."""
+    def take_output(self):
+        """Take all bytes of the outbox, leaving it empty."""
         cdef size_t size = buffer_size(&self._outbox)
         cdef bytes data = PyBytes_FromStringAndSize(self._outbox.data + self._outbox.begin, size)
         self._flush_wanted = False
@@ -145,8 +152,8 @@ cdef class Publisher:
             buffer_clear(&self._outbox)
         return data
 
-    def _keep_messages(self):
-        """The connection is lost: only messages stay in the outbox, for the next one."""
+    def keep_messages(self):
+        """The connection is lost: keep only the messages in the outbox, for the next connection."""
         cdef Operation operation
         cdef ParserState state
         cdef size_t begin = self._outbox.begin, end = self._outbox.end, kept = 0
@@ -167,7 +174,7 @@ cdef class Publisher:
     # ------------------------------------------------------------------ compiled callers
 
     cdef int _check(self, const char* subject, Py_ssize_t size) except -1:
-        """A subject that could break the line, or that no subscription can match, is an error."""
+        """Refuse a subject that could break the line, or that no subscription can match."""
         cdef Py_ssize_t index
         cdef unsigned char byte, before = 46
         for index in range(size):
@@ -193,7 +200,7 @@ cdef class Publisher:
     cdef int _encode(self, const char* subject, Py_ssize_t subject_size, const char* reply,
                      Py_ssize_t reply_size, const char* header, Py_ssize_t header_size,
                      const char* payload, Py_ssize_t payload_size) except -1:
-        """Append one PUB or HPUB; nothing is appended when it raises."""
+        """Append one PUB or HPUB; nothing is appended if it raises."""
         cdef size_t total = header_size + payload_size
         cdef size_t room = subject_size + reply_size + total + 64
         cdef char* start
@@ -267,5 +274,5 @@ cdef class Publisher:
     cdef int _note_output(self) except -1:
         if self._state == STATE_CONNECTED:
             self._flush_wanted = True
-            self._schedule_flush()
+            self.owner._schedule_flush()
         return 0

@@ -3,18 +3,18 @@
 from libc.stdint cimport uint64_t
 
 from tradewind.client.message cimport Msg
-from tradewind.client.core.protocol cimport SubscriptionCore
+from tradewind.client.core.protocol cimport MessageInbox
 
-cdef class Question:
+cdef class PendingRequest:
     cdef readonly str subject           # where the request went
-    cdef readonly object future         # of the first answer; None if a handler gets the answers
+    cdef readonly object future         # of the first answer; None if a handler takes the answers
     cdef object _handler
     cdef uint64_t _token
     cdef Replies _replies
-    # The lane of its timeout, in the order of the deadlines; None: it has no deadline, or is done.
+    # The lane of its timeout, in the order of the deadlines; None without a deadline, or once done.
     cdef ReplyLane _lane
-    cdef Question _earlier
-    cdef Question _later
+    cdef PendingRequest _earlier
+    cdef PendingRequest _later
     cdef double _deadline               # in the loop's time
 
     cdef int _hand_over(self, reply) except -1
@@ -22,24 +22,24 @@ cdef class Question:
 
 cdef class ReplyLane:
     cdef double _seconds
-    cdef Question _first
-    cdef Question _last
+    cdef PendingRequest _first
+    cdef PendingRequest _last
 
-    cdef int _append(self, Question question) except -1
-    cdef int _unlink(self, Question question) except -1
+    cdef int _append(self, PendingRequest question) except -1
+    cdef int _unlink(self, PendingRequest question) except -1
 
 
-cdef class Replies(SubscriptionCore):
+cdef class Replies(MessageInbox):
     cdef object _connection
-    cdef dict _waiting                  # token to Question, oldest first
-    cdef dict _lanes                    # timeout in seconds to ReplyLane; only those in use
-    cdef ReplyLane _last_lane                # the lane of the last request, found without a dict
+    cdef dict _waiting                  # token -> Question, oldest first
+    cdef dict _lanes                    # timeout in seconds -> ReplyLane; only those in use
+    cdef ReplyLane _last_lane                # of the last request, found without a dict
     cdef object _timer
     cdef double _timer_deadline
-    cdef uint64_t _tokens               # the highest token given so far
+    cdef uint64_t _tokens               # the highest token assigned so far
     cdef bytes _base                    # the reply subject without its token
 
-    cdef Question _new_question(self, str subject)
-    cdef int _start_clock(self, Question question, double seconds) except -1
+    cdef PendingRequest _new_question(self, str subject)
+    cdef int _start_clock(self, PendingRequest question, double seconds) except -1
     cdef int _set_timer(self, double deadline) except -1
-    cdef bint _take(self, Question question) except -1
+    cdef bint _take(self, PendingRequest question) except -1

@@ -1,10 +1,11 @@
-"""Replies to requests: one wildcard subscription for all of them, told apart by their last token.
+"""Replies to requests: one wildcard subscription for all of them, distinguished by their last
+token.
 
-Owns the inbox of a connection, who waits for which reply, and until when. A handler runs inside the
-parser, so it only stores or wakes. All deadlines share one timer of the loop.
+Owns the inbox of a connection, the requests waiting for replies, and their deadlines. A handler
+runs inside the parser, so it only stores or wakes. All deadlines share one timer of the loop.
 
-Requests with the same timeout end in the order in which they were made, so those of one timeout are
-a linked list, a lane: putting one in and taking one out costs the same however many there are.
+Requests with the same timeout expire in the order in which they were made, so they form a linked
+list, a lane: adding or removing one costs the same however many there are.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -25,8 +26,8 @@ cdef enum:
 nuid = Nuid()
 
 
-cdef class Question:
-    """A request that waits for its answers; made by `Replies`, which forgets it when told to."""
+cdef class PendingRequest:
+    """A request that waits for its answers; created by `Replies`, which keeps it until `forget`."""
 
     @property
     def reply(self):
@@ -34,14 +35,14 @@ cdef class Question:
         return f"{self._replies._base.decode()}{self._token}"
 
     cdef int _hand_over(self, reply) except -1:
-        """Give an answer or an error to whoever waits."""
+        """Give an answer or an error to the waiting caller."""
         if self._handler is not None:
             self._handler(reply)
         elif self.future.done():
             return 0
         elif isinstance(reply, Exception):
             self.future.set_exception(reply)
-            self.future.exception()     # whoever waits may be cancelled before it looks
+            self.future.exception()     # the waiting caller may be cancelled before it reads this
         else:
             self.future.set_result(reply)
         return 0
@@ -50,7 +51,7 @@ cdef class Question:
 cdef class ReplyLane:
     """The requests of one timeout, oldest first."""
 
-    cdef int _append(self, Question question) except -1:
+    cdef int _append(self, PendingRequest question) except -1:
         question._lane = self
         question._earlier = self._last
         if self._last is None:
@@ -60,7 +61,7 @@ cdef class ReplyLane:
         self._last = question
         return 0
 
-    cdef int _unlink(self, Question question) except -1:
+    cdef int _unlink(self, PendingRequest question) except -1:
         if question._earlier is None:
             self._first = question._later
         else:
@@ -75,13 +76,13 @@ cdef class ReplyLane:
         return 0
 
 
-cdef class Replies(SubscriptionCore):
-    """The inbox of a connection; its length is how many requests wait."""
+cdef class Replies(MessageInbox):
+    """The inbox of a connection; its length is the number of waiting requests."""
 
     def __init__(self, connection not None, str prefix not None):
         base = f"{prefix}.{nuid.next()}."
-        SubscriptionCore.__init__(self, base + "*", "", pending_messages_max=0,
-                                  pending_bytes_max=0, messages_max=0)
+        MessageInbox.__init__(self, base + "*", "", pending_messages_max=0, pending_bytes_max=0,
+                              messages_max=0)
         self._connection = connection
         self._waiting = {}
         self._lanes = {}
@@ -93,26 +94,26 @@ cdef class Replies(SubscriptionCore):
         return len(self._waiting)
 
     def add(self, str subject not None, handler not None):
-        """A reply subject for a request to `subject` that is still to be published.
+        """Create the reply subject of a request to `subject` that is yet to be published.
 
-        The handler is called in the parser with each reply, or with the error when the server
-        refuses the request or the connection closes; it must not raise or wait. `forget` it when
-        no more replies are wanted.
+        The handler is called in the parser with each reply, or with the error if the server refuses
+        the request or the connection closes; it must not raise or wait. Call `forget` when no more
+        replies are wanted.
         """
-        cdef Question question = self._new_question(subject)
+        cdef PendingRequest question = self._new_question(subject)
         question._handler = handler
         return question
 
     def ask(self, str subject not None, payload, headers, double seconds):
         """Publish a request; its `future` gets the first reply, or the error after `seconds`.
 
-        With the reply it is forgotten; `forget` it when it is not wanted any more before that.
+        The reply ends the request; call `forget` if it is no longer wanted before that.
         """
         cdef char reply[REPLY_BYTES_MAX]
         cdef Py_ssize_t subject_size, reply_size = PyBytes_GET_SIZE(self._base)
         cdef const char* text
-        cdef Publisher publisher = self._connection
-        cdef Question question = self._new_question(subject)
+        cdef Publisher publisher = self._connection._wire
+        cdef PendingRequest question = self._new_question(subject)
         try:
             question.future = self._connection._loop.create_future()
             self._start_clock(question, seconds)
@@ -130,19 +131,19 @@ cdef class Replies(SubscriptionCore):
             raise
         return question
 
-    def forget(self, Question question not None):
-        """No more replies to it are wanted; nothing happens if that was so before."""
+    def forget(self, PendingRequest question not None):
+        """Accept no more replies to a request; a second call does nothing."""
         self._take(question)
 
     def fail(self, error not None, str subject=None):
-        """Tell everyone who waits, or those whose request went to `subject`."""
-        cdef Question question
+        """Fail all waiting requests, or those that went to `subject`."""
+        cdef PendingRequest question
         for question in list(self._waiting.values()):
             if subject is None or question.subject == subject:
                 question._hand_over(error)
 
     def close(self, error not None):
-        """The connection is closed: tell everyone, and stop the timer."""
+        """The connection is closed: fail all requests and stop the timer."""
         self.fail(error)
         if self._timer is not None:
             self._timer.cancel()
@@ -152,11 +153,11 @@ cdef class Replies(SubscriptionCore):
 
     @property
     def _timeouts_in_use(self):
-        """How many lanes there are."""
+        """Number of lanes."""
         return len(self._lanes)
 
-    cdef Question _new_question(self, str subject):
-        cdef Question question = Question.__new__(Question)
+    cdef PendingRequest _new_question(self, str subject):
+        cdef PendingRequest question = PendingRequest.__new__(PendingRequest)
         if self.sid == 0:
             self._connection._subscribe(self)
         self._tokens += 1
@@ -166,7 +167,7 @@ cdef class Replies(SubscriptionCore):
         self._waiting[question._token] = question
         return question
 
-    cdef int _start_clock(self, Question question, double seconds) except -1:
+    cdef int _start_clock(self, PendingRequest question, double seconds) except -1:
         cdef ReplyLane lane = self._last_lane
         question._deadline = self._connection._loop.time() + seconds
         if lane is None or lane._seconds != seconds:
@@ -190,24 +191,24 @@ cdef class Replies(SubscriptionCore):
         self._timer = self._connection._loop.call_at(deadline, self._expire)
         return 0
 
-    cdef bint _take(self, Question question) except -1:
-        """Forget a request; False if that was done before."""
+    cdef bint _take(self, PendingRequest question) except -1:
+        """Remove a request; False if it was removed before."""
         cdef ReplyLane lane = question._lane
         if self._waiting.pop(question._token, None) is None:
             return False
         if lane is not None:
             lane._unlink(question)
-            # The timer and the lane of the last request stay: the next one will want them.
+            # The timer and the lane of the last request stay, because the next one will need them.
             if lane._first is None and lane is not self._last_lane:
                 del self._lanes[lane._seconds]
         return True
 
     cdef int _push(self, Msg message, size_t size) except -1:
-        """A reply has come."""
+        """Called when a reply has arrived."""
         cdef const char* text = PyBytes_AS_STRING(self._subject_bytes)
         cdef Py_ssize_t index
         cdef uint64_t token = 0
-        cdef Question question
+        cdef PendingRequest question
         for index in range(PyBytes_GET_SIZE(self._base), PyBytes_GET_SIZE(self._subject_bytes)):
             if text[index] < DIGIT_0 or text[index] > DIGIT_9:
                 return 0
@@ -222,7 +223,7 @@ cdef class Replies(SubscriptionCore):
     def _expire(self):
         cdef double now = self._connection._loop.time(), earliest = 0
         cdef ReplyLane lane
-        cdef Question question
+        cdef PendingRequest question
         self._timer = None
         for lane in list(self._lanes.values()):
             while lane._first is not None and lane._first._deadline <= now:

@@ -1,17 +1,18 @@
-"""Subscriptions as users see them: async iterator, `next`, or a callback.
+"""Subscriptions: an async iterator, `next`, or a callback.
 
 Owns waiting for messages and the task of a callback; the queue itself is in `protocol.pyx`. A
-cancelled wait loses no message and leaves nothing behind.
+cancelled wait never loses a message and leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tradewind.client.core.protocol import SubscriptionCore
+from tradewind.client.core.owners import InboxOwner
+from tradewind.client.core.protocol import MessageInbox
 from tradewind.client.errors import (
     OperationTimeoutError,
     SubscriptionClosedError,
@@ -27,7 +28,7 @@ MessageHandler = Callable[[Msg], Awaitable[Any] | Any]
 CALLBACKS_PER_TURN = 256
 
 
-class Subscription(SubscriptionCore):
+class Subscription(InboxOwner):
     """Messages of one subject; made by `Connection.subscribe`.
 
     >>> async for message in subscription:
@@ -37,6 +38,8 @@ class Subscription(SubscriptionCore):
     or the end of the connection. If the connection broke for good, it ends with that error.
     """
 
+    _inbox_type: ClassVar[type[MessageInbox]] = MessageInbox
+
     def __init__(
         self,
         connection: Connection,
@@ -45,7 +48,7 @@ class Subscription(SubscriptionCore):
         callback: MessageHandler | None = None,
         **limits: Any,
     ) -> None:
-        super().__init__(subject, queue, **limits)
+        self._inbox = self._inbox_type(subject, queue, owner=self, **limits)
         self._connection = connection
         self._callback = callback
         self._error: Exception | None = None
@@ -54,6 +57,71 @@ class Subscription(SubscriptionCore):
             self._task = asyncio.get_running_loop().create_task(
                 self._run_callback(callback), name=f"tradewind callback {subject}"
             )
+
+    @property
+    def sid(self) -> int:
+        """The number of the subscription on the wire; 0 before it is made."""
+        return self._inbox.sid
+
+    @property
+    def subject(self) -> str:
+        """What it subscribes to."""
+        return self._inbox.subject
+
+    @property
+    def queue(self) -> str:
+        """The queue group; empty if there is none."""
+        return self._inbox.queue
+
+    @property
+    def pending_messages(self) -> int:
+        """How many messages wait to be read."""
+        return self._inbox.pending_messages
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of payloads and headers wait to be read."""
+        return self._inbox.pending_bytes
+
+    @property
+    def pending_messages_max(self) -> int:
+        """More messages than this are not queued; 0 means no limit."""
+        return self._inbox.pending_messages_max
+
+    @property
+    def pending_bytes_max(self) -> int:
+        """More bytes than this are not queued; 0 means no limit."""
+        return self._inbox.pending_bytes_max
+
+    @property
+    def delivered_count(self) -> int:
+        """How many messages have been received, including dropped ones."""
+        return self._inbox.delivered_count
+
+    @property
+    def dropped_count(self) -> int:
+        """How many messages were dropped because the queue was full."""
+        return self._inbox.dropped_count
+
+    @property
+    def messages_max(self) -> int:
+        """It ends after this many messages; 0 means never."""
+        return self._inbox.messages_max
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether no more messages will come; those in the queue can still be read."""
+        return self._inbox.is_ended
+
+    def take(self) -> Msg | None:
+        """The next message of the queue, or None if it is empty."""
+        return self._inbox.take()
+
+    def __aiter__(self) -> AsyncIterator[Msg]:
+        return self._inbox  # without this object in between, for every message
+
+    def __anext__(self) -> Awaitable[Msg]:
+        return self._inbox.__anext__()
 
     async def next(self, timeout: float | None = None) -> Msg:
         """The next message; OperationTimeoutError after `timeout` seconds (None: never)."""
@@ -76,13 +144,14 @@ class Subscription(SubscriptionCore):
                 )
         return message
 
-    async def take_some(self, count_max: int) -> list[Msg]:
+    async def take_some(self, count_max: int, timeout: float | None = None) -> list[Msg]:
         """Up to so many messages: those that are there, or the first that comes; empty at the end.
+        OperationTimeoutError if none comes within `timeout` seconds (None: never).
 
         Fewer switches between tasks or threads than one message at a time.
         """
         try:
-            messages = [await self._wait_next()]
+            messages = [await (self._wait_next() if timeout is None else self.next(timeout))]
         except StopAsyncIteration:
             return []
         while len(messages) < count_max and (message := self.take()) is not None:
@@ -91,9 +160,9 @@ class Subscription(SubscriptionCore):
 
     async def unsubscribe(self) -> None:
         """End the subscription now; messages that are not read yet are dropped."""
-        self._connection._unsubscribe(self)
-        self._discard()
-        self._end()
+        self._connection._unsubscribe(self._inbox)
+        self._inbox.discard()
+        self._inbox.end()
         await self._stop_task()
 
     async def drain(self, timeout: float | None = None) -> None:
@@ -108,12 +177,12 @@ class Subscription(SubscriptionCore):
         seconds = connection.options.drain_timeout if timeout is None else timeout
         deadline = asyncio.get_running_loop().time() + seconds
         try:
-            if connection._stop_delivery(self):
+            if connection._stop_delivery(self._inbox):
                 # The answer to a ping comes behind the last message.
                 await connection.flush(timeout=seconds)
         finally:
-            connection._forget(self)
-            self._end()
+            connection._forget(self._inbox)
+            self._inbox.end()
         if self._task is not None and self._task is not asyncio.current_task():
             left = max(deadline - asyncio.get_running_loop().time(), 0)
             _, pending = await asyncio.wait({self._task}, timeout=left)
@@ -153,18 +222,18 @@ class Subscription(SubscriptionCore):
             if deadline <= loop.time():
                 return False
             timer = loop.call_at(deadline, _expire, waiter)
-        self._add_waiter(waiter)
+        self._inbox.add_waiter(waiter)
         try:
             return await waiter is None
         except asyncio.CancelledError:
             # Woken and cancelled at the same time: the message is for somebody else.
             if waiter.done() and not waiter.cancelled() and self.pending_messages:
-                self._wake_one()
+                self._inbox.wake_one()
             raise
         finally:
             if timer is not None:
                 timer.cancel()
-            self._remove_waiter(waiter)
+            self._inbox.remove_waiter(waiter)
 
     async def _run_callback(self, callback: MessageHandler) -> None:
         handled = 0
@@ -196,7 +265,7 @@ class Subscription(SubscriptionCore):
     def _close(self, error: Exception | None) -> None:
         """The connection is closed for good, or the server refused the subscription."""
         self._error = error
-        self._end()
+        self._inbox.end()
 
 
 def _expire(waiter: asyncio.Future[Any]) -> None:

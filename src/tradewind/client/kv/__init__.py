@@ -1,4 +1,4 @@
-"""Key-value buckets: entries, keys, watching."""
+"""Key-value buckets: entries, keys, watches."""
 
 from tradewind.client.kv.kv import KeyValue
 

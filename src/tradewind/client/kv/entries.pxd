@@ -11,5 +11,5 @@ cdef class Entry:
     cdef readonly object operation
     cdef readonly uint64_t delta
     cdef readonly uint64_t size
-    cdef int64_t _created_ns        # if there is no text
-    cdef bytes _created_text        # RFC 3339; None: the number counts
+    cdef int64_t _created_ns        # used if there is no text
+    cdef bytes _created_text        # RFC 3339; None: the number applies

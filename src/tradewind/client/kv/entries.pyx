@@ -1,7 +1,7 @@
-"""Entries of key-value buckets, made of messages; and the sequence in an acknowledgement.
+"""Entries of key-value buckets, built from messages, and the sequence in an acknowledgement.
 
-Owns what runs once per get, put and watched change. What is rare (markers of deletions) is read by
-`kv_types.py` from the headers as a whole. A time is parsed when somebody asks for it.
+Owns what runs once per get, put and watched change. Rare cases (deletion markers) are read by
+`kv_types.py` from the whole headers. A time is parsed when it is first read.
 """
 
 cimport cython
@@ -48,8 +48,8 @@ prepare()
 cdef class Entry:
     """A value of a key, or the marker that it was deleted.
 
-    `revision` counts all changes of the bucket. `delta` is how many newer entries the same watch or
-    history still has. With `meta_only` there is no `value`, and `size` says how large it is.
+    `revision` counts all changes of the bucket. `delta` is the number of newer entries that the
+    same watch or history still has. With `meta_only` there is no `value`, and `size` is its size.
     """
 
     def __init__(self, str bucket not None, str key not None, bytes value not None,
@@ -78,7 +78,7 @@ cdef class Entry:
 
     @property
     def is_deleted(self):
-        """Whether it is a marker instead of a value."""
+        """Whether it is a deletion marker instead of a value."""
         return self.operation is not PUT
 
     def __eq__(self, other):
@@ -100,7 +100,7 @@ cdef class Entry:
 
 
 def check_key(str key not None):
-    """BadKeyError if it cannot be a key."""
+    """Raise BadKeyError if it is not a valid key."""
     cdef Py_ssize_t index, size
     cdef const unsigned char* at = <const unsigned char*>PyUnicode_AsUTF8AndSize(key, &size)
     cdef unsigned char before = 46
@@ -116,7 +116,7 @@ def check_key(str key not None):
 
 def entry_from_direct(str bucket not None, str key not None, Py_ssize_t prefix_size,
                       Msg message not None):
-    """The entry in the answer to a direct get; None if it is one of another key."""
+    """The entry in the answer to a direct get; None if it belongs to another key."""
     cdef bytes block = message._header
     cdef const char* text
     cdef const char* wanted
@@ -124,7 +124,7 @@ def entry_from_direct(str bucket not None, str key not None, Py_ssize_t prefix_s
     cdef Entry entry = Entry.__new__(Entry)
     if block is None:
         raise BadAnswerError("direct get: the answer has no headers")
-    # Behind the stored headers, so the last of a name is the server's own.
+    # These follow the stored headers, so the last one of a name is the server's own.
     text = last_field(block, SUBJECT, &size)
     wanted = PyUnicode_AsUTF8AndSize(key, &wanted_size)
     if (text != NULL and (size - prefix_size != wanted_size
@@ -148,7 +148,7 @@ def entry_from_direct(str bucket not None, str key not None, Py_ssize_t prefix_s
 
 
 def entry_from_delivery(str bucket not None, Py_ssize_t prefix_size, Msg message not None):
-    """The entry in a message that a consumer delivered."""
+    """The entry in a message delivered by a consumer."""
     cdef Metadata metadata = message.metadata
     cdef Entry entry = Entry.__new__(Entry)
     entry.bucket = bucket
@@ -170,7 +170,7 @@ def entry_from_delivery(str bucket not None, Py_ssize_t prefix_size, Msg message
 def ack_sequence(bytes answer not None):
     """The sequence in the answer to a publish; -1 if it is not a plain acknowledgement.
 
-    {"stream":"KV_b", "seq":17} is one; an error or a duplicate is not, nor what looks unusual.
+    {"stream":"KV_b", "seq":17} is one; an error, a duplicate or anything unusual is not.
     """
     cdef Py_ssize_t index, size = PyBytes_GET_SIZE(answer)
     cdef const char* text = PyBytes_AS_STRING(answer)
@@ -190,7 +190,7 @@ def ack_sequence(bytes answer not None):
 
 
 cdef bint read_digits(const char* text, Py_ssize_t size, uint64_t* number) noexcept:
-    """A number of decimal digits; False for anything else."""
+    """Parse a decimal number; False for anything else."""
     cdef Py_ssize_t index
     if size == 0 or size > DIGITS_MAX:
         return False

@@ -1,8 +1,8 @@
-"""A key-value bucket: a stream of which the last message of a subject is the value of a key.
+"""A key-value bucket: a stream in which the last message of a subject is the value of a key.
 
-Owns the operations on keys, with the conventions that all NATS clients share; making and listing
-buckets is in `buckets.py`, following changes in `watch.py`. Every change is acknowledged by the
-server before a call returns.
+Owns the operations on keys, with the conventions of all NATS clients; creating and listing buckets
+is in `buckets.py`, watching changes in `watch.py`. A call never returns before the server has
+acknowledged the change.
 
     put        message on $KV.<bucket>.<key>
     delete     empty message with KV-Operation: DEL; the history stays
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -31,6 +32,8 @@ from tradewind.client.errors import (
     BucketNotFoundError,
     JetStreamUnavailableError,
     KeyExistsError,
+    NoRespondersError,
+    OperationTimeoutError,
     OptionsError,
     WrongRevisionError,
 )
@@ -50,7 +53,7 @@ from tradewind.client.kv.kv_types import (
 )
 from tradewind.client.kv.watch import Watcher, open_messages
 from tradewind.client.message import Msg
-from tradewind.client.streams.api_requests import to_ns
+from tradewind.client.streams.api_requests import RESEND_SECONDS, LeaderWait, to_ns
 from tradewind.client.streams.bucket_settings import KV_STREAM, Duration
 
 if TYPE_CHECKING:
@@ -146,7 +149,7 @@ class KeyValue:
         for text in filters:
             check_filter(text)
         if history + updates_only + (from_revision > 0) > 1:
-            raise OptionsError("history, updates_only and from_revision: give only one of them")
+            raise OptionsError("history, updates_only and from_revision: use only one of them")
         try:
             messages = await open_messages(
                 self._js,
@@ -211,12 +214,14 @@ class KeyValue:
                 raise
         return await self._write(key, value, last.revision, ttl)
 
-    async def update(self, key: str, value: Payload, revision: int) -> int:
+    async def update(
+        self, key: str, value: Payload, revision: int, *, ttl: Duration | None = None
+    ) -> int:
         """Set the value if this is the last revision of the key; WrongRevisionError if not.
 
-        Revision 0 means that the key was never written.
+        Revision 0 means that the key was never written. With `ttl` as in `create`.
         """
-        return await self._write(key, value, revision, None)
+        return await self._write(key, value, revision, ttl)
 
     async def delete(self, key: str, *, revision: int | None = None) -> None:
         """Delete a key; its history stays. With a revision only if that is the last one."""
@@ -275,14 +280,17 @@ class KeyValue:
         else:
             subject = self._js.api.subject("direct_get", self.stream)
             body = msgspec.json.encode({"seq": revision})
-        # As `Connection.request`, with one coroutine less on the way.
-        replies = self._js.connection.replies
-        question = replies.ask(subject, body, None, self._seconds)
-        try:
-            message = await question.future
-        except BaseException:
-            replies.forget(question)
-            raise
+        if self._js.connection.info.cluster:
+            message = await self._ask_cluster(subject, body)
+        else:
+            # As `Connection.request`, with one coroutine less on the way.
+            replies = self._js.connection.replies
+            question = replies.ask(subject, body, None, self._seconds)
+            try:
+                message = await question.future
+            except BaseException:
+                replies.forget(question)
+                raise
         if status := message.status:
             if status == NOT_FOUND:
                 return None
@@ -290,6 +298,17 @@ class KeyValue:
                 raise self._gone()
             raise BadAnswerError(f"get {key!r}: the server says {status} {message.description}")
         return entry_from_direct(self.bucket, key, len(self._prefix), message)
+
+    async def _ask_cluster(self, subject: str, body: bytes) -> Msg:
+        """Any replica may answer. One that was killed never will, and while a leader is elected
+        perhaps nobody does: then it is asked again. NoLeaderError when the time is over.
+        """
+        wait = LeaderWait(self._js.api, self.stream)
+        seconds = min(self._seconds, RESEND_SECONDS)
+        while True:
+            with suppress(NoRespondersError, OperationTimeoutError):
+                return await self._js.connection.request(subject, body, timeout=seconds)
+            await wait.pause()
 
     async def _load_from_leader(self, key: str, revision: int | None) -> Entry | None:
         """The same in a bucket that allows no direct gets."""

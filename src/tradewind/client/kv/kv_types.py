@@ -1,7 +1,7 @@
-"""What key-value buckets have in common with those of all NATS clients, and their status.
+"""The types of key-value buckets that all NATS clients share, and the status of a bucket.
 
-Owns what a stored message stands for: values are messages, and deleting a key stores a marker. The
-entries themselves are in `entries.pyx`. Never talks to the server.
+Owns the meaning of a stored message: values are messages, and deleting a key stores a marker. The
+entries themselves are in `entries.pyx`. It never contacts the server.
 """
 
 from __future__ import annotations

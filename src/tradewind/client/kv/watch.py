@@ -1,8 +1,8 @@
-"""Following the changes of a bucket: first what is there, then every change, in order.
+"""Watches the changes of a bucket: first the current values, then every change, in order.
 
-Owns the border between the two, and turning messages into what a program wants to see. The
-messages come from an ordered consumer, so a watch survives reconnects and restarts of the server
-without a gap, and reads ahead only as far as that.
+Owns the boundary between the two, and turning messages into entries. The messages come from an
+ordered consumer, so a watch survives reconnects and server restarts without a gap, and never reads
+further ahead than that consumer does.
 """
 
 from __future__ import annotations

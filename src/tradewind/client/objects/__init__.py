@@ -1,4 +1,4 @@
-"""Object stores: files cut into chunks."""
+"""Object stores: files stored in chunks."""
 
 from tradewind.client.objects.objects import ObjectStore
 

@@ -1,7 +1,7 @@
-"""Reading an object: chunk by chunk, into memory or a file, with its SHA-256 sum checked.
+"""Reads an object in chunks, into memory or a file, and verifies its SHA-256 digest.
 
-Owns the reading position. Chunks are asked for in batches of a few MiB, so memory stays constant
-and a server that was restarted is simply asked again.
+Owns the reading position. Chunks are requested in batches of a few MiB, so memory stays constant,
+and reading continues after a server restart.
 """
 
 from __future__ import annotations

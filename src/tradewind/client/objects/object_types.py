@@ -1,7 +1,7 @@
-"""What an object store gives out: descriptions of objects and its status.
+"""The types of an object store: descriptions of objects and the status of the store.
 
-Owns the JSON that describes an object, which all NATS clients share, and the form of its digest.
-Never talks to the server.
+Owns the JSON that describes an object, which all NATS clients share, and the format of its digest.
+It never contacts the server.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Writing the chunks of an object: from bytes, files and iterators, in constant memory.
+"""Writes the chunks of an object from bytes, files and iterators, in constant memory.
 
-Owns the window of chunks that are on their way, and what happens when the server goes away in the
-middle. Nobody sees the chunks before `objects.py` stores the description.
+Owns the window of unacknowledged chunks, and the recovery if the server disconnects during an
+upload. The chunks are invisible until `objects.py` stores the description.
 
-Chunks must stand in the stream in their order, once each. Acknowledgements come in order, so what
-is acknowledged is a beginning of the object. When one fails to come, the chunks without one are
-stored again, one at a time: each names the sequence that must be the last of the subject, so the
-server refuses it if a lost chunk has arrived after all; that one is removed then.
+Chunks must be in the stream in order, each once. Acknowledgements arrive in order, so the
+acknowledged chunks are always the beginning of the object. If an acknowledgement is missing, the
+unacknowledged chunks are stored again one at a time. Each states the expected last sequence of the
+subject, so that the server refuses it if a lost chunk has arrived after all; that chunk is then
+removed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tradewind.client.errors import (
 from tradewind.client.streams.api_requests import decode_answer
 
 if TYPE_CHECKING:
-    from tradewind.client.core.replies import Question
+    from tradewind.client.core.replies import PendingRequest
     from tradewind.client.jetstream import JetStream
 
 ObjectSource = (
@@ -70,7 +71,7 @@ class Upload:
         self._hash = hashlib.sha256()
         self._last_sequence = 0
         self._was_resumed = False
-        self._unacked: deque[tuple[bytes, Question]] = deque()
+        self._unacked: deque[tuple[bytes, PendingRequest]] = deque()
 
     @property
     def digest(self) -> bytes:
@@ -90,7 +91,7 @@ class Upload:
                     if inspect.isawaitable(result):
                         await result
             while self._unacked:
-                await self._settle()
+                await self._wait_oldest()
         finally:
             watchers.discard(self._on_link)
         if self._was_resumed:
@@ -112,7 +113,7 @@ class Upload:
 
     async def _send(self, chunk: bytes) -> None:
         while len(self._unacked) >= self._window:
-            await self._settle()
+            await self._wait_oldest()
         self._hash.update(chunk)
         self.size += len(chunk)
         self.chunks += 1
@@ -130,7 +131,7 @@ class Upload:
                     question.future.set_exception(DisconnectedError("the connection was lost"))
                     question.future.exception()  # whoever waits may be cancelled before it looks
 
-    async def _settle(self) -> None:
+    async def _wait_oldest(self) -> None:
         """Wait until the oldest chunk is stored."""
         future = self._unacked[0][1].future
         await asyncio.wait((future,))  # which, unlike awaiting it, never cancels it

@@ -1,12 +1,12 @@
-"""An object store: files of any size in a stream, cut into chunks, each with a description.
+"""An object store: files of any size in a stream, stored in chunks, each with a description.
 
-Owns names, descriptions and links, with the conventions that all NATS clients share; the chunks are
-written by `object_upload.py` and read by `object_download.py`.
+Owns names, descriptions and links, with the conventions of all NATS clients; the chunks are written
+by `object_upload.py` and read by `object_download.py`.
 
     $O.<bucket>.C.<nuid>          the chunks of one object, in order
     $O.<bucket>.M.<base64 name>   its description, always the last message only
 
-An object appears when its description is stored, behind its last chunk. Nobody sees half of one.
+An object appears when its description is stored, after its last chunk. It is never visible in part.
 """
 
 from __future__ import annotations
@@ -311,7 +311,8 @@ class ObjectStore:
                 raise self._gone() from None
             return old
         raise ObjectExistsError(
-            f"object {info.name!r}: others replace it all the time, it was tried {STORE_ATTEMPTS} x"
+            f"object {info.name!r}: other clients keep replacing it; gave up after"
+            f" {STORE_ATTEMPTS} attempts"
         )
 
     async def _must_exist(self, name: str) -> ObjectInfo:
@@ -322,7 +323,7 @@ class ObjectStore:
 
     async def _check_free(self, name: str) -> None:
         if await self.info(name) is not None:
-            raise ObjectExistsError(f"store {self.bucket!r} has an object {name!r} already")
+            raise ObjectExistsError(f"store {self.bucket!r} already has an object {name!r}")
 
     async def _link(self, name: str, link: ObjectLink) -> ObjectInfo:
         old = await self.info(name)
@@ -338,7 +339,7 @@ class ObjectStore:
     async def _follow(self, name: str, link: ObjectLink) -> ObjectReader | None:
         if not link.name:
             raise ObjectLinkError(
-                f"{name!r} is a link to the store {link.bucket!r}: open that and get from there"
+                f"{name!r} is a link to the store {link.bucket!r}: open that store to get it"
             )
         store = self if link.bucket == self.bucket else await self._js.objects.open(link.bucket)
         target = await store.info(link.name)

@@ -1,4 +1,4 @@
-"""Services: running them, finding them, asking them."""
+"""Services: running, discovering and calling them."""
 
 from tradewind.client.services.services import Request, Service
 

@@ -1,7 +1,8 @@
-"""Finding services and asking them: `connection.services`.
+"""Discovers and calls services: `connection.services`.
 
-Owns the questions on `$SRV` and reading the answers; running a service is in `services.py`. An
-answer that cannot be read is told as an event, so that one broken service hides no other.
+Owns the requests on `$SRV` and parsing the responses; running a service is in `services.py`. A
+response that cannot be parsed is reported as an event, so that one broken service never hides
+another.
 """
 
 from __future__ import annotations

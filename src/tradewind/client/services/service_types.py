@@ -1,7 +1,7 @@
-"""What services tell about themselves: the JSON of `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`.
+"""The self-description of services: the JSON of `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`.
 
 Owns the fields, which all NATS clients share. Unknown fields of newer services are ignored, and
-fields that a service left out have their defaults.
+missing fields get their defaults.
 """
 
 from __future__ import annotations

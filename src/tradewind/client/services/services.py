@@ -1,7 +1,7 @@
-"""Services: requests are answered by named, versioned instances that can be found and watched.
+"""Services: named, versioned instances that answer requests and can be discovered and monitored.
 
-Owns a running service: its endpoints, their counters, and the answers on `$SRV`. Finding services
-is in `discovery.py`. Never retries a request: that is up to whoever asks.
+Owns a running service: its endpoints, their counters, and the responses on `$SRV`. Discovering
+services is in `discovery.py`. It never retries a request, which is up to the requester.
 
     $SRV.PING | INFO | STATS [.<name> [.<id>]]      answered by every instance that is meant
     <group>.<subject>                               an endpoint, shared by its queue group

@@ -1,1 +1,1 @@
-"""Streams and consumers: administration, publishing with acknowledgements, reading."""
+"""Streams and consumers: management, publishing with acknowledgements, reading."""

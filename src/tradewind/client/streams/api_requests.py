@@ -1,11 +1,12 @@
-"""Requests to the JetStream API: subject, JSON body, answer or error.
+"""Requests to the JetStream API: subject, JSON body, response or error.
 
-Owns the prefix of the API (domain or import), decoding of answers and pages. Answers are read
-tolerantly: members that this version does not know are passed over.
+Owns the prefix of the API (domain or import), and decoding responses and pages. Unknown fields in
+responses are ignored.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import msgspec
 
 from tradewind.api.base import ApiStruct, encode
-from tradewind.api.endpoints import ENDPOINT_BY_NAME, PREFIX
+from tradewind.api.endpoints import ENDPOINT_BY_NAME, OWN_ENDPOINT_BY_NAME, OWN_PREFIX, PREFIX
 from tradewind.api.names import is_valid_name
 from tradewind.api.responses import Paged
 from tradewind.api.stream_types import ErrorDetail
@@ -25,7 +26,10 @@ from tradewind.client.errors import (
     BadAnswerError,
     ClientError,
     JetStreamUnavailableError,
+    NoLeaderError,
     NoRespondersError,
+    NotTradewindError,
+    OperationTimeoutError,
     OptionsError,
 )
 from tradewind.subjects import is_valid_literal
@@ -39,6 +43,10 @@ Item = TypeVar("Item")
 Page = TypeVar("Page", bound=Paged)
 NS_PER_SECOND = 1_000_000_000
 NO_RESPONDERS = 503
+# Between attempts while a cluster elects a leader.
+LEADER_WAIT = 0.25
+# A leader that is killed takes unanswered requests with it, and nobody says so.
+RESEND_SECONDS = 3.0
 # Requests that change nothing, so that they may be repeated.
 READS = frozenset(
     (
@@ -50,6 +58,9 @@ READS = frozenset(
         "consumer_info",
         "consumer_names",
         "consumer_list",
+        "stream_chain_info",
+        "stream_chain_proof",
+        "stream_chain_entries",
     )
 )
 
@@ -81,7 +92,7 @@ class ApiRequests:
         if not domain and not api_prefix:
             domain, api_prefix = options.jetstream_domain, options.jetstream_api_prefix
         if domain and api_prefix:
-            raise OptionsError("domain and api_prefix: give only one of them")
+            raise OptionsError("domain and api_prefix: use only one of them")
         for name, value in (("domain", domain), ("api_prefix", api_prefix)):
             if value and not is_valid_literal(value.rstrip(".")):
                 raise OptionsError(f"{name}: tokens without wildcards and blanks, not {value!r}")
@@ -99,6 +110,10 @@ class ApiRequests:
         for kind, name in (("stream", stream), ("consumer", consumer)):
             if name and not is_valid_name(name):
                 raise OptionsError(f"{kind} name {name!r}: no blanks, dots, slashes or wildcards")
+        if (own := OWN_ENDPOINT_BY_NAME.get(endpoint)) is not None:
+            if self.prefix != PREFIX:
+                raise OptionsError(f"{endpoint}: only without domain and api_prefix")
+            return own.subject_for(stream, consumer, rest)
         full = ENDPOINT_BY_NAME[endpoint].subject_for(stream, consumer, rest)
         return self.prefix + full.removeprefix(PREFIX)
 
@@ -139,17 +154,27 @@ class ApiRequests:
             else:
                 message = await self.connection.request(subject, payload, timeout=seconds)
         except NoRespondersError:
+            if subject.startswith(OWN_PREFIX):
+                raise NotTradewindError(
+                    f"nobody answers on {subject}: it needs a tradewind-server with JetStream (-js)"
+                ) from None
             raise JetStreamUnavailableError(
-                f"nobody answers on {self.prefix}>: start the server with JetStream (-js), or "
+                f"no response on {self.prefix}>: start the server with JetStream (-js), or "
                 "check account and domain"
             ) from None
+        except OperationTimeoutError as error:
+            if self.connection.info.cluster:
+                raise NoLeaderError(f"no leader at the moment: {error}") from None
+            raise
         observer = self.connection.options.on_api_call
         if observer is not None:
             observer(subject, payload, message.data)
         return message.data
 
     async def _read(self, subject: str, payload: bytes, seconds: float) -> Msg:
-        """A request that changes nothing: it is sent again after a reconnect."""
+        """A request that changes nothing: it is sent again after a reconnect, and in a cluster
+        also while no answer comes, for its leader may have been killed with it.
+        """
         connection = self.connection
         connection._check_open()
         question = connection.replies.ask(subject, payload, None, seconds)
@@ -161,6 +186,10 @@ class ApiRequests:
 
         connection._link_watchers.add(send_again)
         try:
+            while connection.info.cluster and not question.future.done():
+                await asyncio.wait((question.future,), timeout=RESEND_SECONDS)
+                if not question.future.done():
+                    send_again()
             message = await question.future
         finally:
             connection._link_watchers.discard(send_again)
@@ -182,9 +211,31 @@ class ApiRequests:
         async def load(offset: int) -> tuple[list[Item], int]:
             body = {**fields, "offset": offset}
             answer = await self.call(page, endpoint, stream, body=body)
+            pages._missing += [*getattr(answer, "missing", ()), *getattr(answer, "offline", ())]
             return items(answer), answer.total
 
-        return Pages(load)
+        pages: Pages[Item] = Pages(load)
+        return pages
+
+
+class LeaderWait:
+    """Patience with a stream of a cluster that nobody answers for: a leader may be elected soon."""
+
+    def __init__(self, api: ApiRequests, stream: str) -> None:
+        self._stream = stream
+        self._seconds = api.timeout
+        self._deadline = 0.0
+
+    async def pause(self) -> None:
+        """Wait a moment before the next attempt; NoLeaderError when the time is over."""
+        now = asyncio.get_running_loop().time()
+        self._deadline = self._deadline or now + self._seconds
+        if now >= self._deadline:
+            raise NoLeaderError(
+                f"stream {self._stream!r}: no leader at the moment, or it was removed; nobody "
+                f"answered within {self._seconds:g} s"
+            )
+        await asyncio.sleep(LEADER_WAIT)
 
 
 class Pages(Generic[Item]):
@@ -202,6 +253,12 @@ class Pages(Generic[Item]):
         self._ready: list[Item] = []
         self._ended = False
         self.total = 0  # how many the server had at the last page
+        self._missing: list[str] = []
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of what no server of a cluster has answered for, up to the last page read."""
+        return list(self._missing)
 
     async def next_page(self) -> list[Item]:
         """The items that the server sends next; an empty list at the end."""

@@ -1,7 +1,7 @@
 """Atomic batches: several messages that a stream stores together or not at all.
 
-Owns the headers that number and end a batch. The server holds the messages back until the last one;
-a batch that is never committed is forgotten by the server after a while.
+Owns the headers that number and end a batch. The server holds the messages back until the last one,
+and drops a batch that is not committed in time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Batch:
         self, headers: HeaderInput | None, last: int | None, last_of_subject: int | None
     ) -> Headers:
         if self._is_closed:
-            raise OptionsError("batch: it is committed or refused; begin another one")
+            raise OptionsError("batch: it is already committed or rejected; start another one")
         if isinstance(headers, bytes):
             raise OptionsError("headers: a mapping, not a finished block, in a batch")
         if self._count == BATCH_MESSAGES_MAX:
@@ -101,5 +101,5 @@ class Batch:
         except NoRespondersError:
             self._is_closed = True
             raise JetStreamUnavailableError(
-                f"no stream stores subject {subject!r}: make one with streams.add"
+                f"no stream stores subject {subject!r}: create one with streams.add"
             ) from None

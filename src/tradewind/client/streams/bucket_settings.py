@@ -1,7 +1,7 @@
-"""Buckets are streams with certain settings: how a bucket's settings become those of its stream.
+"""Translates the settings of a bucket into those of its stream.
 
-Owns names and settings of key-value buckets and object stores, the same that all NATS clients use,
-and whether an existing stream has what a program asks for. Never talks to the server.
+Owns names and settings of key-value buckets and object stores, which all NATS clients share, and
+the comparison of an existing stream with the requested settings. It never contacts the server.
 
     key-value bucket B     stream KV_B     subjects $KV.B.>
     object store B         stream OBJ_B    subjects $O.B.C.> (chunks) and $O.B.M.> (descriptions)

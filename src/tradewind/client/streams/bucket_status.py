@@ -1,6 +1,6 @@
-"""What the status of key-value buckets and of object stores have in common.
+"""The common part of the status of key-value buckets and object stores.
 
-Owns how the settings of a bucket are read from its stream. Never asks the server.
+Owns reading the settings of a bucket from its stream. It never contacts the server.
 """
 
 from __future__ import annotations

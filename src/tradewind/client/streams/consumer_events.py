@@ -1,6 +1,6 @@
-"""What a program can be told about the messages that it consumes: one class per occasion.
+"""Events about consuming messages: one class per kind of event.
 
-Owns the classes; they are made where it happens. `str(event)` is one readable line.
+Owns the classes; they are created where the event occurs. `str(event)` is one readable line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Consumers as a program reads from them: the next message, a batch, or all of them for ever.
+"""Reading from consumers: the next message, a batch, or a continuous iteration.
 
-Owns the choice of the way to read and its options; the messages themselves come from `pulled.py`.
-Consumers are made and changed by `manager.py`.
+Owns the choice of the way to read and its options; the messages come from `pulled.py`. It never
+creates or changes consumers, which is up to `manager.py`.
 """
 
 from __future__ import annotations

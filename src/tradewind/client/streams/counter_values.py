@@ -1,6 +1,6 @@
-"""Numbers of counters: in headers, in acknowledgements, and in stored messages.
+"""The numbers of counters: in headers, in acknowledgements, and in stored messages.
 
-Owns how they are written. They have any number of digits, more than `int` takes from a text.
+Owns their format. They may have more digits than `int` accepts from a text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tradewind.client.errors import BadAnswerError
 INCREMENT_HEADER = "Nats-Incr"
 
 
-class _Sum(msgspec.Struct):
+class _CounterBody(msgspec.Struct):
     """The payload of a message of a counter."""
 
     val: str
@@ -36,6 +36,6 @@ def number_in(text: str) -> int:
 def number_of(payload: bytes) -> int:
     """The number in a stored message; BadAnswerError if it is none."""
     try:
-        return number_in(msgspec.json.decode(payload, type=_Sum).val)
+        return number_in(msgspec.json.decode(payload, type=_CounterBody).val)
     except (msgspec.DecodeError, UnicodeError):
         raise BadAnswerError("counter: the last message of the subject is not a counter") from None

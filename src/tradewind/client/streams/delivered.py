@@ -1,7 +1,7 @@
 """Messages that a consumer delivers, pulled or pushed: an async iterator with an end.
 
-Owns what both kinds share: events, heartbeats, tasks and timers, and the ways to end. How messages
-are asked for is in `pulled.py`, how pushed ones are kept flowing in `pushed.py`.
+Owns the common parts: events, heartbeats, tasks and timers, and the ways to end. Pull requests are
+in `pulled.py`, flow control of pushed messages in `pushed.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerInfo
-from tradewind.client.api_errors import JetStreamApiError
+from tradewind.client.api_errors import ClusterNotAvailableError, JetStreamApiError
 from tradewind.client.core.subscription import MessageHandler, Subscription
 from tradewind.client.errors import ClientError
 from tradewind.client.events import ErrorEvent
@@ -25,7 +25,8 @@ from tradewind.client.streams.consumer_events import (
     ConsumerEvent,
     HeartbeatsMissed,
 )
-from tradewind.client.streams.pull import PullCore
+from tradewind.client.streams.owners import PullOwner
+from tradewind.client.streams.pull_inbox import PullInbox
 
 StatusHandler = Callable[[ConsumerEvent], Awaitable[Any] | Any]
 HEARTBEAT = 100
@@ -92,8 +93,11 @@ class StatusEvents:
         return self._events.popleft()
 
 
-class DeliveredMessages(Subscription, PullCore):
+class DeliveredMessages(Subscription, PullOwner):
     """Base of all messages of consumers."""
+
+    _inbox_type = PullInbox
+    _inbox: PullInbox
 
     def __init__(
         self,
@@ -125,10 +129,20 @@ class DeliveredMessages(Subscription, PullCore):
         self._finished = asyncio.Event()
         self._seen = 0
         self._missed = 0
-        connection._subscribe(self)
+        connection._subscribe(self._inbox)
         connection._link_watchers.add(self._on_link)
 
     # ------------------------------------------------------------------ for users
+
+    @property
+    def wanted_messages(self) -> int:
+        """How many messages were requested and have not arrived yet."""
+        return self._inbox.wanted_messages
+
+    @property
+    def received_messages(self) -> int:
+        """How many messages have arrived."""
+        return self._inbox.received_messages
 
     def status(self) -> StatusEvents:
         """An async iterator over what happens besides messages: missed heartbeats and so on."""
@@ -145,9 +159,9 @@ class DeliveredMessages(Subscription, PullCore):
         unread: list[Msg] = []
         try:
             if not self.is_ended and self._source.wants_acks:
-                self._divert(unread.append)
-                is_asked = connection._stop_delivery(self)
-                self._end()
+                self._inbox.divert(unread.append)
+                is_asked = connection._stop_delivery(self._inbox)
+                self._inbox.end()
                 if is_asked:
                     # The answer comes behind what was still on its way.
                     await connection.flush(STOP_SECONDS_MAX)
@@ -198,21 +212,22 @@ class DeliveredMessages(Subscription, PullCore):
     def _beat(self, seconds: float) -> None:
         """A heartbeat interval has passed."""
         self._start_beat(seconds)
-        if self._is_idle() or self.arrivals != self._seen or not self._connection.is_connected:
-            self._seen = self.arrivals
+        arrivals = self._inbox.arrivals
+        if self._is_idle() or arrivals != self._seen or not self._connection.is_connected:
+            self._seen = arrivals
             self._missed = 0
             return
         self._missed += 1
         if self._missed >= HEARTBEATS_MISSED:
             self._tell(HeartbeatsMissed(self._missed))
             if not self.is_ended:
-                self._on_silence()
+                self._on_heartbeats_missed()
 
     def _is_idle(self) -> bool:
         """Whether the server has no reason to send anything."""
         return False
 
-    def _on_silence(self) -> None:
+    def _on_heartbeats_missed(self) -> None:
         """The server has been silent for too long."""
         raise AssertionError("a kind of messages knows what to do")
 
@@ -241,13 +256,15 @@ class DeliveredMessages(Subscription, PullCore):
             return
         if self._callback is not None:
             self._connection._emit(ErrorEvent(error, self))
-        self._connection._unsubscribe(self)
+        self._connection._unsubscribe(self._inbox)
         self._close(error)
 
     async def _look_for_consumer(self) -> bool:
         """Whether it is still there; false if nobody can say. If it is gone, this is the end."""
         try:
             await self._source.info()
+        except ClusterNotAvailableError:
+            return False  # no leader at the moment
         except JetStreamApiError as error:
             self._tell(ConsumerDeleted(error.description))
             self._fail(error)
@@ -258,7 +275,7 @@ class DeliveredMessages(Subscription, PullCore):
 
     def _finish(self) -> None:
         """Everything has arrived; the queue can still be read."""
-        self._connection._unsubscribe(self)
+        self._connection._unsubscribe(self._inbox)
         self._close(None)
 
     def _close(self, error: Exception | None) -> None:
@@ -267,7 +284,7 @@ class DeliveredMessages(Subscription, PullCore):
 
     def _release(self) -> None:
         """Nothing more is asked for: stop timers and tasks."""
-        self._set_refill(-1, 0)
+        self._inbox.set_refill(-1, 0)
         self._connection._link_watchers.discard(self._on_link)
         for name in list(self._timers):
             self._cancel_timer(name)

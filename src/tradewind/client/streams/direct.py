@@ -1,8 +1,8 @@
-"""Reading the messages of a subject in batches, without a consumer.
+"""Reads the messages of a subject in batches, without a consumer.
 
-Owns one question, DIRECT.GET with `batch`: it leaves nothing behind on the server, so reading goes
-on after a restart where it was. A batch is bounded in bytes and held as a whole; who wants more
-asks for the next one, so a slow reader slows nothing but itself.
+Owns one request, DIRECT.GET with `batch`. It leaves no state on the server, so reading continues
+after a restart. A batch is limited in bytes and held as a whole; the reader requests the next one,
+so a slow reader slows down only itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RETRY_WAIT: Final = 0.25
 
 
 @dataclass(slots=True)
-class StoredMessage:
+class DirectMessage:
     """A message as it came, and where it stands in its stream."""
 
     message: Msg
@@ -46,16 +46,16 @@ class StoredMessage:
 
 
 @dataclass(slots=True)
-class Batch:
+class DirectBatch:
     """Messages in the order of the stream; `pending` is how many follow, 0 at the end."""
 
-    messages: list[StoredMessage]
+    messages: list[DirectMessage]
     pending: int
 
 
 async def read_messages(
     api: ApiRequests, stream: str, subject: str, *, start: int = 1
-) -> AsyncIterator[StoredMessage]:
+) -> AsyncIterator[DirectMessage]:
     """All messages of a subject (wildcards may be in it) from a sequence on, one after the other.
 
     Ends with the last one that is there. Only whole batches are waited for, so leaving the loop
@@ -78,7 +78,7 @@ async def read_batch(
     start: int,
     messages_max: int = BATCH_MESSAGES,
     bytes_max: int = BATCH_BYTES,
-) -> Batch:
+) -> DirectBatch:
     """The next messages of a subject; asked again when the server went away in between."""
     body = {
         "seq": start,
@@ -104,11 +104,11 @@ async def read_batch(
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _ask(api: ApiRequests, asked: str, payload: bytes) -> Batch:
+async def _ask(api: ApiRequests, asked: str, payload: bytes) -> DirectBatch:
     connection = api.connection
     arrived: asyncio.Queue[Msg | Exception] = asyncio.Queue()
     question = connection.replies.add(asked, arrived.put_nowait)
-    batch = Batch([], 0)
+    batch = DirectBatch([], 0)
     try:
         await connection.publish(asked, payload, reply=question.reply)
         while True:
@@ -118,7 +118,7 @@ async def _ask(api: ApiRequests, asked: str, payload: bytes) -> Batch:
             headers = reply.headers
             try:
                 sequence = int(headers["Nats-Sequence"])
-                stored = StoredMessage(
+                stored = DirectMessage(
                     reply, headers["Nats-Subject"], sequence, headers["Nats-Time-Stamp"]
                 )
             except (KeyError, ValueError) as error:
@@ -146,7 +146,7 @@ async def _next(arrived: asyncio.Queue[Msg | Exception], asked: str, seconds: fl
     return reply
 
 
-def _ended(asked: str, status: int, reply: Msg, batch: Batch) -> Batch:
+def _ended(asked: str, status: int, reply: Msg, batch: DirectBatch) -> DirectBatch:
     if status == END_OF_BATCH:
         batch.pending = int(reply.headers.get("Nats-Num-Pending", "0"))
     elif status == NO_RESPONDERS:

@@ -1,8 +1,9 @@
-"""Fast batches: many messages, one after the other, with few acknowledgements.
+"""Fast batches: many messages in sequence, with few acknowledgements.
 
-Owns the reply subjects that number the messages, and how many of them may be on their way: the
-server says after how many it tells how far it is, and twice as many may be unacknowledged. Each
-message is stored for itself as it comes; what an atomic batch promises, this does not.
+Owns the reply subjects that number the messages, and the number of messages in flight: the server
+determines after how many it reports its progress, and twice as many may be unacknowledged. Each
+message is stored individually as it arrives; a fast batch never gives the guarantees of an atomic
+batch.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class FastBatch:
         self, subject: str, payload: Payload, headers: HeaderInput | None, operation: int
     ) -> None:
         if self._is_closed:
-            raise OptionsError("batch: it has ended; begin another one")
+            raise OptionsError("batch: it has ended; start another one")
         self._check()
         if self._subscription is None:
             self._subscription = await self._connection.subscribe(
@@ -174,7 +175,7 @@ class FastBatch:
             return  # what was sent behind the end is unknown there
         if message.status == 503:
             raise JetStreamUnavailableError(
-                f"no stream stores subject {self._subject!r}: make one with streams.add"
+                f"no stream stores subject {self._subject!r}: create one with streams.add"
             )
         notice = msgspec.json.decode(message.data, type=_Notice)
         if notice.type == "ack":

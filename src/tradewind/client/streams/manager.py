@@ -1,14 +1,15 @@
-"""Streams and consumers as an administrator sees them: make, list, change, purge, remove.
+"""Managing streams and consumers: create, list, update, purge, delete.
 
-Owns the calls of the JetStream API that manage things; messages are read and written through
-`jetstream.py`. Settings that a newer server has and this client does not know survive an update.
+Owns the management calls of the JetStream API; messages are read and written through
+`jetstream.py`. An update never drops settings of a newer server that this client does not know.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -30,6 +31,13 @@ from tradewind.api.responses import (
 )
 from tradewind.api.stream_types import StreamConfig, StreamInfo, StreamState
 from tradewind.api.times import parse_time
+from tradewind.api.truncation import (
+    HeaderMatch,
+    StreamTruncateRequest,
+    StreamTruncateResponse,
+    StreamUndoResponse,
+    UndoWindow,
+)
 from tradewind.client.api_errors import NoMessageFoundError, StreamNotFoundError
 from tradewind.client.core.headers import Headers, decode_headers
 from tradewind.client.errors import BadAnswerError, OptionsError
@@ -42,12 +50,15 @@ from tradewind.client.streams.api_requests import (
     make_config,
     to_time,
 )
+from tradewind.client.streams.templates import StreamTemplates
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
     from tradewind.client.message import Msg
 
 NOT_FOUND = 404
+# A million messages take some seconds.
+TRUNCATE_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,7 @@ class JetStreamManager:
 
     streams: Streams
     consumers: Consumers
+    templates: StreamTemplates
 
     def __init__(
         self,
@@ -102,6 +114,7 @@ class JetStreamManager:
         self.api = ApiRequests(connection, domain=domain, api_prefix=api_prefix, timeout=timeout)
         self.streams = Streams(self.api)
         self.consumers = Consumers(self.api)
+        self.templates = StreamTemplates(self.api)
 
     async def account_info(self) -> AccountInfo:
         """What the account uses and may use."""
@@ -200,6 +213,61 @@ class Streams:
         answer = await self._api.call(StreamPurgeResponse, "stream_purge", stream, body=body)
         return answer.purged
 
+    async def truncate(
+        self,
+        stream: str,
+        *,
+        before: datetime | None = None,
+        after: datetime | None = None,
+        newest: int = 0,
+        subjects: Sequence[str] = (),
+        header: str | tuple[str, str] | None = None,
+        keep_for: timedelta | None = None,
+        dry_run: bool = False,
+        timeout: float = TRUNCATE_SECONDS,
+    ) -> StreamTruncateResponse:
+        """Remove the messages to which all that is given applies, and say which those were.
+
+        `newest`: only so many of the newest of them. `header`: a name, or a name and a value.
+        `keep_for`: how long `undo` can bring them back. `dry_run` only says what would go. Needs a
+        tradewind-server.
+        """
+        match = (header, None) if isinstance(header, str) else header
+        request = StreamTruncateRequest(
+            before=None if before is None else to_time(before),
+            after=None if after is None else to_time(after),
+            newest=newest,
+            subjects=list(subjects),
+            header=None if match is None else HeaderMatch(name=match[0], value=match[1]),
+            keep_for=0 if keep_for is None else keep_for // timedelta(microseconds=1) * 1000,
+            dry_run=dry_run,
+        )
+        return await self._api.call(
+            StreamTruncateResponse, "stream_truncate", stream, body=request, timeout=timeout
+        )
+
+    async def undo(
+        self,
+        stream: str,
+        truncation: str = "",
+        *,
+        timeout: float = TRUNCATE_SECONDS,
+    ) -> int:
+        """Bring back what the latest truncation has removed, or the one with this id; gives how
+        many messages that are. The stream takes no messages meanwhile.
+        """
+        answer = await self._api.call(
+            StreamUndoResponse, "stream_undo", stream, body={"id": truncation}, timeout=timeout
+        )
+        return answer.messages
+
+    async def undo_windows(self, stream: str) -> Sequence[UndoWindow]:
+        """The truncations of a stream that can be taken back, the oldest first."""
+        answer = await self._api.call(
+            StreamUndoResponse, "stream_undo", stream, body={"dry_run": True}
+        )
+        return answer.windows
+
     async def find(self, subject: str) -> str:
         """The name of the stream that stores a subject; StreamNotFoundError if none does."""
         name = await first(self.names(subject))
@@ -230,7 +298,7 @@ class Streams:
         answer = await self._api.call(MsgGetResponse, "stream_msg_get", stream, body=body)
         found = answer.message
         if found is None:
-            raise BadAnswerError("the server's answer to get_message holds no message")
+            raise BadAnswerError("the response to get_message contains no message")
         headers = decode_headers(found.hdrs) if found.hdrs else Headers()
         return StoredMsg(
             stream, found.subject, found.seq, found.data, headers, parse_time(found.time)

@@ -1,7 +1,7 @@
-"""Ordered consumers: every message of a stream once, in order, whatever happens in between.
+"""Ordered consumers: every message of a stream once and in order, despite interruptions.
 
-Owns the consumers on the server, which are made and replaced without the program noticing: on a
-gap, on silence, after a reconnect, or when one is gone. They need no acknowledgements.
+Owns the consumers on the server, which are created and replaced transparently: after a gap, a
+missing heartbeat or a reconnect, or if one is deleted. They need no acknowledgements.
 """
 
 from __future__ import annotations
@@ -71,6 +71,11 @@ class OrderedMessages(ConsumerMessages):
             on_status=on_status,
         )
 
+    @property
+    def last_sequence(self) -> int:
+        """The stream sequence of the last message that came in order; 0 before the first."""
+        return self._inbox.last_sequence
+
     async def count_left(self) -> int | None:
         """How many messages the server has still to deliver; None if it cannot be asked now."""
         try:
@@ -83,12 +88,12 @@ class OrderedMessages(ConsumerMessages):
 
         They are read by `next_packed` then, and by nothing else.
         """
-        self._start_packing()
+        self._inbox.start_packing()
 
     async def next_packed(self, timeout: float) -> Packed:
         """All that have arrived, or the first that comes; OperationTimeoutError if none does."""
         deadline = self._loop.time() + timeout
-        while (packed := self.take_packed()) is None:
+        while (packed := self._inbox.take_packed()) is None:
             if self.is_ended:
                 raise self._error or SubscriptionClosedError(
                     f"{self!r} has ended and all its messages are read"
@@ -98,7 +103,7 @@ class OrderedMessages(ConsumerMessages):
         return packed
 
     def _begin(self) -> None:
-        self._expect_from_start()
+        self._inbox.expect_from_start()
         super()._begin()
 
     def _refill(self) -> None:
@@ -108,7 +113,7 @@ class OrderedMessages(ConsumerMessages):
     def _on_gap(self) -> None:
         self._replace("a message was missing")
 
-    def _on_silence(self) -> None:
+    def _on_heartbeats_missed(self) -> None:
         self._replace("heartbeats were missed")
 
     def _on_gone(self, description: str) -> None:
@@ -130,19 +135,19 @@ class OrderedMessages(ConsumerMessages):
         """Go on with a new consumer behind the last message that came in order."""
         if self._making is not None or self._finished.is_set():
             return
-        self._returned(self.wanted_messages, self.wanted_bytes)
+        self._inbox.returned(self._inbox.wanted_messages, self._inbox.wanted_bytes)
         self._making = self._start(self._make_new(reason))
 
     async def _make_new(self, reason: str) -> None:
         connection = self._connection
-        connection._unsubscribe(self)
+        connection._unsubscribe(self._inbox)
         old, wait = self._source, RETRY_WAIT
         if connection.is_connected:
             # Without a reply subject: whether it was still there does not matter.
             connection.publish(old.api.subject("consumer_delete", old.stream, old.name))
         while True:
             try:
-                info = await self._consumer._create(self.last_sequence)
+                info = await self._consumer._create(self._inbox.last_sequence)
                 break
             except JetStreamApiError as error:
                 self._fail(error)
@@ -154,11 +159,11 @@ class OrderedMessages(ConsumerMessages):
                 wait = min(wait * 2, RETRY_WAIT_MAX)
         self._source = DeliverySource.of(old.api, info)
         self._pull_subject = self._source.subject
-        self._move(connection.new_inbox())
-        connection._subscribe(self)
+        self._inbox.move(connection.new_inbox())
+        connection._subscribe(self._inbox)
         self._making = None
-        self._tell(Recreated(reason, self.last_sequence))
-        self._expect_from_start()
+        self._tell(Recreated(reason, self._inbox.last_sequence))
+        self._inbox.expect_from_start()
         self._try_pull()
 
     def _release(self) -> None:

@@ -1,17 +1,17 @@
-"""Delivered messages that lie behind one another; the explanation is in packed.pyx."""
+"""Delivered messages stored one after the other; the explanation is in packed.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from tradewind.containers.buffer cimport Buffer
 
-# What the reply subject of a delivered message says of it.
+# What the reply subject of a delivered message states about it.
 ctypedef struct Delivery:
     uint64_t stream_sequence
     uint64_t consumer_sequence
     uint64_t timestamp_ns
     uint64_t pending_count
 
-# In front of each message; its subject, header block and payload follow, filled up to 8 bytes.
+# Precedes each message; its subject, header block and payload follow, padded to 8 bytes.
 ctypedef struct PackedHead:
     uint64_t seq
     int64_t timestamp
@@ -26,7 +26,7 @@ cdef class Packed:
     cdef readonly uint64_t count        # messages
     cdef readonly uint64_t first_seq
     cdef readonly uint64_t last_seq
-    cdef readonly uint64_t pending_count    # how many the consumer had left behind the last one
+    cdef readonly uint64_t pending_count    # how many the consumer had left after the last one
     cdef readonly uint64_t size         # bytes of headers and payloads
 
     cdef int add(self, const Delivery* delivery, const char* subject, uint32_t subject_size,

@@ -1,11 +1,11 @@
 """Delivered messages in one piece of memory, for readers that want columns and not objects.
 
-Owns the bytes of messages that arrived behind one another, and the reading of reply subjects:
+Owns the bytes of messages stored one after the other, and the parsing of reply subjects:
 
     $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>
     $JS.ACK.<domain>.<account>.<stream>.<consumer>. ... .<pending>[.<token>]
 
-A message costs two copies here and no Python object. Who reads walks from head to head.
+A message costs two copies here and no Python object. Readers walk from head to head.
 """
 
 from libc.string cimport memcpy
@@ -35,7 +35,7 @@ cdef inline bint parse_number(const char* text, const char* end, uint64_t* value
 
 
 cdef bint parse_delivery(const char* text, Py_ssize_t size, Delivery* delivery) noexcept nogil:
-    """Read the reply subject of a delivered message; False if it is none."""
+    """Parse the reply subject of a delivered message; False for any other."""
     cdef const char* starts[TOKENS_MAX]
     cdef const char** found
     cdef const char* end = text + size
@@ -74,7 +74,7 @@ cdef class Packed:
 
     cdef int add(self, const Delivery* delivery, const char* subject, uint32_t subject_size,
                  const char* body, uint32_t header_size, uint32_t payload_size) except -1:
-        """One more message; `body` are its headers and its payload."""
+        """Append a message; `body` holds its headers and its payload."""
         cdef size_t body_size = <size_t>header_size + payload_size
         cdef size_t stride = (sizeof(PackedHead) + subject_size + body_size + 7) & ~<size_t>7
         cdef PackedHead* head

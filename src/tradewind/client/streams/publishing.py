@@ -1,7 +1,8 @@
 """The window of publishes that wait for their acknowledgement.
 
-Owns its bounds, deadlines, retries, and what is sent again after a reconnect: a message with an id
-is, because the stream stores it only once; the outcome of one without is unknown, and it says so.
+Owns its limits, deadlines, retries, and resending after a reconnect. A message with an id is sent
+again, because the stream stores it only once. The outcome of a message without an id is unknown,
+and is reported as such.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from tradewind.client.core.replies import nuid
 from tradewind.client.errors import (
     DisconnectedError,
     JetStreamUnavailableError,
+    NoLeaderError,
     OperationTimeoutError,
     PublishError,
 )
-from tradewind.client.streams.pipeline import PendingAck, PublishCore
+from tradewind.client.streams.ack_inbox import AckInbox, PendingAck
+from tradewind.client.streams.api_requests import RESEND_SECONDS
+from tradewind.client.streams.owners import AckOwner
+from tradewind.client.streams.silent_publishes import SilentPublishes
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
@@ -33,12 +38,13 @@ WINDOW_BYTES_MAX = 33_554_432
 FAILURES_MAX = 100
 
 
-class PublishWindow(PublishCore):
+class PublishWindow(AckOwner):
     """Publishes of one JetStream context. At most `size` wait for their acknowledgement."""
 
     def __init__(self, connection: Connection, size: int) -> None:
-        super().__init__(connection, f"{connection.options.inbox_prefix}.{nuid.next()}.")
         self._connection = connection
+        base = f"{connection.options.inbox_prefix}.{nuid.next()}."
+        self._inbox = AckInbox(self, connection._wire, base)
         self.size = size
         self._loop = connection._loop
         self._line: deque[asyncio.Future[None]] = deque()  # who waits for room
@@ -47,10 +53,16 @@ class PublishWindow(PublishCore):
         self._failures_count = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline = 0.0
+        self._silent = SilentPublishes[PendingAck]()
         self._retries: dict[PendingAck, asyncio.TimerHandle] = {}
         self._lost: list[PendingAck] = []
         self._resending: asyncio.Task[None] | None = None
         self._is_open = False
+
+    @property
+    def unacknowledged(self) -> int:
+        """How many messages wait for their acknowledgement."""
+        return self._inbox.unacknowledged
 
     @property
     def has_room(self) -> bool:
@@ -61,15 +73,17 @@ class PublishWindow(PublishCore):
         self, subject: str, payload: bytes, block: bytes | None, timeout: float, *, has_id: bool
     ) -> PendingAck:
         """Publish now; there must be room."""
-        return self._send(subject, payload, block, self.begin(timeout), has_id)
+        return self._inbox.send(subject, payload, block, self.begin(timeout), has_id)
 
     def begin(self, timeout: float) -> float:
         """The deadline of messages that are sent now; what has no answer then fails."""
         if not self._is_open:
             self._open()
-        deadline = self._loop.time() + timeout
-        if self._timer is None or deadline < self._timer_deadline:
-            self._set_timer(deadline)
+        now = self._loop.time()
+        deadline = now + timeout
+        look = min(deadline, now + RESEND_SECONDS) if self._connection.info.cluster else deadline
+        if self._timer is None or look < self._timer_deadline:
+            self._set_timer(look)
         return deadline
 
     def is_ready(self, timeout: float) -> bool:
@@ -129,7 +143,7 @@ class PublishWindow(PublishCore):
 
     def fail_all(self, error: Exception, subject: str | None = None) -> None:
         """The connection is closed, or the server refuses a subject."""
-        for pending in self._all():
+        for pending in self._inbox.waiting():
             if subject is None or pending.subject == subject:
                 self._give_up(pending, error)
 
@@ -174,13 +188,14 @@ class PublishWindow(PublishCore):
             self._give_up(pending, JetStreamUnavailableError(text))
             return
         pending.attempts += 1
-        if pending.attempts < ATTEMPTS:
+        # In a cluster a new leader is elected within seconds, and refused means not stored.
+        if pending.attempts < ATTEMPTS or self._connection.info.cluster:
             self._retries[pending] = self._loop.call_later(RETRY_WAIT, self._retry, pending)
             return
         self._give_up(
             pending,
             JetStreamUnavailableError(
-                f"no stream stores subject {pending.subject!r}: make one with streams.add, or "
+                f"no stream stores subject {pending.subject!r}: create one with streams.add, or "
                 "check the account"
             ),
         )
@@ -197,7 +212,7 @@ class PublishWindow(PublishCore):
             self._resending.cancel()
             self._resending = None
         self._lost = []
-        for pending in self._all():
+        for pending in self._inbox.waiting():
             if pending.has_id:
                 self._lost.append(pending)
             else:
@@ -211,21 +226,22 @@ class PublishWindow(PublishCore):
 
     @property
     def _has_free_place(self) -> bool:
-        return self.unacknowledged < self.size and self.unacknowledged_bytes < WINDOW_BYTES_MAX
+        inbox = self._inbox
+        return inbox.unacknowledged < self.size and inbox.unacknowledged_bytes < WINDOW_BYTES_MAX
 
     def _open(self) -> None:
         self._connection._check_open()
         self._is_open = True
-        self._connection._subscribe(self)
+        self._connection._subscribe(self._inbox)
         self._connection._link_watchers.add(self._on_link)
 
     def _watch_if_needed(self) -> None:
-        self._watch(bool(self._line or self._idle_waiters))
+        self._inbox.watch(bool(self._line or self._idle_waiters))
 
     def _wake_next(self) -> None:
         """Let as many go on as there is room for."""
         room = self.size - self.unacknowledged
-        if self.unacknowledged_bytes >= WINDOW_BYTES_MAX:
+        if self._inbox.unacknowledged_bytes >= WINDOW_BYTES_MAX:
             return
         for waiter in self._line:
             if room <= 0:
@@ -235,7 +251,7 @@ class PublishWindow(PublishCore):
                 waiter.set_result(None)
 
     def _give_up(self, pending: PendingAck, error: Exception) -> None:
-        if self._fail(pending, error):
+        if self._inbox.fail(pending, error):
             self._on_failed(pending)
             if (timer := self._retries.pop(pending, None)) is not None:
                 timer.cancel()
@@ -249,7 +265,7 @@ class PublishWindow(PublishCore):
 
     def _try_again(self, pending: PendingAck) -> None:
         try:
-            self._send_again(pending)
+            self._inbox.send_again(pending)
         except Exception as error:
             self._give_up(pending, error)
 
@@ -261,6 +277,12 @@ class PublishWindow(PublishCore):
             if self._connection.is_crowded:
                 await self._connection.wait_for_room()
 
+    def _send_silent(self, pending: PendingAck) -> None:
+        """Nothing was said to it; what was refused has a time of its own."""
+        if pending not in self._retries:
+            pending.attempts += 1
+            self._try_again(pending)
+
     def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -271,11 +293,22 @@ class PublishWindow(PublishCore):
         now = self._loop.time()
         self._timer = None
         nearest = None
-        for pending in self._all():
+        if self._connection.info.cluster:
+            waiting = (p for p in self._inbox.waiting() if p.has_id and p.deadline > now)
+            can_send = self._connection.is_connected
+            nearest = self._silent.look(now, waiting, self._send_silent if can_send else None)
+        for pending in self._inbox.waiting():
             if pending.deadline <= now:
-                text = f"publish to {pending.subject!r}: no acknowledgement in time"
-                self._give_up(pending, OperationTimeoutError(text))
+                self._give_up(pending, unanswered(self._connection, pending.subject))
             elif nearest is None or pending.deadline < nearest:
                 nearest = pending.deadline
         if nearest is not None:
             self._set_timer(nearest)
+
+
+def unanswered(connection: Connection, subject: str) -> OperationTimeoutError:
+    """The error of a publish that has no acknowledgement at its deadline."""
+    text = f"publish to {subject!r}: no acknowledgement in time"
+    if not connection.info.cluster:
+        return OperationTimeoutError(text)
+    return NoLeaderError(f"{text}: no leader at the moment, or no stream stores this subject")

@@ -1,8 +1,8 @@
-"""Messages that were asked for: what `fetch` and `consume` give.
+"""Pulled messages: the results of `fetch` and `consume`.
 
-Owns the pull requests, the reading of the server's statuses, and going on after silence, refusals
-and reconnects. Counting and queueing is in `pull.pyx`. An iteration ends with an error only if
-nothing more can come: the consumer is gone, or cannot be used in this way.
+Owns the pull requests, interpreting the server's statuses, and continuing after timeouts, refusals
+and reconnects. Counting and queueing is in `pull_inbox.pyx`. An iteration ends with an error only
+if no more messages can arrive: the consumer is gone, or cannot be used in this way.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class PulledMessages(DeliveredMessages):
         self._options = options
         self._pin_id = ""  # by which the server knows the reader that a group is pinned to
         if options.group:
-            self._observe()
+            self._inbox.observe()
 
     # ------------------------------------------------------------------ requests
 
@@ -100,7 +100,7 @@ class PulledMessages(DeliveredMessages):
             priority=options.priority,
             id=self._pin_id,
         )
-        self._request(count, size)
+        self._inbox.requested(count, size)
         self._connection.publish(self._pull_subject, encode(request), reply=self.subject)
 
     def _expires(self) -> float:
@@ -127,9 +127,9 @@ class PulledMessages(DeliveredMessages):
         left = headers.get("Nats-Pending-Messages", "")
         size = headers.get("Nats-Pending-Bytes", "")
         if left.isdecimal() and size.isdecimal():
-            self._returned(int(left), int(size))
+            self._inbox.returned(int(left), int(size))
         else:
-            self._returned(self.wanted_messages, self.wanted_bytes)
+            self._inbox.returned(self._inbox.wanted_messages, self._inbox.wanted_bytes)
         description = message.description
         if code in EXPIRED:
             self._on_expired()
@@ -174,7 +174,7 @@ class PulledMessages(DeliveredMessages):
     def _on_link(self) -> None:
         """The connection was lost, or is back."""
         if self._connection.is_connected and not self.is_ended:
-            self._returned(self.wanted_messages, self.wanted_bytes)
+            self._inbox.returned(self._inbox.wanted_messages, self._inbox.wanted_bytes)
             self._tell(Resumed())
             self._try_pull()
 
@@ -186,7 +186,7 @@ class FetchedMessages(PulledMessages):
         super().__init__(source, options)
         self._count_left = count
         self._deadline = self._loop.time() + options.expires
-        self._set_batch()
+        self._inbox.set_batch()
         self._set_timer("guard", options.expires + EXPIRES_GRACE, self._finish)
         self._try_pull()
 
@@ -197,7 +197,7 @@ class FetchedMessages(PulledMessages):
         self._cancel_timer("retry")
         if self.is_ended or not self._connection.is_connected:
             return
-        left = self._count_left - self.received_messages
+        left = self._count_left - self._inbox.received_messages
         if self._loop.time() >= self._deadline or left <= 0:
             self._finish()
             return
@@ -213,7 +213,7 @@ class FetchedMessages(PulledMessages):
         if description.lower() == "batch completed":
             self._finish()
         elif description.lower().startswith("message size exceeds"):
-            if self.received_messages:
+            if self._inbox.received_messages:
                 self._finish()
             else:
                 self._fail(too_large(self._options.max_bytes))
@@ -249,30 +249,30 @@ class ConsumerMessages(PulledMessages):
         self._begin()
 
     def _begin(self) -> None:
-        self._set_refill(min(self._threshold[0], self._messages_max - 1), self._threshold[1])
+        self._inbox.set_refill(min(self._threshold[0], self._messages_max - 1), self._threshold[1])
         self._try_pull()
         self._start_beat(self._options.idle_heartbeat)
 
     def _try_pull(self) -> None:
         self._cancel_timer("retry")
-        if self._connection.is_connected and self._wants_more():
+        if self._connection.is_connected and self._inbox.wants_more():
             self._refill()
 
     def _refill(self) -> None:
         if not self._connection.is_connected or "retry" in self._timers:
             return
-        count = self._messages_max - self.wanted_messages - self.pending_messages
+        count = self._messages_max - self._inbox.wanted_messages - self.pending_messages
         size = self._options.max_bytes
         if size:
-            size = max(size - self.wanted_bytes - self.pending_bytes, 1)
+            size = max(size - self._inbox.wanted_bytes - self.pending_bytes, 1)
         self._pull(max(count, 1), size)
 
     def _is_idle(self) -> bool:
-        return not self.wanted_messages or "retry" in self._timers
+        return not self._inbox.wanted_messages or "retry" in self._timers
 
-    def _on_silence(self) -> None:
+    def _on_heartbeats_missed(self) -> None:
         """The requests are lost; others take their place."""
-        self._returned(self.wanted_messages, self.wanted_bytes)
+        self._inbox.returned(self._inbox.wanted_messages, self._inbox.wanted_bytes)
         self._try_pull()
 
     def _on_ended_request(self, code: int, description: str) -> None:
@@ -283,10 +283,10 @@ class ConsumerMessages(PulledMessages):
             super()._on_ended_request(code, description)
         elif self.pending_messages:
             pass  # there is room for it when these are read
-        elif self._too_large_at == self.received_messages:
+        elif self._too_large_at == self._inbox.received_messages:
             self._fail(too_large(self._options.max_bytes))
         else:
-            self._too_large_at = self.received_messages
+            self._too_large_at = self._inbox.received_messages
             self._try_pull()
 
 

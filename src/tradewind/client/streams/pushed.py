@@ -1,7 +1,7 @@
-"""Messages that a consumer pushes to a subject, as older programs read them.
+"""Messages that a consumer pushes to a subject, for older programs.
 
-Owns the answers to flow control, which go out when the reader has caught up, so that a slow reader
-slows the server down; and the removal of a consumer that was made for one reader.
+Owns the responses to flow control, which are sent when the reader has caught up, so that a slow
+reader slows down the server; and deleting a consumer that was created for one reader.
 """
 
 from __future__ import annotations
@@ -73,18 +73,18 @@ class PushedMessages(DeliveredMessages):
             return
         self._flow_reply = reply
         if self.pending_messages:
-            self._set_refill(self.pending_messages // 2, 0)
+            self._inbox.set_refill(self.pending_messages // 2, 0)
         else:
             self._refill()
 
     def _refill(self) -> None:
         """The reader has caught up: let the server go on."""
-        self._set_refill(-1, 0)
+        self._inbox.set_refill(-1, 0)
         reply, self._flow_reply = self._flow_reply, ""
         if reply and self._connection.is_connected:
             self._connection.publish(reply)
 
-    def _on_silence(self) -> None:
+    def _on_heartbeats_missed(self) -> None:
         # If nobody can say, the next heartbeat that is missed asks again.
         self._start(self._look_for_consumer())
 

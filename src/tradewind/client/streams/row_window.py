@@ -1,8 +1,8 @@
-"""The window of rows that one writer publishes, all of them with message ids.
+"""The window of rows that one writer publishes, all with message ids.
 
-Owns its bounds, deadlines and retries, and sends again after a reconnect what had no answer: the
-stream stores it only once. It is to `publishing.py` what a column is to a list: nobody can ask for
-the outcome of a single row, only whether all were stored.
+Owns its limits, deadlines and retries, and sends unacknowledged rows again after a reconnect: the
+stream stores them only once. Unlike `publishing.py`, it never reports the outcome of a single row,
+only whether all were stored.
 """
 
 from __future__ import annotations
@@ -14,45 +14,58 @@ from typing import TYPE_CHECKING
 from tradewind.client.core.replies import nuid
 from tradewind.client.errors import (
     JetStreamUnavailableError,
-    OperationTimeoutError,
     PublishError,
 )
+from tradewind.client.streams.api_requests import RESEND_SECONDS
+from tradewind.client.streams.owners import RowOwner
 from tradewind.client.streams.publishing import (
     ATTEMPTS,
     FAILURES_MAX,
     NO_RESPONDERS,
     RETRY_WAIT,
     WINDOW_BYTES_MAX,
+    unanswered,
 )
-from tradewind.client.streams.row_core import RowCore
+from tradewind.client.streams.row_inbox import RowInbox
+from tradewind.client.streams.silent_publishes import SilentPublishes
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
     from tradewind.client.message import Msg
 
 
-class RowWindow(RowCore):
-    """Rows of one writer. At most about `size` wait for their acknowledgement."""
+class RowWindow(RowOwner):
+    """Rows of one writer. At most about `size` wait for their acknowledgement.
+
+    They are sent into its `inbox`, by compiled code.
+    """
 
     def __init__(self, connection: Connection, size: int) -> None:
-        super().__init__(connection, f"{connection.options.inbox_prefix}.{nuid.next()}.")
         self._connection = connection
+        base = f"{connection.options.inbox_prefix}.{nuid.next()}."
+        self.inbox = RowInbox(self, connection._wire, base)
         self._size = size
         self._loop = connection._loop
         self._waiter: asyncio.Future[None] | None = None
         self._failures: list[tuple[str, Exception]] = []
         self._failures_count = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._silent = SilentPublishes[int]()
         self._retries: dict[int, asyncio.TimerHandle] = {}
         self._resending: asyncio.Task[None] | None = None
         self._is_open = False
 
     @property
+    def unacknowledged(self) -> int:
+        """How many rows wait for their acknowledgement."""
+        return self.inbox.unacknowledged
+
+    @property
     def has_room(self) -> bool:
         """Whether rows can be sent without waiting."""
         return (
-            self.unacknowledged < self._size
-            and self.unacknowledged_bytes < WINDOW_BYTES_MAX
+            self.inbox.unacknowledged < self._size
+            and self.inbox.unacknowledged_bytes < WINDOW_BYTES_MAX
             and not self._connection.is_crowded
         )
 
@@ -61,11 +74,13 @@ class RowWindow(RowCore):
         if not self._is_open:
             self._connection._check_open()
             self._is_open = True
-            self._connection._subscribe(self)
+            self._connection._subscribe(self.inbox)
             self._connection._link_watchers.add(self._on_link)
-        deadline = self._loop.time() + timeout
-        if self._timer is None or deadline < self._timer.when():
-            self._set_timer(deadline)
+        now = self._loop.time()
+        deadline = now + timeout
+        look = min(deadline, now + RESEND_SECONDS) if self._connection.info.cluster else deadline
+        if self._timer is None or look < self._timer.when():
+            self._set_timer(look)
         return deadline
 
     async def wait_for_room(self) -> None:
@@ -75,16 +90,16 @@ class RowWindow(RowCore):
                 await self._connection.wait_for_room()
             else:
                 # Not for each row: what follows is a burst.
-                await self._wait(min(self.unacknowledged - 1, self._size * 3 // 4))
+                await self._wait(min(self.inbox.unacknowledged - 1, self._size * 3 // 4))
 
     async def wait_idle(self) -> None:
         """Wait until the outcome of every row is known."""
-        while self.unacknowledged:
+        while self.inbox.unacknowledged:
             await self._wait(0)
 
     async def _wait(self, count: int) -> None:
         self._waiter = self._loop.create_future()
-        self._wake_when(count)
+        self.inbox.wake_when(count)
         await self._waiter
 
     def take_failures(self) -> PublishError | None:
@@ -101,7 +116,7 @@ class RowWindow(RowCore):
     def fail_all(self, error: Exception, subject: str | None = None) -> None:
         """The connection is closed, or the server refuses a subject."""
         for token in self._tokens():
-            if subject is None or self._subject_of(token) == subject:
+            if subject is None or self.inbox.subject_of(token) == subject:
                 self._on_failed(token, error)
 
     def close(self, error: Exception) -> None:
@@ -123,31 +138,31 @@ class RowWindow(RowCore):
 
     def _on_failed(self, token: int, error: Exception) -> None:
         """A row was not stored, or nobody knows."""
-        subject = self._subject_of(token)
+        subject = self.inbox.subject_of(token)
         self._failures_count += 1
         if len(self._failures) < FAILURES_MAX:
             self._failures.append((subject, error))
-        self._drop(token)
+        self.inbox.drop(token)
         self._wake()
 
     def _on_refused(self, token: int, message: Msg) -> None:
         """An answer without a body: nobody listens, or the server says why not."""
-        subject = self._subject_of(token)
+        subject = self.inbox.subject_of(token)
         if message.status != NO_RESPONDERS:
             text = f"publish to {subject!r}: {message.status} {message.description}"
             self._on_failed(token, JetStreamUnavailableError(text))
-        elif self._count_refusal(token) < ATTEMPTS:
+        elif self.inbox.count_refusal(token) < ATTEMPTS or self._connection.info.cluster:
             self._retries[token] = self._loop.call_later(RETRY_WAIT, self._retry, token)
         else:
-            text = f"no stream stores subject {subject!r}: make one with streams.add, or check the"
-            self._on_failed(token, JetStreamUnavailableError(f"{text} account"))
+            text = f"no stream stores subject {subject!r}: create one with streams.add, or check"
+            self._on_failed(token, JetStreamUnavailableError(f"{text} the account"))
 
     def _on_link(self) -> None:
         """The connection was lost, or is back."""
         if self._resending is not None:
             self._resending.cancel()
             self._resending = None
-        if self._connection.is_connected and self.unacknowledged:
+        if self._connection.is_connected and self.inbox.unacknowledged:
             self._resending = self._loop.create_task(
                 self._send_all_again(), name="tradewind rows again"
             )
@@ -157,7 +172,7 @@ class RowWindow(RowCore):
     def _tokens(self) -> Iterator[int]:
         """All rows that wait, oldest first."""
         token = 0
-        while token := self._waiting_from(token + 1):
+        while token := self.inbox.waiting_from(token + 1):
             yield token
 
     def _wake(self) -> None:
@@ -171,7 +186,7 @@ class RowWindow(RowCore):
 
     def _try_again(self, token: int) -> None:
         try:
-            self._send_again(token)
+            self.inbox.send_again(token)
         except Exception as error:
             self._on_failed(token, error)
 
@@ -186,15 +201,25 @@ class RowWindow(RowCore):
         """Rows whose deadline has passed fail; come back for the next one."""
         now, nearest = self._loop.time(), None
         self._timer = None
+        if self._connection.info.cluster:
+            waiting = (each for each in self._tokens() if self.inbox.deadline_of(each) > now)
+            is_resending = self._resending is not None and not self._resending.done()
+            can_send = self._connection.is_connected and not is_resending
+            nearest = self._silent.look(now, waiting, self._send_silent if can_send else None)
         for token in self._tokens():
-            deadline = self._deadline_of(token)
+            deadline = self.inbox.deadline_of(token)
             if deadline <= now:
-                text = f"publish to {self._subject_of(token)!r}: no acknowledgement in time"
-                self._on_failed(token, OperationTimeoutError(text))
+                error = unanswered(self._connection, self.inbox.subject_of(token))
+                self._on_failed(token, error)
             elif nearest is None or deadline < nearest:
                 nearest = deadline
         if nearest is not None:
             self._set_timer(nearest)
+
+    def _send_silent(self, token: int) -> None:
+        """Nothing was said to it; what was refused has a time of its own."""
+        if token not in self._retries:
+            self._try_again(token)
 
     def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:

@@ -1,1 +1,1 @@
-"""What the dashboard knows of a server: asked only while somebody looks at it, kept in bounds."""
+"""The data of the dashboard: requested only while it is being viewed, and cached within limits."""

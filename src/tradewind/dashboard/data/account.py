@@ -1,7 +1,7 @@
-"""Load and use: of all servers if the login is of the system account, else of its own account.
+"""Load and usage: of all servers for a login of the system account, otherwise of its own account.
 
-Owns the two questions and what their answers mean. In a cluster every server answers, and the
-figures are added up.
+Owns the two requests and the interpretation of their responses. In a cluster every server responds,
+and the figures are added up.
 """
 
 from __future__ import annotations
@@ -22,17 +22,46 @@ if TYPE_CHECKING:
 
 SERVER_LOAD: Final = "$SYS.REQ.SERVER.PING.STATSZ"
 ACCOUNT_LOAD: Final = "$SYS.REQ.ACCOUNT.PING.STATZ"
+_SUMS: Final = (
+    "connections",
+    "subscriptions",
+    "messages_in",
+    "messages_out",
+    "bytes_in",
+    "bytes_out",
+    "slow_consumers",
+    "memory",
+)
 ANSWER_SECONDS: Final = 1.0
 # Servers of a cluster answer one after the other; after this silence they all have.
 STALL_SECONDS: Final = 0.1
 SERVERS_MAX: Final = 256
+HEALTH: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
 FIGURES: Final = ("messages_in", "messages_out", "bytes_in", "bytes_out", "connections")
+
+
+class MachineLoad(msgspec.Struct, frozen=True):
+    """One server as it describes itself; members that it does not send are empty."""
+
+    name: str
+    version: str = ""
+    host: str = ""
+    cluster: str = ""
+    started: str = ""
+    has_jetstream: bool = False
+    connections: int = 0
+    subscriptions: int = 0
+    memory: int = 0
+    processor: float = 0.0
+    slow_consumers: int = 0
+    messages_in: int = 0
+    messages_out: int = 0
 
 
 class Load(msgspec.Struct, frozen=True):
     """What passes through. `is_whole` says whether of whole servers or of the own account."""
 
-    servers: tuple[str, ...] = ()
+    machines: tuple[MachineLoad, ...] = ()
     is_whole: bool = False
     connections: int = 0
     subscriptions: int = 0
@@ -45,28 +74,33 @@ class Load(msgspec.Struct, frozen=True):
     processor: float = 0.0
 
 
-class Account(msgspec.Struct, frozen=True):
+class AccountSnapshot(msgspec.Struct, frozen=True):
     """One look at both; each may be missing for a reason of its own."""
 
     load: Load
+    answer_seconds: float = 0.0
     load_problem: Problem | None = None
     usage: AccountInfo | None = None
     usage_problem: Problem | None = None
 
 
-def figures(account: Account) -> Sequence[float]:
+def figures(account: AccountSnapshot) -> Sequence[float]:
     """What charts remember, in the order of FIGURES."""
     load = account.load
     return (load.messages_in, load.messages_out, load.bytes_in, load.bytes_out, load.connections)
 
 
-async def ask_account(connection: Connection) -> Account:
-    """Ask for load and use at once."""
-    load, usage = await asyncio.gather(
-        _load(connection), connection.jetstream_manager().account_info(), return_exceptions=True
+async def ask_account(connection: Connection) -> AccountSnapshot:
+    """Ask for load and use at once, and how long the server takes for nothing at all."""
+    load, usage, passed = await asyncio.gather(
+        _load(connection),
+        connection.jetstream_manager().account_info(),
+        connection.rtt(),
+        return_exceptions=True,
     )
-    return Account(
+    return AccountSnapshot(
         load if isinstance(load, Load) else Load(),
+        passed if isinstance(passed, float) else 0.0,
         _problem(load),
         usage if isinstance(usage, AccountInfo) else None,
         _problem(usage),
@@ -83,54 +117,90 @@ def _problem(answer: object) -> Problem | None:
 
 async def _load(connection: Connection) -> Load:
     try:
-        return add_up(await _ask_all(connection, SERVER_LOAD), is_whole=True)
+        return add_up(await ask_all(connection, SERVER_LOAD), is_whole=True)
     except (NoRespondersError, OperationTimeoutError):
-        return add_up(await _ask_all(connection, ACCOUNT_LOAD), is_whole=False)
+        return add_up(await ask_all(connection, ACCOUNT_LOAD), is_whole=False)
 
 
-async def _ask_all(connection: Connection, subject: str) -> list[dict[str, Any]]:
+async def ask_all(
+    connection: Connection, subject: str, body: dict[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """What all servers answer; OperationTimeoutError if none does."""
     answers = []
     async for message in connection.request_many(
         subject,
+        msgspec.json.encode(body) if body else b"",
         timeout=ANSWER_SECONDS,
         stall=STALL_SECONDS,
         max_messages=SERVERS_MAX,
     ):
         try:
             answers.append(msgspec.json.decode(message.data, type=dict[str, Any]))
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
     if not answers:
         raise OperationTimeoutError(f"{subject}: no server has answered")
     return answers
 
 
+async def ask_health(connection: Connection) -> dict[str, str]:
+    """How each server is in its own words, by name: "ok", or what is wrong."""
+    found = {}
+    for answer in await ask_all(connection, HEALTH):
+        data = part_of(answer, "data")
+        name = text_of(part_of(answer, "server").get("name"))
+        found[name] = text_of(data.get("error")) or text_of(data.get("status")) or "unknown"
+    return found
+
+
 def add_up(answers: list[dict[str, Any]], *, is_whole: bool) -> Load:
     """The load in the answers of all servers; members that are missing count as nothing."""
-    total = dict.fromkeys(Load.__struct_fields__[2:-1], 0)
+    total = dict.fromkeys(_SUMS, 0)
     processor = 0.0
-    names = []
+    machines = []
     for answer in answers:
-        names.append(_text(_part(answer, "server").get("name")))
-        parts = [_part(answer, "statsz")] if is_whole else _list(_part(answer, "data"))
+        machines.append(_machine(answer))
+        parts = [part_of(answer, "statsz")] if is_whole else _list(part_of(answer, "data"))
         for part in parts:
-            received, sent = _part(part, "received"), _part(part, "sent")
-            total["connections"] += _number(part, "connections" if is_whole else "conns")
-            total["subscriptions"] += _number(
+            received, sent = part_of(part, "received"), part_of(part, "sent")
+            total["connections"] += number_of(part, "connections" if is_whole else "conns")
+            total["subscriptions"] += number_of(
                 part, "subscriptions" if is_whole else "num_subscriptions"
             )
-            total["messages_in"] += _number(received, "msgs")
-            total["bytes_in"] += _number(received, "bytes")
-            total["messages_out"] += _number(sent, "msgs")
-            total["bytes_out"] += _number(sent, "bytes")
-            total["slow_consumers"] += _number(part, "slow_consumers")
-            total["memory"] += _number(part, "mem")
+            total["messages_in"] += number_of(received, "msgs")
+            total["bytes_in"] += number_of(received, "bytes")
+            total["messages_out"] += number_of(sent, "msgs")
+            total["bytes_out"] += number_of(sent, "bytes")
+            total["slow_consumers"] += number_of(part, "slow_consumers")
+            total["memory"] += number_of(part, "mem")
             cpu = part.get("cpu", 0)
             processor += cpu if isinstance(cpu, int | float) else 0
-    return Load(servers=tuple(sorted(names)), is_whole=is_whole, processor=processor, **total)
+    machines.sort(key=lambda machine: machine.name)
+    return Load(machines=tuple(machines), is_whole=is_whole, processor=processor, **total)
 
 
-def _part(document: dict[str, Any], name: str) -> dict[str, Any]:
+def _machine(answer: dict[str, Any]) -> MachineLoad:
+    server, figures = part_of(answer, "server"), part_of(answer, "statsz")
+    cpu = figures.get("cpu", 0)
+    return MachineLoad(
+        text_of(server.get("name")),
+        text_of(server.get("ver")),
+        text_of(server.get("host")),
+        text_of(server.get("cluster")),
+        text_of(figures.get("start")),
+        server.get("jetstream") is True,
+        number_of(figures, "connections"),
+        number_of(figures, "subscriptions"),
+        number_of(figures, "mem"),
+        float(cpu) if isinstance(cpu, int | float) else 0.0,
+        number_of(figures, "slow_consumers"),
+        number_of(part_of(figures, "received"), "msgs"),
+        number_of(part_of(figures, "sent"), "msgs"),
+    )
+
+
+def part_of(document: dict[str, Any], name: str) -> dict[str, Any]:
+    """A member that is an object; empty if it is none."""
     part = document.get(name)
     return part if isinstance(part, dict) else {}
 
@@ -140,10 +210,12 @@ def _list(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
-def _number(document: dict[str, Any], name: str) -> int:
+def number_of(document: dict[str, Any], name: str) -> int:
+    """A member that is a whole number; 0 if it is none."""
     value = document.get(name)
     return value if isinstance(value, int) else 0
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """A text; empty if it is none."""
     return value if isinstance(value, str) else ""

@@ -1,7 +1,7 @@
-"""What JetStream tells of its own accord, in plain words: the last events, newest first.
+"""Recent events of servers in plain words, newest first.
 
-Owns the subscriptions, which leave out what comes with every request or message, and the sentences.
-Repeated events are counted, not listed, so that a storm of them pushes nothing else out.
+Owns the subscriptions, which exclude events that occur with every request or message, and the
+sentences. Repeated events are counted, not listed, so that a flood of them never displaces others.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ SUBJECTS: Final = (
     f"{PREFIX}.CONSUMER.LEADER_ELECTED.>",
     f"{PREFIX}.CONSUMER.QUORUM_LOST.>",
 )
+# Heard only by a login of the system account.
+SYSTEM_SUBJECTS: Final = (
+    "$SYS.SERVER.*.CLIENT.AUTH.ERR",
+    "$SYS.SERVER.*.LAMEDUCK",
+    "$SYS.SERVER.*.SHUTDOWN",
+)
 Weight = Literal["info", "warning", "bad"]
 _ACTIONS: Final = {"create": "was created", "delete": "was deleted", "modify": "was changed"}
 
@@ -61,7 +67,7 @@ class Advisories:
 
     async def listen(self, connection: Connection) -> None:
         """Subscribe; a login that may not hears nothing."""
-        for subject in SUBJECTS:
+        for subject in (*SUBJECTS, *SYSTEM_SUBJECTS):
             with suppress(ClientError):
                 await connection.subscribe(
                     subject, callback=self._heard, pending_messages_max=PENDING_MAX
@@ -76,9 +82,9 @@ class Advisories:
         return list(reversed(self._last))
 
     async def _heard(self, message: Msg) -> None:
-        self.add(message.data)
+        self.add(message.data, message.subject)
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes, subject: str = "") -> None:
         """Take in an event; what cannot be read is passed over."""
         if len(data) > EVENT_BYTES_MAX:
             return
@@ -86,7 +92,8 @@ class Advisories:
             document = msgspec.json.decode(data, type=dict[str, Any])
         except msgspec.DecodeError:
             return
-        happening = in_words(document)
+        is_system = subject.startswith("$SYS.")
+        happening = system_words(subject, document) if is_system else in_words(document)
         if happening is None:
             return
         last = self._last[-1] if self._last else None
@@ -94,9 +101,29 @@ class Advisories:
             self._last[-1] = replace(happening, count=last.count + 1)
         else:
             self._last.append(happening)
-        if not happening.consumer:
+        if happening.stream and not happening.consumer:
             for listener in self._listeners:
                 listener(happening.stream)
+
+
+def system_words(subject: str, document: dict[str, Any]) -> Happening | None:
+    """An event of a server itself as a sentence; None if it is of a kind that is not shown."""
+    told = document.get("server")
+    server = told if isinstance(told, dict) else document
+    name, time = _text(server, "name"), _text(document, "timestamp") or _text(server, "time")
+    if subject.endswith(".CLIENT.AUTH.ERR"):
+        found = document.get("client")
+        client: dict[str, Any] = found if isinstance(found, dict) else {}
+        who, host = _text(client, "user") or "a client", _text(client, "host")
+        reason = _text(document, "reason")
+        return Happening(
+            time, f"{name} has refused the login of {who} from {host}: {reason}.", "warning"
+        )
+    if subject.endswith(".LAMEDUCK"):
+        return Happening(time, f"{name} sends its clients away and then stops.", "warning")
+    if subject.endswith(".SHUTDOWN"):
+        return Happening(time, f"{name} was stopped.", "bad")
+    return None
 
 
 def in_words(document: dict[str, Any]) -> Happening | None:

@@ -1,6 +1,6 @@
-"""Keys of a bucket: one page of names, the history of one key, the change between two revisions.
+"""Keys of a bucket: one page of names, the history of a key, the difference of two revisions.
 
-Owns the questions. A page of keys is a page of the subjects of the stream, so that a bucket with a
+Owns the requests. A page of keys is a page of the subjects of the stream, so that a bucket with a
 million keys costs one request.
 """
 
@@ -10,11 +10,17 @@ import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.times import NS_PER_SECOND, parse_time
+from tradewind.client.kv.entries import Entry, check_key
+from tradewind.client.kv.kv_types import operation_of
+from tradewind.client.streams.bucket_settings import HISTORY_MAX
+from tradewind.client.streams.direct import DirectMessage, read_batch
 from tradewind.dashboard.data.changes import DiffLine
 from tradewind.dashboard.data.messages import as_json, as_text
+from tradewind.durations import parse_duration_ns
 
 if TYPE_CHECKING:
-    from tradewind.client.kv.entries import Entry
+    from tradewind.client.jetstream import JetStream
     from tradewind.client.kv.kv import KeyValue
     from tradewind.dashboard.data.workspace import Workspace
 
@@ -22,6 +28,7 @@ KV_PREFIX: Final = "KV_"
 KEYS_SHOWN: Final = 100
 HISTORY_SHOWN: Final = 64
 LINES_COMPARED_MAX: Final = 2000
+TTL_HEADER: Final = "Nats-TTL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +50,39 @@ async def list_keys(workspace: Workspace, bucket: str, search: str) -> Keys:
     return Keys(chosen[:KEYS_SHOWN], total)
 
 
-async def key_history(bucket: KeyValue, key: str) -> list[Entry]:
-    """The entries that are kept of a key, newest first."""
-    found = [entry async for entry in bucket.history(key)]
-    return found[::-1][:HISTORY_SHOWN]
+@dataclass(frozen=True, slots=True)
+class History:
+    """The entries that are kept of a key, newest first, and when the newest goes by itself."""
+
+    entries: list[Entry]
+    expires_ns: int | None = None
+
+
+async def key_history(jetstream: JetStream, bucket: KeyValue, key: str) -> History:
+    """What is kept of a key; without a consumer, so that a page that stays open leaves no trace."""
+    check_key(key)
+    if not (await bucket.status()).info.config.allow_direct:
+        found = [entry async for entry in bucket.history(key)]
+        return History(found[::-1][:HISTORY_SHOWN])
+    subject = f"$KV.{bucket.bucket}.{key}"
+    batch = await read_batch(
+        jetstream.api, bucket.stream, subject, start=1, messages_max=HISTORY_MAX
+    )
+    newest = batch.messages[::-1][:HISTORY_SHOWN]
+    entries = [_entry(bucket.bucket, key, item) for item in newest]
+    return History(entries, _expires(newest[0]) if newest else None)
+
+
+def _entry(bucket: str, key: str, item: DirectMessage) -> Entry:
+    message = item.message
+    operation = operation_of(message.headers)
+    return Entry(bucket, key, message.data, item.sequence, parse_time(item.time), operation)
+
+
+def _expires(item: DirectMessage) -> int | None:
+    text = item.message.headers.get(TTL_HEADER, "")
+    left = int(text) * NS_PER_SECOND if text.isdecimal() else parse_duration_ns(text)
+    return parse_time(item.time) + left if left and left > 0 else None
 
 
 def value_difference(before: bytes, after: bytes) -> list[DiffLine]:

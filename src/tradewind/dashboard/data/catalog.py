@@ -1,13 +1,15 @@
-"""Streams and consumers: names of all, details only of what is on screen.
+"""Streams and consumers: the names of all, and the details of those on screen.
 
-Owns the questions about them. Lists are read page by page and only names are kept; ten thousand
-streams are ten requests once, and as many details as a page of the table has rows.
+Owns the requests. Lists are read page by page and only names are kept: ten thousand streams take
+ten requests once, and as many details as a page of the table has rows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -17,7 +19,9 @@ from tradewind.api.consumer_types import ConsumerInfo
 from tradewind.api.responses import ConsumerListResponse
 from tradewind.api.stream_types import StreamInfo
 from tradewind.client.api_errors import JetStreamApiError
+from tradewind.client.errors import NoLeaderError
 from tradewind.client.streams.api_requests import check_answer
+from tradewind.dashboard.data.problems import Problem, problem_of
 from tradewind.dashboard.data.samplers import Question, Seen
 
 if TYPE_CHECKING:
@@ -32,7 +36,19 @@ DETAIL_SECONDS: Final = 2.0
 AT_ONCE: Final = 16
 SUBJECTS_SHOWN_MAX: Final = 100
 STREAM_FIGURES: Final = ("messages", "bytes", "last_seq", "consumers")
-CONSUMER_FIGURES: Final = ("pending", "ack_pending", "delivered", "acked", "waiting", "redelivered")
+CONSUMER_FIGURES: Final = (
+    "pending",
+    "ack_pending",
+    "delivered",
+    "acked",
+    "waiting",
+    "redelivered",
+    "delivered_to",
+    "acked_to",
+)
+# Pages of consumers of which it is known where they stood a moment ago.
+POSITIONS_MAX: Final = 64
+POSITION_SECONDS: Final = 15.0
 Item = TypeVar("Item")
 
 
@@ -54,16 +70,17 @@ class Page:
 
 @dataclass(frozen=True)
 class StreamPage(Page):
-    """Streams on screen; one that went away meanwhile has no details."""
+    """Streams on screen; of one that went away, or that nobody leads, is known why."""
 
-    streams: list[tuple[str, StreamInfo | None]]
+    streams: list[tuple[str, StreamInfo | Problem]]
 
 
 @dataclass(frozen=True)
 class ConsumerPage(Page):
-    """Consumers of a stream on screen."""
+    """Consumers of a stream on screen, and how many messages per second each was sent lately."""
 
     consumers: list[ConsumerInfo]
+    rates: dict[str, float]
 
 
 class _SubjectsPage(msgspec.Struct):
@@ -93,6 +110,8 @@ class Catalog:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        # (stream, offset) -> when, and how much each consumer had delivered
+        self._positions: OrderedDict[tuple[str, int], tuple[float, dict[str, int]]] = OrderedDict()
 
     async def names(self) -> Seen[Names]:
         """The names of all streams."""
@@ -111,7 +130,7 @@ class Catalog:
         shown = tuple(names[:ROWS])
 
         async def ask() -> StreamPage:
-            infos = await self._at_once([self._info_or_none(name) for name in shown])
+            infos = await self._at_once(self._info_or_problem, shown)
             return StreamPage(first, total, list(zip(shown, infos, strict=True)))
 
         return await self._workspace.samplers.see(
@@ -159,11 +178,31 @@ class Catalog:
             answer = await self._workspace.jetstream.manager.api.call(
                 ConsumerListResponse, "consumer_list", stream, body={"offset": first}
             )
-            return ConsumerPage(first, answer.total, answer.consumers[:ROWS])
+            shown = answer.consumers[:ROWS]
+            rates = self._rates((stream, first), shown, time.monotonic())
+            return ConsumerPage(first, answer.total, shown, rates)
 
         return await self._workspace.samplers.see_present(
             Question(("consumers", stream, first), ask, ROW_SECONDS)
         )
+
+    def _rates(
+        self, page: tuple[str, int], consumers: Sequence[ConsumerInfo], now: float
+    ) -> dict[str, float]:
+        """How much was delivered per second since the same page was last asked for."""
+        standing = {info.name: info.delivered.consumer_seq for info in consumers}
+        then, before = self._positions.pop(page, (now, {}))
+        self._positions[page] = (now, standing)
+        while len(self._positions) > POSITIONS_MAX:
+            self._positions.popitem(last=False)
+        passed = now - then
+        if not 0 < passed <= POSITION_SECONDS:
+            return {}
+        return {
+            name: (count - before[name]) / passed
+            for name, count in standing.items()
+            if count >= before.get(name, count + 1)
+        }
 
     async def consumer(self, stream: str, name: str) -> Seen[ConsumerInfo]:
         """One consumer, and how it moves."""
@@ -179,6 +218,8 @@ class Catalog:
                 info.ack_floor.consumer_seq,
                 info.num_waiting,
                 info.num_redelivered,
+                info.delivered.stream_seq,
+                info.ack_floor.stream_seq,
             )
 
         return await self._workspace.samplers.see_present(
@@ -191,18 +232,21 @@ class Catalog:
         samplers.forget(("consumer", stream, consumer) if consumer else ("stream", stream))
         samplers.forget(NAMES_KEY)
 
-    async def _info_or_none(self, name: str) -> StreamInfo | None:
+    async def _info_or_problem(self, name: str) -> StreamInfo | Problem:
+        """What is wrong with one stream alone must not hide the others."""
         try:
             return await self._workspace.jetstream.manager.streams.info(name)
-        except JetStreamApiError:
-            return None
+        except (JetStreamApiError, NoLeaderError) as error:
+            return problem_of(error)
 
-    async def _at_once(self, asked: Sequence[Awaitable[Item]]) -> list[Item]:
-        """Wait for several questions of which only some are under way at a time."""
+    async def _at_once(
+        self, ask: Callable[[str], Awaitable[Item]], names: Sequence[str]
+    ) -> list[Item]:
+        """Ask about several streams, only about some of them at a time."""
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def one(question: Awaitable[Item]) -> Item:
+        async def one(name: str) -> Item:
             async with gate:
-                return await question
+                return await ask(name)
 
-        return list(await asyncio.gather(*(one(each) for each in asked)))
+        return list(await asyncio.gather(*(one(name) for name in names)))

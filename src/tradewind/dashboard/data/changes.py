@@ -1,20 +1,20 @@
-"""Changes of a configuration, seen before they are made; and a configuration in words.
+"""Previews changes of a configuration, and describes a configuration in words.
 
-Owns the JSON that is edited, the difference, and what a purge would remove. Pure but for the last,
-which counts.
+Owns the JSON that is edited, the difference, and what a purge would remove. Only the last one sends
+requests, to count.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from tradewind.api.configs import stream_config_from_dict
+from tradewind.api.configs import consumer_config_from_dict, stream_config_from_dict
 from tradewind.api.stream_types import (
     DiscardPolicy,
     RetentionPolicy,
@@ -72,16 +72,30 @@ def fingerprint(config: Mapping[str, Any]) -> str:
 
 
 def parse_config(text: str, name: str) -> dict[str, Any]:
-    """The configuration that somebody wrote; BadConfigError says what is wrong with it."""
+    """The configuration of a stream that somebody wrote; BadConfigError says what is wrong."""
+    document = _parse(text, stream_config_from_dict)
+    if document.get("name") != name:
+        raise BadConfigError(f"the configuration: its name must stay {name!r}")
+    return document
+
+
+def parse_consumer(text: str, name: str) -> dict[str, Any]:
+    """The same of a consumer."""
+    document = _parse(text, consumer_config_from_dict)
+    for member in ("name", "durable_name"):
+        if document.get(member, name) != name:
+            raise BadConfigError(f"the configuration: its {member} must stay {name!r}")
+    return document
+
+
+def _parse(text: str, convert: Callable[[Mapping[str, Any]], object]) -> dict[str, Any]:
     if len(text) > CONFIG_CHARACTERS_MAX:
         raise BadConfigError(f"the configuration: at most {CONFIG_CHARACTERS_MAX} characters")
     try:
         document = msgspec.json.decode(text, type=dict[str, Any])
-        stream_config_from_dict(document)
+        convert(document)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BadConfigError(f"the configuration: {error}") from None
-    if document.get("name") != name:
-        raise BadConfigError(f"the configuration: its name must stay {name!r}")
     return document
 
 

@@ -1,6 +1,7 @@
-"""Who is connected: of all servers if the login is of the system account, else of its own account.
+"""Connections: of all servers for a login of the system account, otherwise of its own account.
 
-Owns the question and what of its answer is shown. Asks for one page, sorted by the server.
+Owns the request and which parts of its response are shown. It requests one page, sorted by the
+server.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # Any login may ask this; one that is not of the system account hears of its own account only.
 SUBJECT: Final = "$SYS.REQ.SERVER.PING.CONNZ"
 ROWS: Final = 50
+SUBSCRIBERS_MAX: Final = 5
 ORDERS: Final = {
     "cid": "newest or oldest",
     "pending": "bytes that wait",
@@ -78,6 +80,17 @@ async def ask_clients(connection: Connection, order: str, first: int) -> Clients
     """The connections from an offset on."""
     body = {"sort": order, "limit": ROWS, "offset": first, "auth": True}
     return read_clients(await _ask(connection, SUBJECT, body))
+
+
+async def ask_subscribers(connection: Connection, subject: str) -> list[str]:
+    """The names of some clients that subscribe to a subject, each with its address."""
+    body = {"filter_subject": subject, "limit": SUBSCRIBERS_MAX, "subscriptions": True}
+    found = read_clients(await _ask(connection, SUBJECT, body))
+    named = [
+        f"{client.name or f'connection {client.cid}'} ({client.ip}:{client.port})"
+        for _, client in found.clients
+    ]
+    return named[:SUBSCRIBERS_MAX]
 
 
 async def _ask(connection: Connection, subject: str, body: dict[str, Any]) -> list[bytes]:

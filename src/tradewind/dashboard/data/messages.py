@@ -1,8 +1,8 @@
-"""Pages of messages: by sequence, by time, the newest, with a subject or a text in them.
+"""Pages of messages: by sequence, by time, the newest, by subject or by text.
 
-Owns how a page is found without reading the stream: a batch of direct gets, or single gets where a
-stream allows no direct ones. A search for text looks at a bounded number of messages and says where
-it stopped.
+Owns finding a page without reading the stream: a batch of direct gets, or single gets if a stream
+does not allow direct ones. A text search examines a limited number of messages and reports where it
+stopped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Why something cannot be shown, in words for the one who looks.
+"""Explains to the visitor why something cannot be shown.
 
-Owns the translation of errors. What a login may not do is a fact about the login, not a failure.
+Owns the translation of errors. A missing permission is presented as a property of the login, never
+as a failure.
 """
 
 from __future__ import annotations
@@ -15,7 +16,20 @@ from tradewind.errors import TradewindError
 
 Kind = Literal["denied", "away", "missing", "refused", "failed"]
 NOT_FOUND: Final = 404
+# JetStream is not enabled, or not for the account.
+NO_JETSTREAM: Final = frozenset((10076, 10039))
+# In a cluster: JetStream has no leader.
+NO_LEADER: Final = 10008
+_NO_LEADER: Final = (
+    "There is no leader at the moment: the cluster elects one, or too few of its servers run."
+)
 _SUBJECT: Final = re.compile(r'"([^"]+)"')
+_REFUSED: Final = (
+    client.WrongRevisionError,
+    client.KeyExistsError,
+    client.ObjectExistsError,
+    client.BucketExistsError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +40,35 @@ class Problem:
     text: str
 
 
+class MissingError(TradewindError):
+    """What a page is about is not there; the text is a sentence."""
+
+
+class NotAllowedError(TradewindError):
+    """The dashboard itself does not let this visitor do this; the text is a sentence."""
+
+
 def problem_of(error: BaseException) -> Problem:
-    """The problem in an error of the client; other errors are ours and must not be hidden."""
+    """The problem in an error; other errors are ours and must not be hidden."""
+    if isinstance(error, NotAllowedError):
+        return Problem("denied", str(error))
+    if isinstance(error, MissingError):
+        return Problem("missing", str(error))
     if isinstance(error, client.PermissionsError):
         found = _SUBJECT.search(error.wire_text)
         about = f" ({found[1]})" if found else ""
         return Problem("denied", f"This login may not see or do this{about}.")
+    if isinstance(error, JetStreamApiError) and error.err_code in NO_JETSTREAM:
+        return Problem("missing", "JetStream is not enabled on this server or for this account.")
+    if isinstance(error, client.NoLeaderError) or (
+        isinstance(error, JetStreamApiError) and error.err_code == NO_LEADER
+    ):
+        return Problem("away", _NO_LEADER)
     if isinstance(error, JetStreamApiError):
         kind: Kind = "missing" if error.code == NOT_FOUND else "refused"
         return Problem(kind, f"The server says: {error.description}.")
+    if isinstance(error, client.NoTransactionsError):
+        return Problem("missing", f"{error}.")
     if isinstance(error, client.JetStreamUnavailableError):
         return Problem("missing", "JetStream is not enabled on this server or for this account.")
     if isinstance(error, client.NoRespondersError):
@@ -46,6 +80,10 @@ def problem_of(error: BaseException) -> Problem:
         client.DisconnectedError | client.ConnectionClosedError | client.NoServersError,
     ):
         return Problem("away", "The server is away; the dashboard tries to reach it again.")
+    if isinstance(error, client.BucketNotFoundError | client.ObjectNotFoundError):
+        return Problem("missing", str(error))
+    if isinstance(error, _REFUSED):
+        return Problem("refused", str(error))
     if isinstance(error, TimeoutError):
         return Problem("away", "The server has not answered in time.")
     if isinstance(error, TradewindError):

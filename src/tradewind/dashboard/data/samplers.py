@@ -1,8 +1,8 @@
-"""Questions that are asked again and again while somebody looks at the answer.
+"""Requests that are repeated while their results are being viewed.
 
-Owns the leases: a page that shows something touches its topic each time it is drawn, all pages that
-show the same share one question, and a topic that nobody has touched for a while is not asked any
-more. What was seen stays for as long as charts go back, and the number of topics is bounded.
+Owns the leases: a page touches its topic each time it is rendered, all pages with the same topic
+share one request, and a topic that has not been touched for a while is no longer requested. Results
+are kept as long as charts go back, and the number of topics is limited.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ TOPICS_MAX: Final = 256
 LEASE_SECONDS: Final = 10.0
 # How long a page waits for the first answer before it is drawn without it.
 FIRST_SECONDS: Final = 1.5
+# After a problem it is asked again this soon, however seldom the question is: it may be over.
+RETRY_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,10 @@ class Samplers:
         try:
             while self._clock() - topic.touched_at <= LEASE_SECONDS:
                 await self._ask(topic)
-                await asyncio.sleep(question.interval)
+                is_well = topic.problem is None
+                await asyncio.sleep(
+                    question.interval if is_well else min(question.interval, RETRY_SECONDS)
+                )
         finally:
             if topic.task is asyncio.current_task():
                 topic.task = None

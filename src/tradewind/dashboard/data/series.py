@@ -1,10 +1,11 @@
-"""Figures over the last minutes: a ring of moments, of fixed size.
+"""Time series of the last minutes, in a ring of fixed size.
 
-Owns the ring and the way from counters to rates. Reads no clock.
+Owns the ring and deriving rates from counters. It never reads a clock.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,14 +50,15 @@ class Series:
         self._added += 1
 
     def levels(self, name: str) -> list[Point]:
-        """A figure as it was, oldest first, with a hole where nobody has looked."""
+        """A figure as it was, oldest first, with a hole where nobody has looked or it was none."""
         points: list[Point] = []
         values = self._values[name]
         for place in self._places():
             time = self._times[place]
             if points and self._is_gap(points[-1].time, time):
                 points.append(Point(time, None))
-            points.append(Point(time, values[place]))
+            value = values[place]
+            points.append(Point(time, None if math.isnan(value) else value))
         return points
 
     def rates(self, name: str) -> list[Point]:

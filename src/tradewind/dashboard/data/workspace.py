@@ -1,7 +1,7 @@
-"""Everything that one login shares between its pages: connection, questions, events.
+"""The shared state of all pages of a login: connection, requests, events.
 
-Owns the life of the connection: it is made in the background and made again by itself, so a page
-is there at once and says how things stand.
+Owns the life of the connection: it is established in the background and reconnects automatically,
+so that a page appears immediately and shows the current state.
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ from tradewind.client.connection import Connection
 from tradewind.client.core.options import make_options
 from tradewind.client.errors import AuthorizationError, DisconnectedError
 from tradewind.client.events import ErrorEvent, Event, ReconnectFailed
-from tradewind.dashboard.data import account
+from tradewind.dashboard.data import account, accounts
 from tradewind.dashboard.data.advisories import Advisories
 from tradewind.dashboard.data.catalog import NAMES_KEY, Catalog
+from tradewind.dashboard.data.dead_letters import Redrives
+from tradewind.dashboard.data.integrity import Integrity
 from tradewind.dashboard.data.samplers import Question, Samplers, Seen
+from tradewind.dashboard.data.sql import Queries
+from tradewind.dashboard.data.transfers import Transfers
+from tradewind.dashboard.data.watches import Watches
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream
 
 REQUEST_SECONDS: Final = 5.0
+HEALTH_SECONDS: Final = 10.0
+ACCOUNTS_SECONDS: Final = 3.0
 State = Literal["connecting", "connected", "reconnecting", "refused"]
 
 
@@ -55,12 +62,17 @@ class Workspace:
         )
         self.samplers = Samplers()
         self.advisories = Advisories()
+        self.transfers = Transfers()
+        self.integrity = Integrity()
+        self.redrives = Redrives()
+        self.watches = Watches(lambda: self.jetstream)
         self._connection: Connection | None = None
         self._starting: asyncio.Task[None] | None = None
         self._last_error = ""
         self._refusal = ""
         self._was_connected = False
         self.catalog = Catalog(self)
+        self.queries = Queries(self.options)
         self.advisories.on_streams_changed(lambda _stream: self.samplers.forget(NAMES_KEY))
 
     # ------------------------------------------------------------------ connection
@@ -78,7 +90,10 @@ class Workspace:
 
     async def close(self) -> None:
         """End the connection and all questions."""
+        self.queries.close()
         await self.samplers.close()
+        await self.watches.close()
+        await self.redrives.close()
         if self._starting is not None:
             self._starting.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -131,15 +146,31 @@ class Workspace:
 
     # ------------------------------------------------------------------ what all pages may ask
 
-    async def account(self) -> Seen[account.Account]:
+    async def account(self) -> Seen[account.AccountSnapshot]:
         """Load and use."""
 
-        async def ask() -> account.Account:
+        async def ask() -> account.AccountSnapshot:
             return await account.ask_account(self.connection)
 
         return await self.samplers.see(
             Question("account", ask, 2.0, account.FIGURES, account.figures)
         )
+
+    async def health(self) -> Seen[dict[str, str]]:
+        """How the servers are; only a login of the system account may ask."""
+
+        async def ask() -> dict[str, str]:
+            return await account.ask_health(self.connection)
+
+        return await self.samplers.see(Question("health", ask, HEALTH_SECONDS))
+
+    async def accounts(self, *, is_whole: bool) -> Seen[accounts.Accounts]:
+        """The accounts that the login may see."""
+
+        async def ask() -> accounts.Accounts:
+            return await accounts.ask_accounts(self.connection, is_whole=is_whole)
+
+        return await self.samplers.see(Question(("accounts", is_whole), ask, ACCOUNTS_SECONDS))
 
 
 def _names(servers: str | Sequence[str]) -> str:

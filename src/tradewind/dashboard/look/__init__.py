@@ -1,1 +1,1 @@
-"""How pages are made of text: elements, charts, the frame around a page. Never asks a server."""
+"""Renders pages: elements, charts, the frame around a page. It never contacts a server."""

@@ -1,7 +1,7 @@
 """Charts as SVG: lines over the last minutes, and shares of a limit.
 
 Owns the geometry and the labels. Colours are classes of the style sheet, so that a chart follows
-light and dark; the script reads `data-points` to show the figures under the pointer.
+the light or dark theme; the script reads `data-points` to show the figures under the pointer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ SHORTEST_SECONDS: Final = 60.0
 _STEPS: Final = (1, 2, 2.5, 5, 10)
 GRID_LINES: Final = 4
 SMALLEST: Final = 1e-6
+LARGEST_EXACT: Final = 2.0**50
 LINES_MAX: Final = 4
+# Bars: their height, and the room for their labels and numbers.
+BAR_STEP: Final = 24
+BAR_NUMBER: Final = 80
+BAR_LETTERS: Final = 28
+BAR_LETTER_WIDTH: Final = 6.6
+# What fits beside the chart.
+LABEL_CHARACTERS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +54,15 @@ class _Frame:
 
     start: float
     end: float
+    bottom: float
     top: float
 
     def x(self, moment: float) -> float:
         return LEFT + (moment - self.start) / (self.end - self.start) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+        part = (value - self.bottom) / (self.top - self.bottom)
+        return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
 
 
 def axis_step(largest: float, base: int = 10) -> float:
@@ -66,6 +76,15 @@ def axis_step(largest: float, base: int = 10) -> float:
     return next(step * power for step in _STEPS if step * power >= rough * 0.999)
 
 
+def _axis(least: float, most: float, base: int, step_min: float) -> tuple[float, float, float]:
+    """Where an axis begins and ends, and the distance of its lines."""
+    if least > LARGEST_EXACT:
+        least = 0.0  # a step of 1 is nothing beside such a number
+    step = max(axis_step(most - least, base), step_min)
+    bottom = step * math.floor(least / step)
+    return bottom, max(step * math.ceil(most / step), bottom + step), step
+
+
 def line_chart(
     title: str,
     lines: Sequence[Line],
@@ -73,24 +92,53 @@ def line_chart(
     label: Callable[[float], str] = short,
     now: float | None = None,
     whole: bool = False,
+    from_zero: bool = True,
 ) -> Markup:
-    """Lines over the time that is known, at most fifteen minutes. `whole`: no values between."""
+    """Lines over the time that is known, at most fifteen minutes.
+
+    `whole`: no values between. Without `from_zero` only the part where the lines are is shown.
+    """
     lines = lines[:LINES_MAX]
     moments = [point.time for line in lines for point in line.points]
     end = max(moments, default=time.time() if now is None else now)
     start = max(min(moments, default=end), end - KEPT_SECONDS)
     start = min(start, end - SHORTEST_SECONDS)
     known = [point.value for line in lines for point in line.points if point.value is not None]
-    step = axis_step(max(known, default=0.0), 2 if label is size else 10)
-    if whole:
-        step = max(step, 1.0)
-    top = max(step * math.ceil(max(known, default=0.0) / step), step)
-    frame = _Frame(start, end, top)
+    most, least = max(known, default=0.0), 0.0 if from_zero else min(known, default=0.0)
+    bottom, top, step = _axis(least, most, 2 if label is size else 10, 1.0 if whole else 0.0)
+    frame = _Frame(start, end, bottom, top)
     drawn = [tag("title", title), _grid(frame, step, label), _times(frame)]
     for index, line in enumerate(lines):
         drawn += _paths(frame, line.points, index)
     drawn.append(tag("line", class_="cursor", x1=0, x2=0, y1=TOP, y2=HEIGHT - BOTTOM))
-    points = msgspec.json.encode(
+    picture = tag(
+        "svg",
+        drawn,
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        class_="chart",
+        data_points=_pointed(frame, lines, label),
+    )
+    legend = [
+        tag(
+            "span",
+            tag("i", class_=f"dot line{index}"),
+            f"{line.name} ",
+            tag("b", _last(line, label)),
+        )
+        for index, line in enumerate(lines)
+    ]
+    return tag(
+        "figure",
+        tag("figcaption", tag("strong", title), tag("span", legend, class_="legend")),
+        picture,
+        class_="figure",
+    )
+
+
+def _pointed(frame: _Frame, lines: Sequence[Line], label: Callable[[float], str]) -> str:
+    """What the script needs to tell the figures under the pointer."""
+    return msgspec.json.encode(
         {
             "start": frame.start,
             "end": frame.end,
@@ -110,29 +158,6 @@ def line_chart(
             ],
         }
     ).decode()
-    picture = tag(
-        "svg",
-        drawn,
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        class_="chart",
-        data_points=points,
-    )
-    legend = [
-        tag(
-            "span",
-            tag("i", class_=f"dot line{index}"),
-            f"{line.name} ",
-            tag("b", _last(line, label)),
-        )
-        for index, line in enumerate(lines)
-    ]
-    return tag(
-        "figure",
-        tag("figcaption", tag("strong", title), tag("span", legend, class_="legend")),
-        picture,
-        class_="figure",
-    )
 
 
 def _last(line: Line, label: Callable[[float], str]) -> str:
@@ -142,12 +167,20 @@ def _last(line: Line, label: Callable[[float], str]) -> str:
 
 def _grid(frame: _Frame, step: float, label: Callable[[float], str]) -> list[Markup]:
     drawn = []
-    for number in range(round(frame.top / step) + 1):
-        value = number * step
+    for number in range(round((frame.top - frame.bottom) / step) + 1):
+        value = frame.bottom + number * step
+        text = label(value)
         y = round(frame.y(value), 1)
         drawn.append(tag("line", class_="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y))
         drawn.append(
-            tag("text", label(value), class_="axis", x=LEFT - 6, y=y + 4, text_anchor="end")
+            tag(
+                "text",
+                text if len(text) <= LABEL_CHARACTERS else short(value),
+                class_="axis",
+                x=LEFT - 6,
+                y=y + 4,
+                text_anchor="end",
+            )
         )
     return drawn
 
@@ -206,6 +239,42 @@ def _paths(frame: _Frame, points: Sequence[Point], index: int) -> list[Markup]:
             run.append((round(frame.x(point.time), 1), round(frame.y(point.value), 1)))
     finish()
     return drawn
+
+
+def bar_chart(title: str, bars: Sequence[tuple[str, float]]) -> Markup:
+    """A bar for each label, below each other; those below zero go to the left."""
+    values = [value for _, value in bars]
+    low, high = min([0.0, *values]), max([0.0, *values])
+    longest = max((min(len(label), BAR_LETTERS) for label, _ in bars), default=0)
+    start = 16 + BAR_LETTER_WIDTH * longest
+    unit = (WIDTH - start - BAR_NUMBER) / (high - low) if high > low else 0.0
+    zero = start - low * unit
+    drawn: list[Markup] = [tag("title", title)]
+    for index, (label, value) in enumerate(bars):
+        y = index * BAR_STEP
+        shown = label if len(label) <= BAR_LETTERS else f"{label[: BAR_LETTERS - 1]}…"
+        left, right = sorted((zero, zero + value * unit))
+        drawn += [
+            tag("text", shown, class_="axis", x=start - 8, y=y + 16, text_anchor="end"),
+            tag(
+                "rect",
+                class_="bar",
+                x=round(left, 1),
+                y=y + 3,
+                width=round(max(right - left, 1.0), 1),
+                height=BAR_STEP - 6,
+                rx=3,
+            ),
+            tag("text", f"{value:,.6g}", class_="axis", x=round(right + 6, 1), y=y + 16),
+        ]
+    picture = tag(
+        "svg",
+        drawn,
+        viewBox=f"0 0 {WIDTH} {max(len(bars), 1) * BAR_STEP}",
+        role="img",
+        class_="chart bars",
+    )
+    return tag("figure", tag("figcaption", tag("strong", title)), picture, class_="figure bars")
 
 
 def share(used: float, most: float, text: str) -> Markup:

@@ -1,8 +1,8 @@
-"""HTML made by functions: what is not markup already becomes text.
+"""Functions that produce HTML and escape everything that is not markup.
 
-Owns escaping. There is no way from a name, a subject or a payload to an element or a script: text
-is escaped where it enters an element, links lead only into the dashboard itself, and attributes
-that hold scripts or styles do not exist.
+Owns escaping. A name, a subject or a payload can never become an element or a script: text is
+escaped when it enters an element, links lead only into the dashboard itself, and there are no
+attributes for scripts or styles.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def render(child: Child) -> str:
     if isinstance(child, Markup):
         return str(child)
     if isinstance(child, str):
-        return escape(_shown(child))
+        return escape(shown_text(child))
     if isinstance(child, int | float):
         return str(child)
     return "".join(render(each) for each in child)
@@ -55,7 +55,10 @@ def tag(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
         return Markup(
             f"<{head}>" if name in ("br", "hr", "img", "input", "link", "meta") else f"<{head}/>"
         )
-    return Markup(f"<{head}>{''.join(render(child) for child in children)}</{name}>")
+    content = "".join(render(child) for child in children)
+    if name == "textarea" and content.startswith("\n"):
+        content = f"\n{content}"  # a browser leaves out the first line end
+    return Markup(f"<{head}>{content}</{name}>")
 
 
 def _attribute(key: str, value: Attribute) -> str:
@@ -69,11 +72,13 @@ def _attribute(key: str, value: Attribute) -> str:
     text = str(value)
     if name in _ADDRESSES and not is_own_address(text):
         raise ValueError(f"{name}: only addresses of the dashboard, not {text[:80]!r}")
-    return f' {name}="{escape(_shown(text))}"'
+    return f' {name}="{escape(shown_text(text))}"'
 
 
-def _shown(text: str) -> str:
-    """Text without what HTML cannot hold: bytes that were no UTF-8, and control characters."""
+def shown_text(text: str) -> str:
+    """Text as it is shown: without what HTML cannot hold (bytes that were no UTF-8, and control
+    characters).
+    """
     if text.isprintable():
         return text
     return "".join(

@@ -1,6 +1,6 @@
-"""The frame around every page, and the parts that pages are put together of.
+"""The frame around every page, and the common parts of pages.
 
-Owns navigation, cards, tables, forms and notes, so that all pages look alike.
+Owns navigation, cards, tables, forms and notes, so that all pages look the same.
 """
 
 from __future__ import annotations
@@ -15,15 +15,22 @@ from tradewind.dashboard.data.texts import count
 from tradewind.dashboard.look.elements import Child, Markup, address, join, tag
 
 if TYPE_CHECKING:
+    from tradewind.client.why.reasons import Reason
     from tradewind.dashboard.data.workspace import LinkState
 
 PLACES: Final = (
     ("overview", "Overview", "/"),
     ("streams", "Streams", "/streams"),
     ("consumers", "Consumers", "/consumers"),
+    ("dead-letters", "Dead letters", "/dead-letters"),
     ("kv", "Key-value", "/kv"),
+    ("objects", "Objects", "/objects"),
+    ("pipelines", "Pipelines", "/pipelines"),
+    ("sql", "SQL", "/sql"),
     ("connections", "Connections", "/connections"),
+    ("accounts", "Accounts", "/accounts"),
 )
+STORAGES: Final = (("file", "On disk"), ("memory", "In memory"))
 _WORDS: Final = {
     "connecting": "Connecting to",
     "reconnecting": "Reconnecting to",
@@ -230,12 +237,29 @@ def badge(text: str, mood: str = "") -> Markup:
     return tag("span", text, class_=f"badge {mood}".rstrip())
 
 
+def why_card(reason: Reason, question: str, otherwise: str) -> Markup:
+    """Why something does not move, what to do, and the command that does it."""
+    return tag(
+        "section",
+        tag("h2", question if reason.mood in ("stuck", "waiting") else otherwise),
+        tag("p", reason.text, class_="sentence", id="reason"),
+        tag("p", reason.advice, class_="faint") if reason.advice else None,
+        tag("p", tag("code", reason.command)) if reason.command else None,
+        class_=f"card why {reason.mood}",
+    )
+
+
 def problem_note(problem: Problem | None) -> Markup | None:
     """Why something is not shown."""
     if problem is None:
         return None
     mood = {"denied": "locked", "missing": "", "away": "warning"}.get(problem.kind, "bad")
     return tag("p", problem.text, class_=f"notice {mood}".rstrip(), data_problem=problem.kind)
+
+
+def absence(problem: Problem) -> Markup | None:
+    """In a row of a table: why it has nothing more to say."""
+    return badge("not there any more") if problem.kind == "missing" else problem_note(problem)
 
 
 def form(visit: Visit, action: str, *content: Child, class_: str | None = None) -> Markup:
@@ -275,6 +299,18 @@ def field(
         ),
         tag("small", hint) if hint else None,
     )
+
+
+def choice(label: str, name: str, options: Sequence[tuple[str, str]], chosen: str = "") -> Markup:
+    """A labelled choice: values with their texts."""
+    made = [tag("option", text, value=value, selected=value == chosen) for value, text in options]
+    return tag("label", tag("span", label), tag("select", made, name=name))
+
+
+def switch(label: str, name: str, *, checked: bool = False) -> Markup:
+    """Something that is on or off."""
+    box = tag("input", type="checkbox", name=name, value="1", checked=checked)
+    return tag("label", tag("span", box, " ", label))
 
 
 def pager(path: Sequence[str], first: int, rows: int, total: int, **query: str) -> Markup | None:

@@ -1,18 +1,21 @@
-"""What a view is given and what it gives back.
+"""The input and output of a view.
 
-Owns the checks of numbers and times that visitors write. A view knows nothing of HTTP.
+Owns the checks of numbers and times that visitors enter. A view never uses HTTP.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api.times import parse_time
+from tradewind.dashboard.data.problems import NotAllowedError
+from tradewind.durations import parse_duration_ns
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
+    from tradewind.dashboard.data.machine import Machine
     from tradewind.dashboard.data.workspace import Workspace
     from tradewind.dashboard.look.layout import Visit
 
@@ -26,14 +29,24 @@ class BadFormError(TradewindError):
 
 @dataclass(frozen=True)
 class Call:
-    """One request: whose it is, the parts of its path, its query and the fields of its form."""
+    """One request: whose it is, the parts of its path, its query and the fields of its form.
+
+    `run_refusal` says why this visitor may run nothing on the machine; empty if they may.
+    """
 
     workspace: Workspace
     visit: Visit
+    machine: Machine
+    run_refusal: Callable[[], str]
     parts: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, str] = field(default_factory=dict)
     body: AsyncIterator[bytes] | None = None
+
+    def check_may_run(self) -> None:
+        """NotAllowedError if this visitor may run nothing on the machine."""
+        if refusal := self.run_refusal():
+            raise NotAllowedError(refusal)
 
 
 @dataclass(frozen=True)
@@ -54,10 +67,11 @@ class Goto:
 
 @dataclass(frozen=True)
 class Download:
-    """Bytes that a browser saves and never shows."""
+    """Bytes that a browser saves and never shows; `size` if that is known before."""
 
     name: str
     chunks: AsyncIterator[bytes]
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +83,15 @@ class Said:
 
 
 Answer = Shown | Goto | Download | Said
+
+
+def duration_ns(fields: Mapping[str, str], name: str) -> int:
+    """A duration like `24h` in nanoseconds; 0 if the field is empty or missing."""
+    text = fields.get(name, "").strip()
+    found = parse_duration_ns(text) if text else 0
+    if found is None or found < 0:
+        raise BadFormError(f"{name}: a duration like 24h or 90m, not {text[:40]!r}")
+    return found
 
 
 def number(fields: Mapping[str, str], name: str, *, least: int = 0) -> int:

@@ -1,4 +1,4 @@
-"""Connections: who, from where, with what, and how much waits for them."""
+"""Connections: user, address, client, and pending bytes."""
 
 from __future__ import annotations
 

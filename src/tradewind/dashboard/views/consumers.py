@@ -1,19 +1,20 @@
-"""Consumers: where they stand, why they do not move, and what can be done about it."""
+"""Consumers: their position, why they are not moving, and what to do about it."""
 
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tradewind.api.consumer_types import PriorityPolicy
-from tradewind.api.times import NS_PER_SECOND
-from tradewind.client.api_errors import ConsumerNotFoundError, NoMessageFoundError
+from tradewind.client.api_errors import ConsumerNotFoundError
+from tradewind.client.why.asking import consumer_knowledge
+from tradewind.client.why.consumers import Knowledge, explain, filter_subjects, is_full
 from tradewind.dashboard.data.catalog import chosen
 from tradewind.dashboard.data.changes import config_text
-from tradewind.dashboard.data.reasons import Knowledge, Oldest, Reason, explain, filter_subjects
+from tradewind.dashboard.data.connections import ask_subscribers
+from tradewind.dashboard.data.samplers import Question
 from tradewind.dashboard.data.texts import count, limit, short, since, span_ns, time_text
 from tradewind.dashboard.look.charts import Line, line_chart
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
@@ -31,20 +32,25 @@ from tradewind.dashboard.look.layout import (
     pager,
     problem_note,
     table,
+    why_card,
 )
-from tradewind.dashboard.views.call import Answer, BadFormError, Call, Goto, Shown, number
-from tradewind.dashboard.views.stream import CONSUMER_COLUMNS, consumer_kind, consumer_row
-from tradewind.dashboard.views.stream_changes import check_typed, typed_form
-from tradewind.durations import parse_duration_ns
-from tradewind.errors import TradewindError
+from tradewind.dashboard.views.call import Answer, Call, Shown, number
+from tradewind.dashboard.views.stream import (
+    CONSUMER_COLUMNS,
+    cluster_facts,
+    consumer_kind,
+    consumer_row,
+)
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo, SequenceInfo
     from tradewind.dashboard.data.samplers import Seen
+    from tradewind.dashboard.data.series import Series
 
 # The page of all consumers asks so many streams for theirs.
 STREAMS_ASKED: Final = 10
 PER_STREAM: Final = 20
+SUBSCRIBERS_SECONDS: Final = 10.0
 
 
 async def show_all(call: Call) -> Answer:
@@ -85,7 +91,8 @@ async def _all(call: Call, search: str, first: int) -> list[Child]:
             continue
         if not seen.value.total:
             continue
-        rows = [consumer_row(info) for info in seen.value.consumers[:PER_STREAM]]
+        shown_rows = seen.value.consumers[:PER_STREAM]
+        rows = [consumer_row(info, seen.value.rates) for info in shown_rows]
         more = seen.value.total - len(rows)
         link = tag("a", "all" if more > 0 else "stream", href=address("streams", name, "consumers"))
         text = f" and {count(more)} more" if more > 0 else ""
@@ -128,8 +135,42 @@ async def show(call: Call) -> Answer:
 
 async def _content(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -> list[Markup | None]:
     series = seen.series
-    now_ns = time.time_ns()
     reason = explain(await _knowledge(call, seen, info))
+    return [
+        why_card(reason, "Why is it not moving?", "How is it?"),
+        tag(
+            "div",
+            figure_card("Behind", count(info.num_pending)),
+            figure_card(
+                "Unacknowledged",
+                count(info.num_ack_pending),
+                f"of {limit(info.config.max_ack_pending)}",
+            ),
+            figure_card("Delivered", f"{short(series.last_rate('delivered') or 0)}/s"),
+            figure_card("Redelivered", count(info.num_redelivered)),
+            figure_card("Waiting pulls", count(info.num_waiting)),
+            class_="numbers",
+        ),
+        grid(*_charts(series), card("Where it stands", _standing(info, time.time_ns()))),
+    ]
+
+
+def _standing(info: ConsumerInfo, now_ns: int) -> Markup:
+    paused = badge("paused", "warning") if info.paused else None
+    return facts(
+        [
+            ("Kind", [consumer_kind(info), " ", paused]),
+            ("Delivered up to", _position(info.delivered, now_ns)),
+            ("Acknowledged up to", _position(info.ack_floor, now_ns)),
+            ("Wants", tag("span", ", ".join(filter_subjects(info)), class_="mono")),
+            ("Created", time_text(info.created)),
+            *cluster_facts(info.cluster),
+            *_groups(info),
+        ]
+    )
+
+
+def _charts(series: Series) -> list[Markup]:
     moved = line_chart(
         "Per second",
         [
@@ -146,49 +187,17 @@ async def _content(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -> 
         ],
         whole=True,
     )
-    return [
-        _why(reason),
-        tag(
-            "div",
-            figure_card("Behind", count(info.num_pending)),
-            figure_card(
-                "Unacknowledged",
-                count(info.num_ack_pending),
-                f"of {limit(info.config.max_ack_pending)}",
-            ),
-            figure_card("Delivered", f"{short(series.last_rate('delivered') or 0)}/s"),
-            figure_card("Redelivered", count(info.num_redelivered)),
-            figure_card("Waiting pulls", count(info.num_waiting)),
-            class_="numbers",
-        ),
-        grid(card("", moved), card("", waiting)),
-        card(
-            "Where it stands",
-            facts(
-                [
-                    (
-                        "Kind",
-                        [
-                            consumer_kind(info),
-                            " ",
-                            badge("paused", "warning") if info.paused else None,
-                        ],
-                    ),
-                    (
-                        "Delivered up to",
-                        _position(info.delivered, now_ns),
-                    ),
-                    (
-                        "Acknowledged up to",
-                        _position(info.ack_floor, now_ns),
-                    ),
-                    ("Wants", tag("span", ", ".join(filter_subjects(info)), class_="mono")),
-                    ("Created", time_text(info.created)),
-                    *_groups(info),
-                ]
-            ),
-        ),
-    ]
+    floors = line_chart(
+        "Where it stands in the stream",
+        [
+            Line("delivered up to", series.levels("delivered_to")),
+            Line("acknowledged up to", series.levels("acked_to")),
+        ],
+        label=count,
+        whole=True,
+        from_zero=False,
+    )
+    return [card("", moved), card("", waiting), card("", floors)]
 
 
 def _position(position: SequenceInfo, now_ns: int) -> str:
@@ -205,59 +214,24 @@ def _groups(info: ConsumerInfo) -> list[tuple[str, Child]]:
     ]
 
 
-def _why(reason: Reason) -> Markup:
-    advice = tag("p", reason.advice, class_="faint") if reason.advice else None
-    return tag(
-        "section",
-        tag("h2", "Why is it not moving?" if reason.mood in ("stuck", "waiting") else "How is it?"),
-        tag("p", reason.text, class_="sentence", id="reason"),
-        advice,
-        class_=f"card why {reason.mood}",
-    )
-
-
 async def _knowledge(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -> Knowledge:
-    """What beside the info is needed for the reason; asked only where it matters."""
+    """What beside the info is needed for the reason."""
     stream = await call.workspace.catalog.stream(info.stream_name)
-    oldest, matches = None, None
-    try:
-        if info.num_ack_pending and stream.value is not None:
-            oldest = await _oldest(call, info)
-        if not info.num_pending and not info.num_ack_pending and info.config.filter_subject:
-            matches = await _matches(call, info)
-    except TradewindError:
-        # The sentence is still right without it.
-        oldest = None
-    return Knowledge(
-        info,
-        seen.series.last_rate("delivered"),
-        seen.series.last_rate("acked"),
-        oldest,
-        matches,
-        stream.value.state.messages if stream.value is not None else None,
-    )
+    clients = None
+    if info.config.deliver_subject and is_full(info):
+        clients = (await _subscribers(call, info.config.deliver_subject)).value
+    rates = (seen.series.last_rate("delivered"), seen.series.last_rate("acked"))
+    messages = stream.value.state.messages if stream.value is not None else None
+    manager = call.workspace.jetstream.manager
+    return await consumer_knowledge(manager, info, rates, messages, clients)
 
 
-async def _oldest(call: Call, info: ConsumerInfo) -> Oldest | None:
-    subjects = filter_subjects(info)
-    pattern = subjects[0] if len(subjects) == 1 else ">"
-    try:
-        found = await call.workspace.jetstream.manager.streams.get_message(
-            info.stream_name, seq=info.ack_floor.stream_seq + 1, next_by_subject=pattern
-        )
-    except NoMessageFoundError:
-        return None
-    return Oldest(found.seq, max((time.time_ns() - found.time_ns) / NS_PER_SECOND, 0.0))
+async def _subscribers(call: Call, subject: str) -> Seen[list[str]]:
+    async def ask() -> list[str]:
+        return await ask_subscribers(call.workspace.connection, subject)
 
-
-async def _matches(call: Call, info: ConsumerInfo) -> bool:
-    try:
-        await call.workspace.jetstream.manager.streams.get_message(
-            info.stream_name, last_by_subject=info.config.filter_subject
-        )
-    except NoMessageFoundError:
-        return False
-    return True
+    question = Question(("subscribers", subject), ask, SUBSCRIBERS_SECONDS)
+    return await call.workspace.samplers.see(question)
 
 
 def _config_card(info: ConsumerInfo) -> Markup:
@@ -315,74 +289,8 @@ def _actions(call: Call, info: ConsumerInfo) -> Markup | None:
         for group in info.priority_groups
         if info.config.priority_policy is PriorityPolicy.PINNED_CLIENT
     ]
-    delete = tag("a", "Delete", href=address(*path, "delete"), class_="button")
-    return card("Change it", tag("div", pause, reset, unpin, delete, class_="row"))
-
-
-def _done(call: Call, text: str) -> Goto:
-    stream, name = call.parts["stream"], call.parts["consumer"]
-    call.workspace.catalog.changed(stream, name)
-    return Goto(address("streams", stream, "consumers", name), text)
-
-
-async def pause(call: Call) -> Answer:
-    """Deliver nothing for some time."""
-    text = call.fields.get("duration", "").strip()
-    pause_ns = parse_duration_ns(text)
-    if not pause_ns or pause_ns < 0:
-        raise BadFormError(f"duration: like 10m or 24h, not {text[:40]!r}")
-    try:
-        span = timedelta(microseconds=pause_ns // 1000)
-        answer = await call.workspace.jetstream.manager.consumers.pause(
-            call.parts["stream"], call.parts["consumer"], span
-        )
-    except OverflowError:
-        raise BadFormError(f"duration: {text[:40]!r} goes beyond the year 9999") from None
-    return _done(call, f"It is paused until {time_text(answer.pause_until or '')}.")
-
-
-async def resume(call: Call) -> Answer:
-    """Go on."""
-    await call.workspace.jetstream.manager.consumers.resume(
-        call.parts["stream"], call.parts["consumer"]
-    )
-    return _done(call, "It goes on.")
-
-
-async def reset(call: Call) -> Answer:
-    """Begin anew."""
-    sequence = number(call.fields, "seq")
-    await call.workspace.jetstream.manager.consumers.reset(
-        call.parts["stream"], call.parts["consumer"], seq=sequence
-    )
-    return _done(call, f"It begins anew at {sequence}." if sequence else "It begins anew.")
-
-
-async def unpin(call: Call) -> Answer:
-    """Let another client take over."""
-    await call.workspace.jetstream.manager.consumers.unpin(
-        call.parts["stream"], call.parts["consumer"], call.fields.get("group", "")
-    )
-    return _done(call, "The group is not pinned any more.")
-
-
-async def show_delete(call: Call) -> Answer:
-    """Ask first."""
-    stream, name = call.parts["stream"], call.parts["consumer"]
-    ask = typed_form(
-        call, address("streams", stream, "consumers", name, "delete"), name, "Delete the consumer"
-    )
-    text = "Its clients get nothing any more, and where it stood is forgotten."
-    title = f"Delete {name}?"
-    return Shown(
-        page(call.visit, "consumers", title, heading(title), card("", tag("p", text), ask))
-    )
-
-
-async def delete(call: Call) -> Answer:
-    """Remove it."""
-    stream, name = call.parts["stream"], call.parts["consumer"]
-    check_typed(call, name)
-    await call.workspace.jetstream.manager.consumers.delete(stream, name)
-    call.workspace.catalog.changed(stream, name)
-    return Goto(address("streams", stream, "consumers"), f"Consumer {name} was deleted.")
+    links = [
+        tag("a", label, href=address(*path, part), class_="button")
+        for label, part in (("Edit", "edit"), ("Delete", "delete"))
+    ]
+    return card("Change it", tag("div", pause, reset, unpin, links, class_="row"))

@@ -22,7 +22,7 @@ from tradewind.dashboard.data.messages import (
 )
 from tradewind.dashboard.data.problems import problem_of
 from tradewind.dashboard.data.texts import count, many, moment, size
-from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.elements import Child, Markup, address, shown_text, tag
 from tradewind.dashboard.look.layout import (
     card,
     facts,
@@ -261,7 +261,7 @@ async def show_one(call: Call) -> Answer:
             heading(f"Message {message.sequence}", *actions, above=above),
             card("", facts(about)),
             card("Headers", facts(headers)) if headers else None,
-            card("Payload", *_payload(message.data, path, call.query.get("as", ""))),
+            card("Payload", *payload_views(message.data, path, call.query.get("as", ""))),
             tag("p", _beside(name, message.sequence), class_="pager"),
         )
     )
@@ -275,7 +275,8 @@ def _beside(name: str, sequence: int) -> list[Child]:
     return links
 
 
-def _payload(data: bytes, path: tuple[str, ...], wanted: str) -> list[Child]:
+def payload_views(data: bytes, path: tuple[str, ...], wanted: str) -> list[Child]:
+    """A payload as text, JSON or hex, with links to the others."""
     made = as_json(data)
     view = wanted if wanted in ("text", "json", "hex") else "json" if made is not None else "text"
     views = [("text", "Text"), ("json", "JSON"), ("hex", "Hex")]
@@ -356,7 +357,7 @@ async def show_publish(call: Call) -> Answer:
         info = await call.workspace.jetstream.manager.streams.info(stream)
         reader = MessageReader(call.workspace.jetstream, info)
         copied = await reader.one(number(call.query, "copy", least=1))
-    is_text = copied is None or _is_text(copied.data)
+    is_text = copied is None or is_editable(copied.data)
     payload = as_text(copied.data) if copied is not None and is_text else ""
     headers = "" if copied is None else "\n".join(f"{a}: {b}" for a, b in kept_headers(copied))
     subject = copied.subject if copied is not None else call.query.get("subject", "")
@@ -396,12 +397,13 @@ def kept_headers(message: Stored) -> list[tuple[str, str]]:
     return [pair for pair in message.headers if not pair[0].startswith(NOT_COPIED)]
 
 
-def _is_text(data: bytes) -> bool:
+def is_editable(data: bytes) -> bool:
+    """Whether a payload comes back unchanged from a form in which nothing was typed."""
     try:
-        data.decode()
+        text = data.decode()
     except UnicodeDecodeError:
         return False
-    return len(data) <= SHOWN_BYTES_MAX and b"\r" not in data and b"\0" not in data
+    return len(data) <= SHOWN_BYTES_MAX and shown_text(text) == text
 
 
 def parse_headers(text: str) -> Headers:

@@ -1,10 +1,11 @@
-"""The first page: how the server is, what passes through it, what it uses, what has happened."""
+"""The first page: health, throughput, usage and recent events of the server."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from tradewind.dashboard.data.problems import Problem
 from tradewind.dashboard.data.texts import UNLIMITED, count, short, since, size
 from tradewind.dashboard.look.charts import Line, line_chart, share
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
@@ -18,6 +19,7 @@ from tradewind.dashboard.look.layout import (
     live,
     page,
     problem_note,
+    table,
 )
 from tradewind.dashboard.views.call import Answer, Call, Shown
 
@@ -25,22 +27,43 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tradewind.api.responses import AccountInfo
-    from tradewind.dashboard.data.account import Account, Load
+    from tradewind.dashboard.data.account import AccountSnapshot, Load
     from tradewind.dashboard.data.advisories import Happening
     from tradewind.dashboard.data.samplers import Seen
     from tradewind.dashboard.data.series import Series
 
-HAPPENINGS_SHOWN = 12
+HAPPENINGS_SHOWN: Final = 12
+SERVERS: Final = (
+    "Server",
+    "Health",
+    "Version",
+    "Cluster",
+    "Connections#",
+    "Subscriptions#",
+    "Memory#",
+    "Processor#",
+    "Slow consumers#",
+    "Started",
+)
+NO_SERVERS: Final = Problem(
+    "denied",
+    "The list of servers and their health: not allowed for this login. A login of the system "
+    "account sees it.",
+)
 
 
 async def show(call: Call) -> Answer:
     """The page itself."""
     seen = await call.workspace.account()
-    content = live("overview", _content(call, seen))
+    is_whole = seen.value is not None and seen.value.load.is_whole
+    health = await call.workspace.health() if is_whole else None
+    content = live("overview", _content(call, seen, health))
     return Shown(page(call.visit, "overview", "Overview", heading("Overview"), content))
 
 
-def _content(call: Call, seen: Seen[Account]) -> list[Child]:
+def _content(
+    call: Call, seen: Seen[AccountSnapshot], health: Seen[dict[str, str]] | None
+) -> list[Child]:
     account = seen.value
     happened = _happenings(call.workspace.advisories.newest())
     if account is None:
@@ -74,12 +97,13 @@ def _content(call: Call, seen: Seen[Account]) -> list[Child]:
                 ),
             ),
         ),
-        grid(_usage(account), _server(call, load)),
+        grid(usage_card(account), _server(call, account)),
+        _machines(load, health),
         happened,
     ]
 
 
-def _numbers(account: Account, series: Series, scope: str) -> Markup:
+def _numbers(account: AccountSnapshot, series: Series, scope: str) -> Markup:
     load, usage = account.load, account.usage
     cells = [
         figure_card("Connections", count(load.connections), scope),
@@ -104,7 +128,8 @@ def _numbers(account: Account, series: Series, scope: str) -> Markup:
     return tag("div", cells, class_="numbers")
 
 
-def _usage(account: Account) -> Markup:
+def usage_card(account: AccountSnapshot) -> Markup:
+    """What JetStream uses of what it may."""
     usage = account.usage
     if usage is None:
         return card("JetStream", problem_note(account.usage_problem))
@@ -139,8 +164,8 @@ def _of(used: int, most: int, unit: str = "") -> Child:
     return share(used, most, f"{text} of {limit}")
 
 
-def _server(call: Call, load: Load) -> Markup:
-    workspace = call.workspace
+def _server(call: Call, account: AccountSnapshot) -> Markup:
+    workspace, load = call.workspace, account.load
     pairs: list[tuple[str, Child]] = [("Address", workspace.link.server)]
     if workspace.link.state == "connected":
         info = workspace.connection.info
@@ -154,12 +179,41 @@ def _server(call: Call, load: Load) -> Markup:
         ]
         if info.cluster:
             pairs.append(("Cluster", info.cluster))
-    if len(load.servers) > 1:
-        pairs.append(("Servers", ", ".join(load.servers)))
+    if account.answer_seconds:
+        pairs.append(("Answers within", f"{account.answer_seconds * 1000:.1f} ms"))
     pairs.append(("Subscriptions", count(load.subscriptions)))
     if load.is_whole:
         pairs += [("Memory", size(load.memory)), ("Processor", f"{load.processor:.1f} %")]
     return card("Server", facts(pairs))
+
+
+def _machines(load: Load, health: Seen[dict[str, str]] | None) -> Markup:
+    """The servers, one by one."""
+    if not load.is_whole or health is None:
+        return card("Servers", problem_note(NO_SERVERS))
+    told = health.value or {}
+    rows: list[list[Child]] = [
+        [
+            [each.name, tag("small", each.host)],
+            _health(told.get(each.name, "")),
+            each.version,
+            each.cluster or "none",
+            count(each.connections),
+            count(each.subscriptions),
+            size(each.memory),
+            f"{each.processor:.1f} %",
+            badge(count(each.slow_consumers), "warning") if each.slow_consumers else "0",
+            since(each.started, time.time_ns()),
+        ]
+        for each in load.machines
+    ]
+    return card("Servers", problem_note(health.problem), table(SERVERS, rows, empty="None."))
+
+
+def _health(text: str) -> Markup:
+    if not text:
+        return badge("not told")
+    return badge("healthy", "good") if text == "ok" else badge(text[:200], "bad")
 
 
 def _happenings(newest: Sequence[Happening]) -> Markup:

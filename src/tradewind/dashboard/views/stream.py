@@ -1,20 +1,23 @@
-"""One stream: what it is, how it grows, its subjects, its consumers and where it comes from."""
+"""One stream: its configuration, growth, subjects, consumers and origins."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
-
-import msgspec
 
 from tradewind.api.configs import stream_config_to_dict
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.dashboard.data.catalog import ROWS, SUBJECTS_SHOWN_MAX
+from tradewind.client.why.asking import stream_knowledge
+from tradewind.client.why.streams import explain_stream
+from tradewind.dashboard.data.catalog import ROWS, SUBJECTS_SHOWN_MAX, ConsumerPage
 from tradewind.dashboard.data.changes import config_text, in_words
 from tradewind.dashboard.data.problems import problem_of
+from tradewind.dashboard.data.samplers import Question
 from tradewind.dashboard.data.texts import count, many, short, since, size, span_ns, time_text
 from tradewind.dashboard.look.charts import Line, line_chart
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.graphs import Box, flow_graph
 from tradewind.dashboard.look.layout import (
     Visit,
     badge,
@@ -29,6 +32,7 @@ from tradewind.dashboard.look.layout import (
     problem_note,
     table,
     tabs,
+    why_card,
 )
 from tradewind.dashboard.views.call import Answer, Call, Shown, number
 from tradewind.dashboard.views.streams import marks
@@ -37,15 +41,22 @@ from tradewind.subjects import is_valid_subject
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo
-    from tradewind.api.stream_types import StreamInfo, StreamSourceInfo
+    from tradewind.api.stream_types import (
+        ClusterInfo,
+        StreamInfo,
+        StreamSource,
+        StreamSourceInfo,
+    )
+    from tradewind.client.why.reasons import Reason
     from tradewind.dashboard.data.samplers import Seen
 
 LOST_SHOWN: Final = 50
-SOURCES_DRAWN: Final = 8
+WHY_SECONDS: Final = 4.0
 CONSUMER_COLUMNS: Final = (
     "Consumer",
     "Kind",
     "Behind#",
+    "Per second#",
     "Unacknowledged#",
     "Redelivered#",
     "Last delivery",
@@ -59,6 +70,7 @@ def stream_tabs(name: str, here: str) -> Markup:
         ("messages", "Messages"),
         ("subjects", "Subjects"),
         ("consumers", "Consumers"),
+        ("integrity", "Integrity"),
         ("config", "Configuration"),
     )
     return tabs(
@@ -69,18 +81,20 @@ def stream_tabs(name: str, here: str) -> Markup:
     )
 
 
-def stream_heading(visit: Visit, name: str, here: str, *actions: Child) -> list[Child]:
-    """The top of every page of a stream."""
+def stream_heading(
+    visit: Visit, name: str, here: str, *actions: Child, always: Child = None
+) -> list[Child]:
+    """The top of every page of a stream; what changes something is not there if it is refused."""
     above = tag("a", "Streams", href="/streams")
     shown = () if visit.is_read_only else actions
-    return [heading(name, *shown, above=above), stream_tabs(name, here)]
+    return [heading(name, always, *shown, above=above), stream_tabs(name, here)]
 
 
 async def show(call: Call) -> Answer:
     """The stream itself."""
     name = call.parts["stream"]
     seen = await call.workspace.catalog.stream(name)
-    _check_found(seen)
+    check_found(seen)
     actions = [
         tag("a", label, href=address("streams", name, part), class_="button")
         for label, part in (
@@ -90,11 +104,32 @@ async def show(call: Call) -> Answer:
             ("Delete", "delete"),
         )
     ]
-    top = stream_heading(call.visit, name, "", *actions)
-    return Shown(page(call.visit, "streams", name, top, live("stream", _content(seen))))
+    # To save a stream changes nothing.
+    save = tag("a", "Back up", href=address("streams", name, "backup"), class_="button")
+    top = stream_heading(call.visit, name, "", *actions, always=save)
+    content = [await _why(call, seen), *_content(seen)]
+    return Shown(page(call.visit, "streams", name, top, live("stream", content)))
 
 
-def _check_found(seen: Seen[StreamInfo]) -> None:
+async def _why(call: Call, seen: Seen[StreamInfo]) -> Markup | None:
+    """Why messages are not stored, do not arrive or do not go away; nothing if all is well."""
+    info = seen.value
+    if info is None:
+        return None
+
+    async def ask() -> Reason:
+        manager = call.workspace.jetstream.manager
+        newest = await manager.streams.info(info.config.name)
+        return explain_stream(await stream_knowledge(manager, newest))
+
+    key = ("why", info.config.name, info.created)
+    found = (await call.workspace.samplers.see(Question(key, ask, WHY_SECONDS))).value
+    if found is None or found.mood in ("good", "idle"):
+        return None
+    return why_card(found, "Why?", "")
+
+
+def check_found(seen: Seen[StreamInfo]) -> None:
     """A stream that is not there is a page of its own, not an empty one."""
     if seen.problem is not None and seen.problem.kind == "missing":
         raise StreamNotFoundError(404, 10059, "stream not found")
@@ -134,12 +169,12 @@ def _content(seen: Seen[StreamInfo]) -> list[Child]:
                         ("First", _end(state.first_seq, state.first_ts, now_ns, state.messages)),
                         ("Last", _end(state.last_seq, state.last_ts, now_ns, state.last_seq)),
                         ("Created", time_text(info.created)),
-                        *_cluster(info),
+                        *cluster_facts(info.cluster),
                     ]
                 ),
             ),
         ),
-        _origin(info),
+        origin_card(info),
     ]
 
 
@@ -149,16 +184,18 @@ def _end(sequence: int, moment: str, now_ns: int, is_known: int) -> Child:
     return f"sequence {sequence}, {since(moment, now_ns)} ({time_text(moment)})"
 
 
-def _cluster(info: StreamInfo) -> list[tuple[str, Child]]:
-    cluster = info.cluster
-    if cluster is None or not cluster.leader:
+def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, Child]]:
+    """Who leads a stream or consumer, and which other servers have a copy; nothing if one has."""
+    if cluster is None or not (cluster.leader or cluster.raft_group):
         return []
-    pairs: list[tuple[str, Child]] = [("Leader", cluster.leader)]
+    leader: Child = cluster.leader or badge("none at the moment", "bad")
+    pairs: list[tuple[str, Child]] = [("Leader", leader)]
     if cluster.replicas:
-        peers = [
-            badge(peer.name, "good" if peer.current and not peer.offline else "bad")
-            for peer in cluster.replicas
-        ]
+        peers: list[Child] = []
+        for peer in cluster.replicas:
+            state = "away" if peer.offline else "" if peer.current else "behind"
+            text = f"{peer.name} ({state})" if state else peer.name
+            peers += [badge(text, "bad" if state else "good"), " "]
         pairs.append(("Copies", peers))
     return pairs
 
@@ -173,39 +210,32 @@ def _lost(info: StreamInfo) -> Markup | None:
     return tag("p", text, class_="notice bad", role="alert")
 
 
-def _origin(info: StreamInfo) -> Markup | None:
+def origin_card(info: StreamInfo) -> Markup | None:
     """Where messages come from, as a picture."""
     config = info.config
-    known: dict[str, StreamSourceInfo] = {source.name: source for source in info.sources}
-    if info.mirror is not None:
-        known[info.mirror.name] = info.mirror
-    kind = "mirror" if config.mirror is not None else "source"
-    names = [config.mirror.name] if config.mirror is not None else [s.name for s in config.sources]
-    if not names:
+    wanted = config.sources if config.mirror is None else [config.mirror]
+    if not wanted:
         return None
-    drawn: list[Child] = []
-    rows = names[:SOURCES_DRAWN]
-    height = 64 * len(rows)
-    middle = height / 2
-    for index, name in enumerate(rows):
-        y = 64 * index + 8
-        source = known.get(name)
-        drawn += [
-            tag("rect", x=4, y=y, width=210, height=46, rx=8),
-            tag("a", tag("text", name[:26], x=16, y=y + 20), href=address("streams", name)),
-            tag("text", _source_state(source), x=16, y=y + 37, class_="under"),
-            tag("path", d=f"M214 {y + 23}C300 {y + 23} 300 {middle} 380 {middle}"),
-        ]
-    drawn += [
-        tag("rect", x=380, y=middle - 23, width=210, height=46, rx=8, class_="self"),
-        tag("text", config.name[:26], x=392, y=middle + 5),
-    ]
-    picture = tag(
-        "svg", drawn, viewBox=f"0 0 600 {height}", class_="graph", role="img", aria_label="Origin"
-    )
-    left_out = len(names) - len(rows)
-    note = tag("p", f"and {left_out} more", class_="faint") if left_out else None
-    return card("Mirrored from" if kind == "mirror" else "Sources", picture, note)
+    # Streams of several domains may have the same name.
+    known = {_place(source): source for source in (*info.sources, info.mirror) if source}
+    origins = []
+    for source in wanted:
+        place = _place(source)
+        # There is little room, and in the API of a domain only its name tells something.
+        domain = place[1].removeprefix("$JS.").removesuffix(".API")
+        title = f"{source.name}, {domain}" if domain else source.name
+        state = _source_state(known.get(place))
+        target = address("streams", source.name) if source.external is None else ""
+        origins.append(Box(f"from {place}", title, state, target))
+    self_box = Box("self", config.name, mood="self")
+    edges = [(box.key, self_box.key) for box in origins]
+    picture = flow_graph("Origin", [origins, [self_box]], edges)
+    return card("Sources" if config.mirror is None else "Mirrored from", picture)
+
+
+def _place(source: StreamSource | StreamSourceInfo) -> tuple[str, str]:
+    """A stream elsewhere is known by its name and where its API is."""
+    return source.name, source.external.api if source.external is not None else ""
 
 
 def _source_state(source: StreamSourceInfo | None) -> str:
@@ -284,33 +314,35 @@ async def show_consumers(call: Call) -> Answer:
     name = call.parts["stream"]
     first = number(call.query, "first")
     stream = await call.workspace.catalog.stream(name)
-    _check_found(stream)
+    check_found(stream)
     seen = await call.workspace.catalog.consumer_page(name, first)
-    rows = seen.value.consumers if seen.value is not None else []
-    total = seen.value.total if seen.value is not None else 0
+    found = seen.value or ConsumerPage(first, 0, [], {})
     content = [
         problem_note(seen.problem),
         card(
             "",
             table(
                 CONSUMER_COLUMNS,
-                [consumer_row(info) for info in rows],
+                [consumer_row(info, found.rates) for info in found.consumers],
                 empty="It has no consumers.",
             ),
-            pager(("streams", name, "consumers"), first, ROWS, total),
+            pager(("streams", name, "consumers"), first, ROWS, found.total),
         ),
     ]
-    top = stream_heading(call.visit, name, "consumers")
+    target = address("streams", name, "new-consumer")
+    new = tag("a", "New consumer", href=target, class_="button main")
+    top = stream_heading(call.visit, name, "consumers", new)
     return Shown(page(call.visit, "streams", f"{name}: consumers", top, live("consumers", content)))
 
 
-def consumer_row(info: ConsumerInfo) -> list[Child]:
+def consumer_row(info: ConsumerInfo, rates: Mapping[str, float]) -> list[Child]:
     """A consumer in a table."""
     link = tag("a", info.name, href=address("streams", info.stream_name, "consumers", info.name))
     return [
         [link, " ", badge("paused", "warning") if info.paused else None],
         consumer_kind(info),
         count(info.num_pending),
+        short(rates[info.name]) if info.name in rates else "-",
         count(info.num_ack_pending),
         count(info.num_redelivered),
         since(info.delivered.last_active, time.time_ns()),
@@ -330,7 +362,7 @@ async def show_config(call: Call) -> Answer:
     """The configuration in words and as JSON."""
     name = call.parts["stream"]
     seen = await call.workspace.catalog.stream(name)
-    _check_found(seen)
+    check_found(seen)
     edit = tag("a", "Edit", href=address("streams", name, "edit"), class_="button")
     top = stream_heading(call.visit, name, "config", edit)
     if seen.value is None:
@@ -356,14 +388,3 @@ def _metadata(metadata: dict[str, str]) -> Markup | None:
         return None
     pairs: list[tuple[str, Child]] = [(name, value) for name, value in sorted(metadata.items())]
     return card("Metadata", facts(pairs))
-
-
-def raw_config(answer: bytes) -> dict[str, object]:
-    """The configuration in an answer with all its members, also those that are not known here."""
-
-    class _Raw(msgspec.Struct):
-        """An info of which only the configuration is wanted."""
-
-        config: dict[str, object] = {}
-
-    return msgspec.json.decode(answer, type=_Raw).config

@@ -1,24 +1,22 @@
-"""Changes of a stream: edit with the difference first, purge with the count first, seal, delete."""
+"""Changes of a stream: edit with a preview, purge with the count first, seal, delete."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tradewind.dashboard.data.changes import (
-    DiffLine,
-    Purge,
-    StaleConfigError,
-    config_text,
-    difference,
-    fingerprint,
-    parse_config,
-    preview_purge,
-)
+from tradewind.client.streams.api_requests import check_answer
+from tradewind.dashboard.data.changes import Purge, parse_config, preview_purge
 from tradewind.dashboard.data.texts import count, many, size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.layout import card, field, form, heading, page
 from tradewind.dashboard.views.call import Answer, BadFormError, Call, Goto, Shown, number
-from tradewind.dashboard.views.stream import raw_config
+from tradewind.dashboard.views.editing import (
+    check_base,
+    edit_page,
+    raw_config,
+    review_page,
+    with_own_metadata,
+)
 from tradewind.subjects import is_valid_subject
 
 if TYPE_CHECKING:
@@ -51,78 +49,14 @@ async def _config(call: Call) -> dict[str, Any]:
 
 async def show_edit(call: Call) -> Answer:
     """The configuration as text."""
-    name = call.parts["stream"]
-    current = await _config(call)
-    return _page(
-        call,
-        f"Edit {name}",
-        card("", _editor(call, config_text(current), fingerprint(current))),
-    )
-
-
-def _editor(call: Call, text: str, base: str) -> Markup:
-    return form(
-        call.visit,
-        address("streams", call.parts["stream"], "edit"),
-        tag("input", type="hidden", name="base", value=base),
-        tag(
-            "label",
-            tag("span", "Configuration; durations are nanoseconds"),
-            tag("textarea", text, name="config", spellcheck="false"),
-        ),
-        tag("div", tag("button", "Show what would change", class_="main"), class_="actions"),
-        class_="stack",
-    )
+    return edit_page(call, _page, ("streams", call.parts["stream"]), await _config(call))
 
 
 async def review(call: Call) -> Answer:
     """What would change; nothing is done yet."""
     name = call.parts["stream"]
-    text, base = call.fields.get("config", ""), call.fields.get("base", "")
-    wanted = parse_config(text, name)
-    current = await _config(call)
-    _check_base(current, base)
-    lines = difference(current, wanted)
-    if not lines:
-        return _page(
-            call,
-            f"Edit {name}",
-            tag("p", "Nothing would change.", class_="notice"),
-            card("", _editor(call, text, base)),
-        )
-    apply = form(
-        call.visit,
-        address("streams", name, "apply"),
-        tag("input", type="hidden", name="base", value=base),
-        tag("input", type="hidden", name="config", value=text),
-        tag(
-            "div",
-            tag("button", "Apply", class_="main"),
-            tag("a", "Do nothing", href=address("streams", name), class_="button"),
-            class_="actions",
-        ),
-    )
-    return _page(
-        call,
-        f"Change {name}?",
-        card("This would change", diff_box(lines)),
-        apply,
-        tag("details", tag("summary", "Edit again"), card("", _editor(call, text, base))),
-    )
-
-
-def diff_box(lines: list[DiffLine]) -> Markup:
-    """A difference, line by line."""
-    return tag(
-        "div", [tag("div", line.text, class_=line.kind) for line in lines], class_="diff mono"
-    )
-
-
-def _check_base(current: dict[str, Any], base: str) -> None:
-    if fingerprint(current) != base:
-        raise StaleConfigError(
-            "somebody else has changed this stream since the page was opened: open it again"
-        )
+    wanted = parse_config(call.fields.get("config", ""), name)
+    return review_page(call, _page, ("streams", name), await _config(call), wanted)
 
 
 async def apply(call: Call) -> Answer:
@@ -130,17 +64,10 @@ async def apply(call: Call) -> Answer:
     name = call.parts["stream"]
     wanted = parse_config(call.fields.get("config", ""), name)
     current = await _config(call)
-    _check_base(current, call.fields.get("base", ""))
-    metadata = {**current.get("metadata", {}), **wanted.get("metadata", {})}
-    for key in current.get("metadata", {}):
-        if key not in wanted.get("metadata", {}) and not key.startswith("_nats."):
-            metadata.pop(key, None)
-    body = {**wanted, "metadata": metadata} if metadata else wanted
+    check_base(current, call.fields.get("base", ""))
     api = call.workspace.jetstream.manager.api
-    answer = await api.call_raw("stream_update", name, body=body)
-    from tradewind.client.streams.api_requests import check_answer
-
-    check_answer(answer)
+    body = with_own_metadata(current, wanted)
+    check_answer(await api.call_raw("stream_update", name, body=body))
     call.workspace.catalog.changed(name)
     return Goto(address("streams", name), f"Stream {name} was changed.")
 

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.api.stream_types import StreamConfig
 from tradewind.dashboard.data.catalog import ROWS, chosen
+from tradewind.dashboard.data.problems import Problem
 from tradewind.dashboard.data.texts import count, since, size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.layout import (
+    STORAGES,
+    absence,
     badge,
     card,
+    choice,
     field,
     form,
     heading,
@@ -21,8 +25,7 @@ from tradewind.dashboard.look.layout import (
     problem_note,
     table,
 )
-from tradewind.dashboard.views.call import Answer, BadFormError, Call, Goto, Shown, number
-from tradewind.durations import parse_duration_ns
+from tradewind.dashboard.views.call import Answer, Call, Goto, Shown, duration_ns, number
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
@@ -55,7 +58,8 @@ async def show(call: Call) -> Answer:
         class_="row",
     )
     new = tag("a", "New stream", href="/new-stream", class_="button main")
-    actions = [find] if call.visit.is_read_only else [find, new]
+    back = tag("a", "Restore", href="/restore", class_="button")
+    actions = [find] if call.visit.is_read_only else [find, back, new]
     top = heading("Streams", *actions)
     return Shown(page(call.visit, "streams", "Streams", top, content))
 
@@ -89,10 +93,10 @@ async def _rows(call: Call, search: str, first: int) -> list[Child]:
     ]
 
 
-def _row(name: str, info: StreamInfo | None, now_ns: int) -> list[Child]:
+def _row(name: str, info: StreamInfo | Problem, now_ns: int) -> list[Child]:
     link = tag("a", name, href=address("streams", name))
-    if info is None:
-        return [link, badge("not there any more"), "", "", "", ""]
+    if isinstance(info, Problem):
+        return [link, absence(info), "", "", "", ""]
     state = info.state
     return [
         [link, " ", *marks(info)],
@@ -147,26 +151,20 @@ async def show_new(call: Call) -> Answer:
                 "Subjects", "subjects", required=True, hint="Joined by commas: orders.*, events.>"
             ),
             field("Description", "description"),
-            tag(
-                "label",
-                tag("span", "Storage"),
-                _select("storage", (("file", "On disk"), ("memory", "In memory"))),
-            ),
-            tag(
-                "label",
-                tag("span", "Messages stay until"),
-                _select(
-                    "retention",
-                    (
-                        ("limits", "a limit removes them"),
-                        ("interest", "every consumer has acknowledged them"),
-                        ("workqueue", "one consumer has acknowledged them"),
-                    ),
+            choice("Storage", "storage", STORAGES),
+            choice(
+                "Messages stay until",
+                "retention",
+                (
+                    ("limits", "a limit removes them"),
+                    ("interest", "every consumer has acknowledged them"),
+                    ("workqueue", "one consumer has acknowledged them"),
                 ),
             ),
             field("Most messages", "max_msgs", kind="number", hint="Empty: no limit"),
             field("Most bytes", "max_bytes", kind="number", hint="Empty: no limit"),
             field("Greatest age", "max_age", hint="Like 24h or 30m. Empty: no limit"),
+            field("Copies", "num_replicas", kind="number", hint="3 in a cluster. Empty: 1"),
             tag("button", "Create the stream", class_="main"),
             class_="stack",
         ),
@@ -183,17 +181,9 @@ async def show_new(call: Call) -> Answer:
     )
 
 
-def _select(name: str, options: tuple[tuple[str, str], ...]) -> Markup:
-    return tag("select", [tag("option", text, value=value) for value, text in options], name=name)
-
-
 def new_config(fields: dict[str, str]) -> dict[str, Any]:
     """The configuration that the form asks for; BadFormError names the field."""
     subjects = [each.strip() for each in fields.get("subjects", "").split(",") if each.strip()]
-    age = fields.get("max_age", "").strip()
-    max_age = parse_duration_ns(age) if age else 0
-    if max_age is None or max_age < 0:
-        raise BadFormError(f"max_age: a duration like 24h or 90m, not {age[:40]!r}")
     return {
         "name": fields.get("name", "").strip(),
         "subjects": subjects,
@@ -202,9 +192,9 @@ def new_config(fields: dict[str, str]) -> dict[str, Any]:
         "retention": fields.get("retention", "limits"),
         "max_msgs": number(fields, "max_msgs") or -1,
         "max_bytes": number(fields, "max_bytes") or -1,
-        "max_age": max_age,
+        "max_age": duration_ns(fields, "max_age"),
         "allow_direct": True,
-        "num_replicas": 1,
+        "num_replicas": number(fields, "num_replicas") or 1,
     }
 
 

@@ -1,1 +1,1 @@
-"""Visitors: who may come in, from where, and what they may send."""
+"""Visitors: access control, logins, and what they may send."""

@@ -1,12 +1,13 @@
-"""From a request to a view and back.
+"""Dispatches a request to a view and sends the response.
 
-Owns the table of addresses, cookies, the token of forms and what becomes of errors. Views know
-nothing of HTTP, and nothing here knows of streams.
+Owns the table of addresses, cookies, the token of forms and the handling of errors. Views never use
+HTTP, and this module never uses streams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
@@ -34,14 +35,24 @@ from tradewind.dashboard.look.layout import (
     problem_note,
 )
 from tradewind.dashboard.views import (
+    accounts,
+    buckets,
     connections,
+    consumer_changes,
     consumers,
+    dead_letters,
     kv,
     messages,
+    objects,
     overview,
+    pipelines,
+    sql,
     stream,
+    stream_backups,
     stream_changes,
+    stream_integrity,
     streams,
+    transfers,
 )
 from tradewind.dashboard.views.call import (
     Answer,
@@ -52,12 +63,16 @@ from tradewind.dashboard.views.call import (
     Said,
     Shown,
 )
-from tradewind.dashboard.web.forms import read_form
+from tradewind.dashboard.web.forms import file_body, pass_over, read_form
 from tradewind.dashboard.web.sessions import LoggedIn, LoginRefusedError, Sessions
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+    from starlette.types import Send
+
+    from tradewind.dashboard.data.machine import Machine
+    from tradewind.dashboard.web.running import RunRules
 
 View = Callable[[Call], Awaitable[Answer]]
 READ_ONLY: Final = "The dashboard was started with --read-only: nothing is changed from here."
@@ -72,6 +87,9 @@ STATIC: Final = {
 STREAM: Final = "/streams/{stream}"
 MESSAGE: Final = STREAM + "/messages/{sequence}"
 CONSUMER: Final = STREAM + "/consumers/{consumer}"
+PIPELINE: Final = "/pipelines/{pipeline}"
+LETTERS: Final = "/dead-letters/{stream}"
+LETTER: Final = LETTERS + "/{sequence}"
 VIEWS: Final[tuple[tuple[str, View], ...]] = (
     ("/", overview.show),
     ("/streams", streams.show),
@@ -80,10 +98,16 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     (STREAM + "/subjects", stream.show_subjects),
     (STREAM + "/consumers", stream.show_consumers),
     (STREAM + "/config", stream.show_config),
+    (STREAM + "/integrity", stream_integrity.show),
+    (STREAM + "/integrity/checkpoint", stream_integrity.save_checkpoint),
     (STREAM + "/edit", stream_changes.show_edit),
     (STREAM + "/purge", stream_changes.show_purge),
     (STREAM + "/seal", stream_changes.show_seal),
     (STREAM + "/delete", stream_changes.show_delete),
+    (STREAM + "/backup", stream_backups.show),
+    (STREAM + "/backup/file", stream_backups.save),
+    (STREAM + "/new-consumer", consumer_changes.show_new),
+    ("/restore", stream_backups.show_restore),
     (STREAM + "/messages", messages.show),
     (STREAM + "/messages/slide", messages.slide),
     (MESSAGE, messages.show_one),
@@ -92,11 +116,35 @@ VIEWS: Final[tuple[tuple[str, View], ...]] = (
     ("/publish", messages.show_publish),
     ("/connections", connections.show),
     ("/consumers", consumers.show_all),
+    ("/accounts", accounts.show),
+    ("/objects", objects.show_all),
+    ("/new-store", objects.show_new),
+    ("/objects/{store}", objects.show),
+    ("/objects/{store}/-/object", objects.show_one),
+    ("/objects/{store}/-/download", objects.download),
+    ("/objects/{store}/-/remove", objects.show_remove),
+    ("/objects/{store}/-/seal", objects.show_seal),
+    ("/objects/{store}/-/delete", objects.show_delete),
+    ("/new-bucket", buckets.show_new),
+    ("/buckets/{bucket}/watch", buckets.watch),
+    ("/buckets/{bucket}/settings", buckets.show_settings),
+    ("/buckets/{bucket}/delete", buckets.show_delete),
     ("/kv", kv.show_all),
     ("/kv/{bucket}", kv.show),
     ("/kv/{bucket}/{key:path}", kv.show_key),
     (CONSUMER, consumers.show),
-    (CONSUMER + "/delete", consumers.show_delete),
+    (CONSUMER + "/edit", consumer_changes.show_edit),
+    (CONSUMER + "/delete", consumer_changes.show_delete),
+    ("/dead-letters", dead_letters.show_streams),
+    (LETTERS, dead_letters.show),
+    (LETTERS + "/redrive", dead_letters.show_redrive_many),
+    (LETTER, dead_letters.show_one),
+    (LETTER + "/edit", dead_letters.show_edit),
+    (LETTER + "/redrive", dead_letters.show_redrive),
+    (LETTER + "/remove", dead_letters.show_remove),
+    ("/pipelines", pipelines.show_all),
+    (PIPELINE, pipelines.show),
+    ("/sql", sql.show),
 )
 # Forms.
 CHANGES: Final[tuple[tuple[str, View], ...]] = (
@@ -111,11 +159,40 @@ CHANGES: Final[tuple[tuple[str, View], ...]] = (
     ("/publish", messages.publish),
     ("/kv/{bucket}/-/put", kv.put),
     ("/kv/{bucket}/-/delete", kv.delete),
-    (CONSUMER + "/pause", consumers.pause),
-    (CONSUMER + "/resume", consumers.resume),
-    (CONSUMER + "/reset", consumers.reset),
-    (CONSUMER + "/unpin", consumers.unpin),
-    (CONSUMER + "/delete", consumers.delete),
+    ("/kv/{bucket}/-/purge", kv.purge),
+    ("/new-bucket", buckets.create),
+    ("/buckets/{bucket}/settings", buckets.change),
+    ("/buckets/{bucket}/markers", buckets.remove_markers),
+    ("/buckets/{bucket}/delete", buckets.delete),
+    ("/new-store", objects.create),
+    ("/objects/{store}/-/remove", objects.remove),
+    ("/objects/{store}/-/seal", objects.seal),
+    ("/objects/{store}/-/delete", objects.delete),
+    ("/transfers/{transfer}/stop", transfers.stop),
+    (STREAM + "/new-consumer", consumer_changes.create),
+    (CONSUMER + "/edit", consumer_changes.review),
+    (CONSUMER + "/apply", consumer_changes.apply),
+    (CONSUMER + "/pause", consumer_changes.pause),
+    (CONSUMER + "/resume", consumer_changes.resume),
+    (CONSUMER + "/reset", consumer_changes.reset),
+    (CONSUMER + "/unpin", consumer_changes.unpin),
+    (CONSUMER + "/delete", consumer_changes.delete),
+    (LETTERS + "/redrive", dead_letters.redrive_many),
+    (LETTER + "/edit", dead_letters.edit),
+    (LETTER + "/redrive", dead_letters.redrive),
+    (LETTER + "/remove", dead_letters.remove),
+    ("/redrives/{redrive}/stop", dead_letters.stop),
+    (PIPELINE + "/start", pipelines.start),
+    (PIPELINE + "/stop", pipelines.stop),
+    (PIPELINE + "/kill", pipelines.kill),
+    (PIPELINE + "/check", pipelines.check),
+    ("/sql", sql.run),
+    ("/sql/{run}/cancel", sql.cancel),
+)
+# Files that the script of a page sends.
+FILES: Final[tuple[tuple[str, View], ...]] = (
+    ("/objects/{store}/-/upload", objects.upload),
+    ("/restore", stream_backups.restore),
 )
 
 
@@ -132,10 +209,12 @@ class _Desk:
     """Answers requests for one dashboard."""
 
     def __init__(
-        self, sessions: Sessions, *, is_read_only: bool, is_secure: bool, port: int
+        self, sessions: Sessions, machine: Machine, rules: RunRules, *, is_secure: bool, port: int
     ) -> None:
         self.sessions = sessions
-        self.is_read_only = is_read_only
+        self.machine = machine
+        self.rules = rules
+        self.is_read_only = rules.is_read_only
         self.is_secure = is_secure
         # Cookies do not keep ports apart, so that of another dashboard must have another name.
         self.cookie = f"{'__Host-' if is_secure else ''}tradewind-{port}"
@@ -182,12 +261,7 @@ class _Desk:
                 return RedirectResponse(f"/login?next={quote(target, safe='')}", 303)
             is_refresh = "x-refresh" in request.headers
             notice = "" if is_refresh else self.sessions.told(visitor.session_id)
-            call = Call(
-                visitor.login.workspace,
-                self.visit(visitor, notice=notice),
-                request.path_params,
-                request.query_params,
-            )
+            call = self.call(request, visitor.login, self.visit(visitor, notice=notice))
             response = await self.run(view, call, visitor)
             return self.with_cookie(response, visitor.session_id) if visitor.is_new else response
 
@@ -209,12 +283,67 @@ class _Desk:
                 return self.failed(visit, Problem("refused", STALE), 403)
             if self.is_read_only:
                 return self.failed(visit, Problem("denied", READ_ONLY), 403)
-            call = Call(
-                visitor.login.workspace, visit, request.path_params, request.query_params, fields
-            )
+            call = self.call(request, visitor.login, visit, fields)
             return await self.run(view, call, visitor)
 
         return answer
+
+    def call(
+        self,
+        request: Request,
+        login: LoggedIn,
+        visit: Visit,
+        fields: Mapping[str, str] | None = None,
+        body: AsyncIterator[bytes] | None = None,
+    ) -> Call:
+        """What a view is given."""
+
+        def run_refusal() -> str:
+            return self.rules.refusal(request.scope.get("client"), request.scope.get("server"))
+
+        return Call(
+            login.workspace,
+            visit,
+            self.machine,
+            run_refusal,
+            request.path_params,
+            request.query_params,
+            fields or {},
+            body,
+        )
+
+    def sending(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+        """The answer to a file that the script of a page sends: plain words, or where to go."""
+
+        async def answer(request: Request) -> Response:
+            body = file_body(request)
+            async with aclosing(body):
+                said = await self.take(view, request, body)
+                await pass_over(body)
+            return said
+
+        return answer
+
+    async def take(self, view: View, request: Request, body: AsyncIterator[bytes]) -> Response:
+        """Give a file to a view."""
+        visitor = self.visitor(request)
+        if visitor.login is None:
+            return PlainTextResponse("Log in first.", 403)
+        if not self.sessions.is_csrf(visitor.session_id, request.headers.get("x-csrf-token", "")):
+            return PlainTextResponse(STALE, 403)
+        if self.is_read_only:
+            return PlainTextResponse(READ_ONLY, 403)
+        call = self.call(request, visitor.login, self.visit(visitor), body=body)
+        try:
+            answer = await view(call)
+        except BadFormError as error:
+            return PlainTextResponse(str(error), 400)
+        except TradewindError as error:
+            problem = problem_of(error)
+            return PlainTextResponse(problem.text, STATUSES[problem.kind])
+        assert isinstance(answer, Goto), "a file that was taken leads to a page"
+        self.sessions.tell(visitor.session_id, answer.notice)
+        return PlainTextResponse(answer.notice, 201, headers={"location": answer.target})
 
     async def run(self, view: View, call: Call, visitor: _Visitor) -> Response:
         """Call a view; an error of the server or of the visitor becomes a page that says so."""
@@ -232,15 +361,7 @@ class _Desk:
         if isinstance(answer, Said):
             return PlainTextResponse(answer.text, answer.status)
         if isinstance(answer, Download):
-            name = quote(answer.name, safe="", errors="replace")
-            return StreamingResponse(
-                answer.chunks,
-                media_type="application/octet-stream",
-                headers={
-                    "content-disposition": f"attachment; filename*=UTF-8''{name}",
-                    "content-security-policy": "sandbox; default-src 'none'",
-                },
-            )
+            return _saved(answer)
         assert isinstance(answer, Shown), "a view gives one of the kinds of Answer"
         return HTMLResponse(answer.html, answer.status)
 
@@ -327,6 +448,39 @@ class _Desk:
         return self.failed(self.visit(visitor), problem, 404)
 
 
+class _SavedResponse(StreamingResponse):
+    """A file on its way to a browser. One that fails has no end, so nobody takes it for whole."""
+
+    body_iterator: AsyncGenerator[bytes, None]
+
+    async def stream_response(self, send: Send) -> None:
+        start = {
+            "type": "http.response.start",
+            "status": self.status_code,
+            "headers": self.raw_headers,
+        }
+        await send(start)
+        async with aclosing(self.body_iterator) as chunks:
+            try:
+                async for chunk in chunks:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            except TradewindError:
+                # Whoever counts the transfer has said why.
+                return
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _saved(answer: Download) -> Response:
+    name = quote(answer.name, safe="", errors="replace")
+    headers = {
+        "content-disposition": f"attachment; filename*=UTF-8''{name}",
+        "content-security-policy": "sandbox; default-src 'none'",
+    }
+    if answer.size is not None:
+        headers["content-length"] = str(answer.size)
+    return _SavedResponse(answer.chunks, media_type="application/octet-stream", headers=headers)
+
+
 async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     kind = STATIC.get(name)
@@ -337,10 +491,10 @@ async def _static(request: Request) -> Response:
 
 
 def build_application(
-    sessions: Sessions, *, is_read_only: bool, is_secure: bool, port: int
+    sessions: Sessions, machine: Machine, rules: RunRules, *, is_secure: bool, port: int
 ) -> Starlette:
     """The application behind the guard."""
-    desk = _Desk(sessions, is_read_only=is_read_only, is_secure=is_secure, port=port)
+    desk = _Desk(sessions, machine, rules, is_secure=is_secure, port=port)
     routes = [
         Route("/login", desk.login_page, methods=["GET"]),
         Route("/login", desk.log_in, methods=["POST"]),
@@ -348,5 +502,6 @@ def build_application(
         Route("/static/{name}", _static, methods=["GET"]),
         *(Route(path, desk.reading(view), methods=["GET"]) for path, view in VIEWS),
         *(Route(path, desk.changing(view), methods=["POST"]) for path, view in CHANGES),
+        *(Route(path, desk.sending(view), methods=["PUT"]) for path, view in FILES),
     ]
     return Starlette(routes=routes, exception_handlers={404: desk.missing})

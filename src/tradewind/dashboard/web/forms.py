@@ -1,20 +1,52 @@
-"""What a visitor sends, read within bounds.
+"""Reads form data of visitors, within limits.
 
-Owns the limits on bodies; what the fields mean is the business of views.
+Owns the limits on bodies. It never interprets the fields, which is up to the views.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
+from starlette.requests import ClientDisconnect
+
+from tradewind.dashboard.data.transfers import BrokenOffError
 from tradewind.dashboard.views.call import BadFormError
+from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 FORM_BYTES_MAX: Final = 4 << 20
 FIELDS_MAX: Final = 100
+# A file goes through piece by piece, so only its length is bounded.
+FILE_BYTES_MAX: Final = 1 << 40
+# What is read of a file that is not wanted, so that the browser hears why.
+PASSED_OVER_BYTES_MAX: Final = 16 << 20
+
+
+async def file_body(request: Request) -> AsyncGenerator[bytes, None]:
+    """A file that is sent as it is, in pieces as they come."""
+    received = 0
+    try:
+        async for chunk in request.stream():
+            received += len(chunk)
+            if received > FILE_BYTES_MAX:
+                raise BadFormError(f"a file has at most {FILE_BYTES_MAX >> 40} TiB")
+            if chunk:
+                yield chunk
+    except ClientDisconnect:
+        raise BrokenOffError("the browser has broken off what it sent") from None
+
+
+async def pass_over(body: AsyncIterator[bytes]) -> None:
+    """Read what is left of a file that is not wanted, unless it is long."""
+    left = PASSED_OVER_BYTES_MAX
+    with suppress(TradewindError):
+        while left > 0 and (chunk := await anext(body, None)) is not None:
+            left -= len(chunk)
 
 
 async def read_form(request: Request) -> dict[str, str]:

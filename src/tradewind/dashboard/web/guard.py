@@ -1,11 +1,11 @@
-"""Which requests are answered at all: judged by their headers, before anything else looks at them.
+"""Decides by its headers whether a request is answered at all, before anything else is done.
 
-Owns the rules against forged requests and the headers of every answer.
+Owns the rules against forged requests and the headers of every response.
 
-- The host must be one that the dashboard goes by: a page of another name that was made to lead to
-  this address is refused. An address in numbers cannot be such a name.
-- What changes something must come from a page of the dashboard itself (and hold its token, see
-  `sessions`); other sites may only link to it, not embed or fetch it.
+- The host must be a name of the dashboard, which prevents DNS rebinding. A numeric address is
+  always accepted, because it cannot be rebound.
+- A request that changes something must come from a page of the dashboard itself (and carry its
+  token, see `sessions`); other sites may only link to it, not embed or fetch it.
 - There is no WebSocket, so none can be opened from elsewhere.
 """
 

@@ -1,7 +1,7 @@
-"""The dashboard as a process or in a thread: address, TLS, start and end.
+"""Runs the dashboard as a process or in a thread: address, TLS, start and stop.
 
-Owns the checks of its settings: what listens beyond this machine demands a login, and TLS unless it
-is told to do without.
+Owns the checks of its settings: a dashboard that listens beyond this machine requires a login, and
+TLS unless it is explicitly disabled.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import socket
 import ssl
 import threading
@@ -19,8 +20,12 @@ from typing import Any, Final
 import uvicorn
 
 from tradewind.client.core.options import ConnectOptions
+from tradewind.dashboard.data.machine import Machine
+from tradewind.dashboard.data.pipelines import PipelineShelf
+from tradewind.dashboard.data.runs import Launching, Runs
 from tradewind.dashboard.web.app import build_application
 from tradewind.dashboard.web.guard import LOOPBACK_NAMES, Guard, Policy
+from tradewind.dashboard.web.running import RunRules
 from tradewind.dashboard.web.sessions import Sessions
 from tradewind.errors import ConfigError, ServerStartError
 
@@ -30,6 +35,7 @@ HEADER_BYTES_MAX: Final = 32 * 1024
 KEEP_ALIVE_SECONDS: Final = 20
 STOP_SECONDS: Final = 1
 BACKLOG: Final = 128
+UNFINISHED: Final = "ASGI callable returned without completing response."
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,10 @@ class DashboardSettings:
     https_key_file: str = ""
     allow_plain_http: bool = False
     allowed_hosts: tuple[str, ...] = ()
+    # Files of pipelines, or folders of such files.
+    pipelines: tuple[str, ...] = ()
+    allow_run: bool = False
+    launching: Launching | None = None
 
     def __post_init__(self) -> None:
         if bool(self.https_cert_file) != bool(self.https_key_file):
@@ -56,6 +66,7 @@ class DashboardSettings:
                 f"--host {self.host}: logins would travel in the clear; give --https-cert and "
                 "--https-key, or --plain-http if something in front of it does TLS"
             )
+        _ = self.run_rules
 
     @property
     def is_local(self) -> bool:
@@ -72,6 +83,23 @@ class DashboardSettings:
         """Whether visitors log in."""
         return self.needs_login or not self.is_local
 
+    @property
+    def run_rules(self) -> RunRules:
+        """Who may run something on this machine."""
+        return RunRules(self.is_read_only, self.asks_login, self.allow_run)
+
+    def machine(self) -> Machine:
+        """What is known of this machine, and how programs are started here.
+
+        Pipelines that run anyway are shown to their own user, not to whoever can log in.
+        """
+        shelf = PipelineShelf(self.pipelines, finds_running=not self.asks_login)
+        return Machine(shelf, Runs(self.launching or Launching(environment=self._environment())))
+
+    def _environment(self) -> dict[str, str]:
+        servers = self.options.servers
+        return {"NATS_URL": servers if isinstance(servers, str) else ",".join(servers)}
+
     def policy(self) -> Policy:
         """Which names it goes by."""
         names = {*LOOPBACK_NAMES, *(name.lower() for name in self.allowed_hosts)}
@@ -86,6 +114,7 @@ class Dashboard(uvicorn.Server):
     def __init__(self, settings: DashboardSettings) -> None:
         self.settings = settings
         context = _tls(settings)
+        self._machine = settings.machine()
         self._socket = _bind(settings.host, settings.port)
         self.port: int = self._socket.getsockname()[1]
         self.sessions: Sessions | None = None
@@ -107,7 +136,8 @@ class Dashboard(uvicorn.Server):
         self.sessions = sessions
         application = build_application(
             sessions,
-            is_read_only=settings.is_read_only,
+            self._machine,
+            settings.run_rules,
             is_secure=bool(settings.https_cert_file),
             port=self.port,
         )
@@ -118,6 +148,7 @@ class Dashboard(uvicorn.Server):
             await self.serve([self._socket])
         finally:
             await sessions.close()
+            await self._machine.close()
             self._socket.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -126,6 +157,7 @@ class Dashboard(uvicorn.Server):
         self._on_ready()
 
     def _config(self, context: ssl.SSLContext | None) -> uvicorn.Config:
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
         more: dict[str, Any] = {}
         if context is not None:
             more["ssl_context_factory"] = lambda *_: context
@@ -145,6 +177,11 @@ class Dashboard(uvicorn.Server):
             h11_max_incomplete_event_size=HEADER_BYTES_MAX,
             **more,
         )
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """A file that failed on its way has no end on purpose, and its page says why."""
+    return record.getMessage() != UNFINISHED
 
 
 async def _nothing(_scope: Any, _receive: Any, _send: Any) -> None:

@@ -1,9 +1,9 @@
-"""Who is looking: cookies, the token of forms, and logins with connections of their own.
+"""Sessions of visitors: cookies, the token of forms, and logins with their own connections.
 
-Owns the sessions and their bounds. Without logins all visitors share one workspace and a cookie
-only ties forms to a browser. With logins each has the NATS login of its user, so that the server's
-permissions decide what each may see and do. A secret is given to the connection and kept nowhere
-else.
+Owns the sessions and their limits. Without logins all visitors share one workspace, and a cookie
+only ties forms to a browser. With logins each session has the NATS login of its user, so that the
+server's permissions decide what each may see and do. A secret is passed to the connection and never
+kept elsewhere.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""What each request of the API does: one function per endpoint, as the API's table names it."""
+"""The handlers of the API: one function per endpoint, as named in the table of the API."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tradewind.api.endpoints import ENDPOINTS
+from tradewind.api.endpoints import ENDPOINTS, ApiEndpoint
+from tradewind.jetstream.api_request import Answer, ApiRequest
 from tradewind.jetstream.handlers import account, backups, consumers, messages, streams
 from tradewind.jetstream.lanes import Steps
-from tradewind.jetstream.requests import Answer, Request
 
-Handler = Callable[[Request], Answer | Steps[Answer]]
+Handler = Callable[[ApiRequest], Answer | Steps[Answer]]
 _MODULES: Final = {
     module.__name__.rpartition(".")[2]: module
     for module in (account, backups, consumers, messages, streams)
@@ -26,3 +26,15 @@ def _handler(name: str) -> Handler:
 HANDLERS: Final[Mapping[str, Handler]] = {
     endpoint.name: _handler(endpoint.handler) for endpoint in ENDPOINTS if endpoint.handler
 }
+
+
+def handler_of(endpoint: ApiEndpoint) -> Handler:
+    """Whoever runs a request; those of our own API are loaded when they are needed."""
+    if (known := HANDLERS.get(endpoint.name)) is not None:
+        return known
+    from tradewind.jetstream.handlers import chains, templates, truncation
+
+    module, _, function = endpoint.handler.partition(".")
+    modules = {"chains": chains, "templates": templates, "truncation": truncation}
+    found: Handler = getattr(modules[module], function)
+    return found

@@ -1,4 +1,4 @@
-"""The account itself.
+"""API requests about the account itself.
 
 Owns one function per request.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import msgspec
 
 from tradewind.api.responses import API_LEVEL, AccountInfoResponse
-from tradewind.jetstream.requests import Request
+from tradewind.jetstream.api_request import ApiRequest
 
 
-def info(request: Request) -> AccountInfoResponse:
+def info(request: ApiRequest) -> AccountInfoResponse:
     """INFO."""
     fields = msgspec.structs.asdict(request.tenant.info(request.engine.domain, API_LEVEL))
     return AccountInfoResponse(**fields)

@@ -1,6 +1,6 @@
-"""Backups: a stream leaves in chunks, or comes back.
+"""API requests to back up and restore a stream.
 
-Owns the checks of both requests. What follows the answer is in `snapshots` and `restores`.
+Owns the checks of both requests. The transfer after the response is in `snapshots` and `restores`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tradewind.api.request_types import (
 )
 from tradewind.api.responses import StreamRestoreResponse, StreamSnapshotResponse
 from tradewind.api.stream_rules import check_stream_config
-from tradewind.jetstream.catalog import reserved
-from tradewind.jetstream.requests import Durable, Request
+from tradewind.jetstream.api_request import ApiRequest, Durable
+from tradewind.jetstream.stream_catalog import reserved
 from tradewind.subjects import is_valid_literal
 
 
-def snapshot(request: Request) -> Durable:
+def snapshot(request: ApiRequest) -> Durable:
     """STREAM.SNAPSHOT."""
     content: StreamSnapshotRequest = request.content
     hosted = request.hosted()
@@ -33,7 +33,7 @@ def snapshot(request: Request) -> Durable:
     return Durable(hosted, response, errors.STREAM_SNAPSHOT, begin)
 
 
-def restore(request: Request) -> StreamRestoreResponse:
+def restore(request: ApiRequest) -> StreamRestoreResponse:
     """STREAM.RESTORE."""
     content: StreamRestoreRequest = request.content
     engine, tenant, name = request.engine, request.tenant, request.call.stream

@@ -1,7 +1,7 @@
-"""Consumers: create, look at, delete, pause, unpin, reset.
+"""API requests about consumers: create, info, delete, pause, unpin, reset.
 
-Owns one function per request. The rules about configurations are in `tradewind.api`, the order of a
-change in `consumer_catalog`.
+Owns one function per request. It never checks configurations (`tradewind.api`) and never orders the
+steps of a change (`consumer_catalog`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from tradewind.api.responses import (
 )
 from tradewind.api.sourcing_rules import is_for_server
 from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
-from tradewind.consumer.consumer import Consumer, ResetError
+from tradewind.consumer.consumer import ResetError, ServerConsumer
 from tradewind.jetstream import consumer_catalog
+from tradewind.jetstream.api_request import ApiRequest, Durable, Headed
 from tradewind.jetstream.infos import consumer_info, fields_of
 from tradewind.jetstream.lanes import Steps
-from tradewind.jetstream.replication.names import identity_of
 from tradewind.jetstream.replication.origins import IDENTITY_FIELD, fields_of_block
-from tradewind.jetstream.requests import Durable, Headed, Request
+from tradewind.jetstream.replication.source_names import identity_of
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
@@ -47,7 +47,7 @@ LIST_PAGE: Final = 256
 _GROUP_NAME: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
 
 
-def create(request: Request) -> Steps[ConsumerCreateResponse | Headed]:
+def create(request: ApiRequest) -> Steps[ConsumerCreateResponse | Headed]:
     """All four forms of CONSUMER.CREATE. Servers that make one for a mirror or source say which
     stream they expect, and are told which one it is.
     """
@@ -69,7 +69,7 @@ def create(request: Request) -> Steps[ConsumerCreateResponse | Headed]:
     return Headed(response, _identity_header(request.hosted()))
 
 
-def _expected_identity(request: Request) -> str | None:
+def _expected_identity(request: ApiRequest) -> str | None:
     """What the request says of the stream; None: nothing."""
     return fields_of_block(request.header).get(IDENTITY_FIELD) if request.header else None
 
@@ -78,7 +78,7 @@ def _identity_header(hosted: HostedStream) -> bytes:
     return f"NATS/1.0\r\n{IDENTITY_FIELD}: {identity_of(hosted.stream)}\r\n\r\n".encode()
 
 
-def names(request: Request) -> ConsumerNamesResponse:
+def names(request: ApiRequest) -> ConsumerNamesResponse:
     """CONSUMER.NAMES."""
     content: ConsumersRequest = request.content
     found = _listed(request)
@@ -91,7 +91,7 @@ def names(request: Request) -> ConsumerNamesResponse:
     )
 
 
-def list_(request: Request) -> ConsumerListResponse:
+def list_(request: ApiRequest) -> ConsumerListResponse:
     """CONSUMER.LIST."""
     content: ConsumersRequest = request.content
     hosted = request.hosted()
@@ -109,18 +109,18 @@ def list_(request: Request) -> ConsumerListResponse:
     )
 
 
-def _listed(request: Request) -> list[str]:
+def _listed(request: ApiRequest) -> list[str]:
     """The names of the consumers that are shown: not those that only serve another stream."""
     consumers = request.hosted().consumers
     return sorted(name for name, consumer in consumers.items() if not consumer.config.direct)
 
 
-def info(request: Request) -> ConsumerInfoResponse:
+def info(request: ApiRequest) -> ConsumerInfoResponse:
     """CONSUMER.INFO."""
     return ConsumerInfoResponse(**fields_of(consumer_info(request.engine, _consumer(request))))
 
 
-def delete(request: Request) -> Steps[ConsumerDeleteResponse]:
+def delete(request: ApiRequest) -> Steps[ConsumerDeleteResponse]:
     """CONSUMER.DELETE."""
     hosted, name = request.hosted(), request.call.consumer
     if name in hosted.consumer_problems:
@@ -131,11 +131,11 @@ def delete(request: Request) -> Steps[ConsumerDeleteResponse]:
     return ConsumerDeleteResponse(success=True)
 
 
-def _consumer(request: Request) -> Consumer:
+def _consumer(request: ApiRequest) -> ServerConsumer:
     return request.hosted().consumer(request.call.consumer)
 
 
-def pause(request: Request) -> Steps[ConsumerPauseResponse]:
+def pause(request: ApiRequest) -> Steps[ConsumerPauseResponse]:
     """CONSUMER.PAUSE."""
     content: ConsumerPauseRequest = request.content
     consumer = _consumer(request)
@@ -150,7 +150,7 @@ def pause(request: Request) -> Steps[ConsumerPauseResponse]:
     )
 
 
-def unpin(request: Request) -> ConsumerUnpinResponse:
+def unpin(request: ApiRequest) -> ConsumerUnpinResponse:
     """CONSUMER.UNPIN."""
     content: ConsumerUnpinRequest = request.content
     if not content.group:
@@ -164,7 +164,7 @@ def unpin(request: Request) -> ConsumerUnpinResponse:
     return ConsumerUnpinResponse()
 
 
-def reset(request: Request) -> Durable | None:
+def reset(request: ApiRequest) -> Steps[Durable | None]:
     """CONSUMER.RESET; nobody answers for a consumer that is not there."""
     hosted = request.tenant.streams.get(request.call.stream)
     consumer = hosted.consumers.get(request.call.consumer) if hosted is not None else None
@@ -179,6 +179,8 @@ def reset(request: Request) -> Durable | None:
         raise errors.CONSUMER_INVALID_RESET(err=str(error)) from None
     # What it passes over it does not need any more.
     hosted.interest_changed()
+    if hosted.tenant.transactions is not None:
+        yield from hosted.tenant.transactions.void(hosted, consumer.name)
     fields = fields_of(consumer_info(request.engine, consumer))
     response = ConsumerResetResponse(**fields, reset_seq=seq)
     header = _identity_header(hosted) if _expected_identity(request) is not None else b""

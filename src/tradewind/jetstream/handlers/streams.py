@@ -1,7 +1,7 @@
-"""Streams: create, update, look at, delete, purge.
+"""API requests about streams: create, update, info, delete, purge.
 
-Owns one function per request. The rules about configurations are in `tradewind.api`, the order of a
-change in `catalog`.
+Owns one function per request. It never checks configurations (`tradewind.api`) and never orders the
+steps of a change (`stream_catalog`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tradewind.api.responses import (
     StreamPurgeResponse,
     StreamUpdateResponse,
 )
-from tradewind.jetstream import catalog
+from tradewind.jetstream import stream_catalog
+from tradewind.jetstream.api_request import ApiRequest, Durable
 from tradewind.jetstream.infos import fields_of, plain_config, stream_info
 from tradewind.jetstream.lanes import Steps, let_others_go_first
-from tradewind.jetstream.requests import Durable, Request
-from tradewind.stream.reading import SUBJECTS_PAGE, deleted_list, subject_page, with_details
+from tradewind.stream.stream_queries import SUBJECTS_PAGE, deleted_list, subject_page, with_details
 from tradewind.subjects import collide
 
 NAMES_PAGE: Final = 1024
@@ -42,22 +42,22 @@ SUBJECTS_SORTED_MAX: Final = 5_000
 DELETED_PER_STEP: Final = 100_000
 
 
-def create(request: Request) -> Steps[StreamCreateResponse]:
+def create(request: ApiRequest) -> Steps[StreamCreateResponse]:
     """STREAM.CREATE."""
     content: StreamConfigRequest = request.content
     if content.name != request.call.stream:
         raise errors.STREAM_MISMATCH()
-    hosted = yield from catalog.create_stream(
+    hosted = yield from stream_catalog.create_stream(
         request.engine, request.tenant, plain_config(content), pedantic=content.pedantic
     )
     info = stream_info(request.engine, hosted, domain=False)
     return StreamCreateResponse(**fields_of(info), did_create=True)
 
 
-def update(request: Request) -> Steps[StreamUpdateResponse]:
+def update(request: ApiRequest) -> Steps[StreamUpdateResponse]:
     """STREAM.UPDATE."""
     content: StreamConfigRequest = request.content
-    hosted = yield from catalog.update_stream(
+    hosted = yield from stream_catalog.update_stream(
         request.engine,
         request.tenant,
         request.call.stream,
@@ -67,7 +67,7 @@ def update(request: Request) -> Steps[StreamUpdateResponse]:
     return StreamUpdateResponse(**fields_of(stream_info(request.engine, hosted)))
 
 
-def names(request: Request) -> StreamNamesResponse:
+def names(request: ApiRequest) -> StreamNamesResponse:
     """STREAM.NAMES."""
     content: StreamNamesRequest = request.content
     found = _matching(request, content.subject)
@@ -80,7 +80,7 @@ def names(request: Request) -> StreamNamesResponse:
     )
 
 
-def list_(request: Request) -> StreamListResponse:
+def list_(request: ApiRequest) -> StreamListResponse:
     """STREAM.LIST."""
     content: StreamListRequest = request.content
     found = _matching(request, content.subject)
@@ -97,7 +97,7 @@ def list_(request: Request) -> StreamListResponse:
     )
 
 
-def _matching(request: Request, subject: str) -> list[str]:
+def _matching(request: ApiRequest, subject: str) -> list[str]:
     """The names of the streams whose subjects collide with this one, all if it is empty."""
     return sorted(
         name
@@ -106,7 +106,7 @@ def _matching(request: Request, subject: str) -> list[str]:
     )
 
 
-def info(request: Request) -> Steps[StreamInfoResponse]:
+def info(request: ApiRequest) -> Steps[StreamInfoResponse]:
     """STREAM.INFO."""
     content: StreamInfoRequest = request.content
     hosted = request.hosted()
@@ -140,17 +140,17 @@ def info(request: Request) -> Steps[StreamInfoResponse]:
     )
 
 
-def delete(request: Request) -> Steps[StreamDeleteResponse]:
+def delete(request: ApiRequest) -> Steps[StreamDeleteResponse]:
     """STREAM.DELETE, also of a stream that is offline."""
     tenant, name = request.tenant, request.call.stream
     if name in tenant.problems and name not in tenant.streams:
-        yield from catalog.delete_offline_stream(request.engine, tenant, name)
+        yield from stream_catalog.delete_offline_stream(request.engine, tenant, name)
     else:
-        yield from catalog.delete_stream(request.engine, request.hosted())
+        yield from stream_catalog.delete_stream(request.engine, request.hosted())
     return StreamDeleteResponse(success=True)
 
 
-def purge(request: Request) -> Steps[Durable]:
+def purge(request: ApiRequest) -> Steps[Durable]:
     """STREAM.PURGE."""
     content: StreamPurgeRequest = request.content
     if content.seq and content.keep:

@@ -1,8 +1,8 @@
-"""The languages of the previews of JetStream, spoken over today's engine.
+"""The APIs of the JetStream previews, on top of today's engine.
 
-In 2019 there were message sets and observables, in early 2020 streams and consumers with answers of
-`+OK` and `-ERR`. A request is translated into a configuration of today, done by the same functions
-as any other, and its result translated back. Nothing here is on the way of a message: the packages
-below only know by a mark that a stream acknowledges with `+OK`, and that the ack subjects of a
-consumer are short. docs/PREVIEW.md has the whole list.
+The 2019 preview had message sets and observables; the early 2020 preview had streams and consumers
+with `+OK` and `-ERR` responses. A request is translated into a current configuration, executed by
+the same functions as any other, and its result is translated back. This package never handles
+messages: other packages only have flags that a stream acknowledges with `+OK`, and that the ack
+subjects of a consumer are short. docs/PREVIEW.md has the complete list.
 """

@@ -1,7 +1,7 @@
-"""How the two previews say no.
+"""Error responses of the two previews.
 
-Owns the words of errors and the form of answers. The text of an error of today is used where the
-previews had none of their own; the first one said observable where we say consumer.
+Owns the texts of errors and the format of responses. Where the previews had no text of their own,
+the current one is used; the first preview said "observable" instead of "consumer".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ESCAPES: Final = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
 _SEQUENCE: Final = re.compile(r"sequence (\d+) not found")
 
 
-class Refusal(Exception):  # noqa: N818 - it is an answer
+class PreviewRefusal(Exception):  # noqa: N818 - it is an answer
     """A request that is answered with `-ERR` and this text."""
 
 

@@ -11,21 +11,21 @@ from tradewind.store.table.subject_index cimport SubjectFilter
 from tradewind.stream.ingest cimport Ingest
 
 ctypedef struct CopyMark:
-    uint64_t target_seq         # when everything up to it is safe ...
+    uint64_t target_seq         # once everything up to it is safe ...
     uint64_t origin_seq         # ... the origin need not keep anything up to this for us
 
 
 cdef class Copier(TakerPart):
     cdef Taker owner                        # the mirror or source: a CopierOwner
     cdef readonly Ingest target
-    cdef readonly Ingest origin             # a stream of this server; None: it is not there
-    cdef readonly Inbox inbox               # ... or what a consumer delivers; None: it is not there
+    cdef readonly Ingest origin             # a stream of this server; None: not connected
+    cdef readonly Inbox inbox               # ... or what a consumer delivers; None: not connected
     cdef Turn turn
     cdef readonly tuple patterns            # of subjects of the origin; empty: everything
     cdef SubjectFilter chosen               # ... in its store
-    cdef DoneListener settled                    # None: the origin keeps its messages by limits
+    cdef DoneListener done_listener         # None: the origin keeps its messages by limits
     cdef public bint keeps_place            # copies have the sequence and time of the original
-    cdef public bint is_plain               # nothing in the configurations needs a closer look
+    cdef public bint is_plain               # nothing in the configurations needs closer examination
     cdef public bint maps                   # ... but copies have other subjects, see CopierOwner
     cdef list mapped                        # subjects of copies by id of the original; or None
     cdef uint32_t mapped_epoch              # ... with the ids of that time
@@ -39,7 +39,7 @@ cdef class Copier(TakerPart):
     cdef readonly uint64_t next_seq         # everything below was copied, or need not be
     cdef readonly uint64_t copied_seq       # the last one that was copied; 0: none yet
     cdef readonly uint64_t confirmed_seq    # everything up to it is safe
-    cdef uint64_t settled_seq               # ... and the origin was told so
+    cdef uint64_t released_seq               # ... and the origin was told so
     cdef readonly bint is_crowded           # too much waits for the disk of the target
     cdef readonly int64_t due_ns            # when it is tried again; 0: it need not be
     cdef Buffer body                        # of a copy that differs from the original
@@ -57,4 +57,4 @@ cdef class Copier(TakerPart):
     cdef bytes _mapped_by_name(self, bytes subject)
     cdef int _note_copied(self) except -1
     cpdef void confirm(self) except *
-    cdef int _settle_some(self) except -1
+    cdef int _release_some(self) except -1

@@ -1,19 +1,19 @@
-"""Messages of one stream -> another stream. Runs once per message.
+"""Copies messages of one stream into another. Runs once per message.
 
-From store to store where the origin is a stream of this server; from an inbox where a consumer of
-the origin delivers them, from wherever it is.
+It copies from store to store if the origin is a stream of this server, and otherwise from an inbox
+into which a consumer of the origin delivers them, wherever that is.
 
-Owns how far it has come, and how much is copied before others have their turn. Only what is safe in
-the origin is copied, so a copy never says more than its original, and it is written and synced with
-everything else that the target takes: copying adds no commit of its own. Where too much waits for
-that disk already, it waits too.
+Owns its position, and how much is copied before others have their turn. Only what is safe in the
+origin is copied, so a copy never promises more than its original, and it is written and synced with
+everything else that the target takes: copying adds no commit of its own. If too much already waits
+for that disk, it waits too.
 
-A mirror keeps sequences and times; a source gets new ones, and each copy says in its header where
-it came from. That is all there is to know after a restart. Whatever is unusual in a message or in a
-configuration leaves the fast path for its owner, a mirror or source, which is plain Python: see
+A mirror keeps sequences and times; a source assigns new ones, and the header of each copy records
+where it came from, which is all that is needed after a restart. Anything unusual in a message or in
+a configuration leaves the fast path for its owner, a mirror or source, which is plain Python: see
 `CopierOwner`.
 
-An origin that keeps messages until they were taken may let go of one when its copy is safe.
+An origin that keeps messages until they were taken may drop one once its copy is safe.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -32,26 +32,26 @@ from typing import Protocol
 from tradewind.errors import StoreError
 
 cdef enum:
-    # What one copier does in one turn: about two milliseconds of work.
+    # Budget of one copier per turn: about two milliseconds of work.
     TURN_MSGS_MAX = 4096
     TURN_BYTES_MAX = 1048576
     TURN_SETTLED_MAX = 1024
     DECIMAL_MAX = 20
     HEADER_BYTES_MAX = 65535
-    # So many subjects of an origin have their new name kept.
+    # Number of subjects of an origin whose new names are kept.
     MAPPED_MAX = 65536
 
-# Whatever keeps a copy from being stored is tried again after this time.
+# Whatever keeps a copy from being stored is retried after this time.
 RETRY_NS = 2_000_000_000
 
 
 class CopierOwner(Protocol):
-    """What a copier leaves to its mirror or source. The stub says what that has."""
+    """What a copier leaves to its mirror or source. The stub declares what that must have."""
 
 
 cdef class Copier(TakerPart):
-    """Copies into `target` from `connect` to `disconnect`, for its `owner`, which is what a turn
-    wakes and the origin knows.
+    """Copies into `target` from `connect` to `disconnect`, for its `owner`, which a turn wakes and
+    the origin knows.
     """
 
     def __cinit__(self, *_, **__):
@@ -72,7 +72,7 @@ cdef class Copier(TakerPart):
         buffer_free(&self.marks)
 
     def connect(self, Ingest origin not None, uint64_t next_seq, uint64_t first_seq,
-                DoneListener settled=None):
+                DoneListener done_listener=None):
         """Copy from `next_seq` on. Everything below is safe, and nothing below `first_seq` is
         wanted.
         """
@@ -80,9 +80,9 @@ cdef class Copier(TakerPart):
         self.chosen = SubjectFilter(origin.store.index, self.patterns)
         self.next_seq = max(next_seq, <uint64_t>1)
         self.confirmed_seq = self.next_seq - 1
-        # The origin may not have heard of all that is safe.
-        self.settled_seq = min(max(first_seq, <uint64_t>1), self.next_seq) - 1
-        self.settled = settled
+        # The origin may not know of everything that is safe.
+        self.released_seq = min(max(first_seq, <uint64_t>1), self.next_seq) - 1
+        self.done_listener = done_listener
         self.due_ns = 0
         self.is_crowded = False
         self.mapped = None
@@ -90,7 +90,7 @@ cdef class Copier(TakerPart):
         self.turn.wake(self.owner)
 
     def connect_inbox(self, Inbox inbox not None, uint64_t next_seq):
-        """Copy what comes there, from `next_seq` on. Everything below is safe."""
+        """Copy what arrives there, from `next_seq` on. Everything below is safe."""
         self.inbox = inbox
         self.next_seq = max(next_seq, <uint64_t>1)
         self.confirmed_seq = self.next_seq - 1
@@ -99,27 +99,27 @@ cdef class Copier(TakerPart):
         buffer_clear(&self.marks)
         self.turn.wake(self.owner)
 
-    def set_settled(self, DoneListener settled=None):
+    def set_done_listener(self, DoneListener done_listener=None):
         """The origin keeps its messages differently from now on."""
-        self.settled = settled
+        self.done_listener = done_listener
 
     def disconnect(self):
-        """The origin is gone, or is not to be copied any more."""
+        """The origin is gone, or is no longer to be copied."""
         self.origin = None
         self.inbox = None
         self.chosen = None
-        self.settled = None
+        self.done_listener = None
         self.due_ns = 0
         buffer_clear(&self.marks)
 
     def forget_copied(self, uint64_t seq=0):
-        """The last one that was copied is this."""
+        """Set the last copied message."""
         self.copied_seq = seq
 
     # -------------------------------------------------------------- per message
 
     def fill(self, uint64_t visible_seq):
-        """Copy what there is up to a sequence; true if another turn is wanted at once."""
+        """Copy what there is up to a sequence; true if another turn is wanted immediately."""
         try:
             if self.inbox is not None:
                 return self._copy_arrived()
@@ -132,13 +132,13 @@ cdef class Copier(TakerPart):
         cdef bint wants_more = False
         if self.due_ns <= self.turn.monotonic_ns:
             wants_more = self._copy_next(visible_seq)
-        if self.settled is not None:
-            self._settle_some()
-            wants_more = wants_more or self.settled_seq < self.confirmed_seq
+        if self.done_listener is not None:
+            self._release_some()
+            wants_more = wants_more or self.released_seq < self.confirmed_seq
         return wants_more
 
     cdef bint _copy_next(self, uint64_t visible_seq) except -1:
-        """Copy up to the budget; whether there is more."""
+        """Copy up to the budget; returns whether there is more."""
         cdef Record record
         cdef uint64_t seq, size = 0
         cdef uint32_t count = 0
@@ -154,7 +154,7 @@ cdef class Copier(TakerPart):
                 break
             seq = self.origin.store.next_matching(self.next_seq, self.chosen)
             if seq == 0 or seq > visible_seq:
-                # What was passed over is not looked at again.
+                # Skipped messages are not examined again.
                 self.next_seq = visible_seq + 1
                 break
             if self.origin.store.read(seq, &record) == 0:
@@ -170,7 +170,7 @@ cdef class Copier(TakerPart):
         return wants_more
 
     cdef bint _copy_arrived(self) except -1:
-        """The same for what waits in the inbox."""
+        """Copy what waits in the inbox in the same way."""
         cdef Inbox inbox = self.inbox
         cdef Record record
         cdef uint64_t size = 0
@@ -183,7 +183,7 @@ cdef class Copier(TakerPart):
             if not self.target.has_room_for_copies():
                 self.is_crowded = True
                 break
-            # A consumer that begins anew delivers what was copied before, too.
+            # A consumer that starts over also delivers what was copied before.
             if record.seq >= self.next_seq:
                 if not self._copy(&record):
                     break
@@ -198,7 +198,7 @@ cdef class Copier(TakerPart):
         return inbox.waiting > 0 and not self.is_crowded and self.due_ns == 0
 
     cdef bint _copy(self, Record* record) except -1:
-        """Whether it was stored, or need not be; if not it is tried again later."""
+        """Copy one message; false if it could not be stored and has to be retried."""
         cdef Span id
         cdef int notes = NOTE_NOTHING
         cdef uint64_t size = self.target.store.stored_size(
@@ -206,7 +206,7 @@ cdef class Copier(TakerPart):
         id.size = 0
         if record.header_size:
             notes = look_at_header(record.header, record.header_size, not self.keeps_place, &id)
-        # The header of a source's copy takes room, too; what is near a limit is looked at closely.
+        # The header of a source's copy needs room too, so sizes near a limit are examined closely.
         size += len(self.head) + len(self.middle) + len(self.tail) + DECIMAL_MAX \
             + record.subject_size
         if not self.is_plain or notes & (NOTE_MALFORMED | NOTE_INCREMENT) \
@@ -228,7 +228,7 @@ cdef class Copier(TakerPart):
             return self.owner.hold(str(error))
 
     cdef bint _copy_placed(self, Record* record, int notes) except -1:
-        """A message of a mirror."""
+        """Copy a message of a mirror."""
         cdef bytes subject
         cdef const char* body = record.header if record.header_size else record.payload
         cdef uint32_t header_size = record.header_size
@@ -246,9 +246,10 @@ cdef class Copier(TakerPart):
         return True
 
     cdef bint _copy_sourced(self, Record* record) except -1:
-        """A message with a new sequence and time; what it says of its origin is behind its fields.
+        """Copy a message under a new sequence and time; its origin is recorded after its own
+        fields.
 
-        Everything is in `body`, the subject first: the origin may be the target.
+        Everything is built in `body`, the subject first, because the origin may be the target.
         """
         cdef uint32_t subject_size = record.subject_size, header_size, payload_size
         cdef const char* subject = record.subject
@@ -272,7 +273,7 @@ cdef class Copier(TakerPart):
         return True
 
     cdef int _build(self, Record* record) except -1:
-        """The header and payload of a copy, in `body`."""
+        """Build the header and payload of a copy in `body`."""
         cdef size_t begin
         cdef char* at
         buffer_clear(&self.body)
@@ -301,7 +302,7 @@ cdef class Copier(TakerPart):
         return 0
 
     cdef bytes _mapped(self, Record* record):
-        """The subject of a copy; it is found once for each subject of the origin."""
+        """The subject of a copy, computed once for each subject of the origin."""
         cdef SubjectIndex index
         cdef SubjectEntry* entry
         cdef bytes subject
@@ -332,7 +333,7 @@ cdef class Copier(TakerPart):
         return mapped
 
     def forget_mapped(self):
-        """The subjects of copies are others from now on."""
+        """Drop the cached subjects of copies, because they are others from now on."""
         self.mapped = None
         self.mapped_by_name = None
 
@@ -351,13 +352,14 @@ cdef class Copier(TakerPart):
         return self.owner.copy_slowly(seq, timestamp, subject, header, payload)
 
     def try_later(self):
-        """The next message could not be read, or its copy not be stored."""
+        """The next message could not be read, or its copy could not be stored: retry later."""
         self.due_ns = self.turn.monotonic_ns + RETRY_NS
 
     # -------------------------------------------------------------- what is safe
 
     cdef int _note_copied(self) except -1:
-        """Everything below `next_seq` is safe when the target has kept what it has now."""
+        """Record that everything below `next_seq` is safe once the target has kept what it has now.
+        """
         cdef CopyMark mark
         cdef CopyMark* last
         mark.target_seq = self.target.store.last_seq
@@ -374,7 +376,7 @@ cdef class Copier(TakerPart):
         return 0
 
     cpdef void confirm(self) except *:
-        """The target may have kept more than before."""
+        """Called when the target may have kept more than before."""
         cdef CopyMark* mark
         cdef uint64_t safe = self.target.visible()
         while buffer_size(&self.marks):
@@ -386,23 +388,23 @@ cdef class Copier(TakerPart):
         if buffer_size(&self.marks) == 0:
             buffer_clear(&self.marks)
 
-    cdef int _settle_some(self) except -1:
+    cdef int _release_some(self) except -1:
         """Tell the origin of messages that are safe here, so that it need not keep them."""
         cdef uint64_t seq
         cdef uint32_t _count
         for _count in range(TURN_SETTLED_MAX):
-            if self.settled_seq >= self.confirmed_seq:
+            if self.released_seq >= self.confirmed_seq:
                 return 0
-            seq = self.origin.store.next_matching(self.settled_seq + 1, self.chosen)
+            seq = self.origin.store.next_matching(self.released_seq + 1, self.chosen)
             if seq == 0 or seq > self.confirmed_seq:
-                self.settled_seq = self.confirmed_seq
+                self.released_seq = self.confirmed_seq
                 return 0
-            self.settled_seq = seq
-            self.settled.message_done(self.owner, seq)
+            self.released_seq = seq
+            self.done_listener.message_done(self.owner, seq)
         return 0
 
     cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1:
-        """Whether there is no safe copy of a message yet."""
+        """Whether a message has no safe copy yet."""
         if self.origin is None or seq <= self.confirmed_seq:
             return False
         self.chosen.prepare()
@@ -418,9 +420,9 @@ cdef class Copier(TakerPart):
             and not self.is_crowded and self.due_ns == 0
 
     @property
-    def has_unsettled(self):
-        """Whether the origin is to be told that it need not keep something any more."""
-        return self.settled is not None and self.settled_seq < self.confirmed_seq
+    def has_unreleased(self):
+        """Whether the origin has yet to be told that it may drop something."""
+        return self.done_listener is not None and self.released_seq < self.confirmed_seq
 
 
 cdef bint look_at_malformed(Record* record) noexcept:

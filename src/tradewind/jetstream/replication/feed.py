@@ -1,14 +1,13 @@
-"""Copying through a consumer of the origin, which is reached by a link.
+"""Copies messages through a consumer of the origin, which is reached over a link.
 
-Owns the steps from "there is a link" to "messages come", the watch over them, and the answers to
-flow control. The origin is asked who it is first: a mirror never mixes two streams, a source starts
-over with a new one. Whatever goes wrong is told in the information about the stream, and tried
-again after a time that grows and is spread. Nothing here waits: an answer that does not come has a
-deadline, and nobody else is held up by it.
+Owns the steps from an available link to the first message, the supervision of the consumer, and the
+responses to flow control. The origin is identified first: a mirror never mixes two streams, and a
+source starts over with a new one. Errors are shown in the stream info and retried after a growing,
+randomised delay. It never blocks: every request has a deadline.
 
-Flow control is answered when what came before it is as safe as the stream promises. A consumer that
-is acknowledged by that (of a work queue, or one that somebody has made) so lets go of a message
-only when its copy is on disk.
+Flow control is answered when all earlier messages are as durable as the stream guarantees. A
+consumer that is acknowledged by flow control (of a work queue, or one created by a user) therefore
+releases a message only when its copy is on disk.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from tradewind.jetstream.replication.origins import (
 from tradewind.store.format.layout import short_hash
 
 if TYPE_CHECKING:
-    from tradewind.jetstream.replication.links import Link
+    from tradewind.jetstream.replication.origin_links import OriginLink
     from tradewind.jetstream.replication.replica import Replica
 
 SECOND_NS: Final = 1_000_000_000
@@ -51,7 +50,7 @@ API_LEVEL_MIRROR: Final = 4
 API_LEVEL_SOURCE: Final = 5
 
 
-class Ask(NamedTuple):
+class OriginRequest(NamedTuple):
     """A request whose answer the next step needs."""
 
     request: str
@@ -59,7 +58,7 @@ class Ask(NamedTuple):
     header: bytes = b""
 
 
-class Reply(NamedTuple):
+class OriginReply(NamedTuple):
     """An answer as it came."""
 
     header: bytes
@@ -74,13 +73,13 @@ class Waiting(NamedTuple):
     consumer_seq: int
 
 
-Steps = Generator[Ask, Reply, None]
+Steps = Generator[OriginRequest, OriginReply, None]
 
 
 class Feed:
     """Feeds `replica` through `link`, from `begin` to `end`."""
 
-    def __init__(self, replica: Replica, link: Link) -> None:
+    def __init__(self, replica: Replica, link: OriginLink) -> None:
         self._replica = replica
         self._link = link
         self._engine = replica.hosted.engine
@@ -199,7 +198,7 @@ class Feed:
         self._steps = self._set_up()
         self._advance(None)
 
-    def _advance(self, reply: Reply | None) -> None:
+    def _advance(self, reply: OriginReply | None) -> None:
         steps = self._steps
         assert steps is not None
         try:
@@ -221,7 +220,7 @@ class Feed:
             if problem:
                 self._fail(unavailable(f"{self._place}, {ask.request}: {problem}"))
             else:
-                self._advance(Reply(header, body))
+                self._advance(OriginReply(header, body))
             self._replica.hosted.companions.set_timer(self._replica)
 
         self._link.ask(ask.request, ask.header, ask.body, answered)
@@ -229,12 +228,12 @@ class Feed:
     def _set_up(self) -> Steps:
         """Who is the origin, where are we, then a consumer from there on."""
         replica, source = self._replica, self._replica.source
-        view = view_of(document_of((yield Ask(f"STREAM.INFO.{source.name}")).body))
+        view = view_of(document_of((yield OriginRequest(f"STREAM.INFO.{source.name}")).body))
         self._check_cycle(view)
         seq = replica.compared_seq(view)
         if seq:
             body = msgspec.json.encode({"seq": seq})
-            view = _compared(view, (yield Ask(f"STREAM.MSG.GET.{source.name}", body)))
+            view = _compared(view, (yield OriginRequest(f"STREAM.MSG.GET.{source.name}", body)))
         next_seq = replica.meet(view)
         if source.consumer is not None:
             begun = yield from self._reset_given()
@@ -264,7 +263,9 @@ class Feed:
         self._inbox = inbox
         self._unlisten = self._link.listen(subject, inbox)
 
-    def _create(self, view: OriginView, next_seq: int) -> Generator[Ask, Reply, Begun]:
+    def _create(
+        self, view: OriginView, next_seq: int
+    ) -> Generator[OriginRequest, OriginReply, Begun]:
         """A consumer of our own. Servers that know no sourcing get a plainer request."""
         source, names = self._replica.source, self._engine.names
         prefix = source.external.deliver if source.external is not None else ""
@@ -282,7 +283,7 @@ class Feed:
                 is_plain=is_plain,
             )
             header = b"" if is_plain else self._create_header(identity)
-            reply = yield Ask(request, body, header)
+            reply = yield OriginRequest(request, body, header)
             try:
                 begun = begun_of(document_of(reply.body))
             except ApiError as problem:
@@ -321,7 +322,7 @@ class Feed:
             metadata[f"_nats.{kind}.domain"] = self._engine.domain
         return metadata
 
-    def _reset_given(self) -> Generator[Ask, Reply, Begun]:
+    def _reset_given(self) -> Generator[OriginRequest, OriginReply, Begun]:
         """A consumer that somebody has made for this. It says what is wrong with it before it is
         reset: a request to reset one that is not there is not answered.
         """
@@ -329,7 +330,7 @@ class Feed:
         assert source.consumer is not None
         given = source.consumer
         place = f"{source.name}.{given.name}"
-        begun = begun_of(document_of((yield Ask(f"CONSUMER.INFO.{place}")).body))
+        begun = begun_of(document_of((yield OriginRequest(f"CONSUMER.INFO.{place}")).body))
         if not begun.is_flow_acked:
             if self._replica.copier.keeps_place:
                 raise errors.MIRROR_CONSUMER_REQUIRES_ACK_FLOW_CONTROL()
@@ -339,7 +340,7 @@ class Feed:
                 f"consumer '{given.name}' delivers to '{begun.deliver_subject}',"
                 f" not to '{given.deliver_subject}'"
             )
-        begun = begun_of(document_of((yield Ask(f"CONSUMER.RESET.{place}")).body))
+        begun = begun_of(document_of((yield OriginRequest(f"CONSUMER.RESET.{place}")).body))
         self._listen(given.deliver_subject)
         return begun
 
@@ -391,7 +392,7 @@ class Feed:
 _OLD_SERVERS: Final = (errors.REQUIRED_API_LEVEL.err_code, errors.INVALID_JSON.err_code)
 
 
-def _compared(view: OriginView, reply: Reply) -> OriginView:
+def _compared(view: OriginView, reply: OriginReply) -> OriginView:
     """With the time of a message; one that is gone tells nothing."""
     try:
         mirrored_ns = time_of(document_of(reply.body))

@@ -1,7 +1,7 @@
 """What becomes of the header block of a message on its way into another stream.
 
-Owns which fields are left out, and which need a closer look. Names are compared as nats-server
-does: byte for byte, at the beginning of a line, with the colon right behind. It owns no memory.
+Owns which fields are left out, and which need closer examination. Names are compared as nats-server
+does: byte for byte, at the beginning of a line, with the colon right after. It owns no memory.
 """
 
 from libc.stdint cimport uint32_t
@@ -24,7 +24,7 @@ cdef inline bint begins(const char* at, size_t size, const char* prefix, size_t 
 
 
 cdef inline const char* line_end_of(const char* at, const char* end) noexcept nogil:
-    """Where the line ends; NULL if it does not."""
+    """Where the line ends; NULL if it has no end."""
     cdef const char* found = <const char*>memchr(at, 13, end - at)
     while found != NULL and (found + 1 >= end or found[1] != 10):
         found = <const char*>memchr(found + 1, 13, end - found - 1)
@@ -40,7 +40,8 @@ cdef inline bint is_dropped(const char* at, size_t size, bint is_sourced) noexce
 
 cdef inline int look_at_header(const char* header, size_t size, bint is_sourced,
                                Span* message_id) noexcept nogil:
-    """What is in a header block, as HeaderNote; and the id, if there is one that is not empty."""
+    """Classify a header block, as HeaderNote; also finds its id, if there is one that is not empty.
+    """
     cdef const char* at = header + 10
     cdef const char* end = header + size
     cdef const char* line_end
@@ -75,9 +76,10 @@ cdef inline int look_at_header(const char* header, size_t size, bint is_sourced,
 
 cdef inline int copy_fields(const char* header, size_t size, bint is_sourced, Buffer* target) \
         noexcept nogil:
-    """Append all fields that stay, without what begins and ends a block; 0, or -1 without memory.
+    """Append all fields that stay, without the beginning and end of a block; 0, or -1 without
+    memory.
 
-    `look_at_header` has seen the block.
+    `look_at_header` has accepted the block.
     """
     cdef const char* at = header + 10
     cdef const char* end = header + size

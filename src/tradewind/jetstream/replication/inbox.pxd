@@ -6,8 +6,7 @@ from tradewind.broker.turn cimport Participant, Turn
 from tradewind.containers.buffer cimport Buffer
 from tradewind.store.format.records cimport Record
 
-# In front of each message that waits; its subject, header block and payload follow, filled up to 8
-# bytes.
+# Precedes each waiting message; its subject, header block and payload follow, padded to 8 bytes.
 ctypedef struct ArrivedHead:
     uint64_t seq
     int64_t timestamp
@@ -19,18 +18,18 @@ ctypedef struct ArrivedHead:
 
 cdef class Inbox:
     cdef Turn turn
-    cdef Participant owner              # woken when something has come
+    cdef Participant owner              # woken when something has arrived
     cdef object on_arrival              # called before the owner is woken; or None
     cdef list statuses                  # (header block, reply, stream_seq, consumer_seq) each
     cdef Buffer arrived                 # owned
-    cdef readonly uint64_t waiting      # messages that nobody has copied yet
-    cdef readonly uint64_t received     # messages that have come
-    cdef readonly uint64_t stream_seq   # of the last one that has come; 0: none
+    cdef readonly uint64_t waiting      # messages that are not copied yet
+    cdef readonly uint64_t received     # messages received
+    cdef readonly uint64_t stream_seq   # of the last one received; 0: none
     cdef readonly uint64_t consumer_seq
     cdef readonly uint64_t first_consumer_seq   # of the first one; 0: none
-    cdef readonly uint64_t pending      # how many the consumer had left behind the last one
-    cdef readonly int64_t heard_ns      # when something has come (monotonic); 0: never
-    cdef readonly str fault             # why nothing more is taken; empty: it is
+    cdef readonly uint64_t pending      # how many the consumer had left after the last one
+    cdef readonly int64_t heard_ns      # when something last arrived (monotonic); 0: never
+    cdef readonly str fault             # why nothing more is accepted; empty: it is
 
     cdef int arrive(self, const char* subject, uint32_t subject_size, const char* reply,
                     uint32_t reply_size, const char* body, size_t header_size,

@@ -1,12 +1,12 @@
 """Messages that a consumer of an origin delivers, in one piece of memory, until they are copied.
 
 Owns the bytes between their arrival and their copy, and the check that none is missing: the
-sequences of a consumer have no gaps. It does not know how they come, by a hook of this server or
-through a connection to another one, and creates no object per message. What the server at the other
-end says about itself (heartbeats, flow control) is kept with its place among them.
+sequences of a consumer have no gaps. It does not know how they arrive, by a hook of this server or
+through a connection to another one, and creates no object per message. Status messages of the other
+server (heartbeats, flow control) are kept with their place among them.
 
-Flow control bounds what waits here. A server that does not keep to it, or leaves something out, is
-not listened to any more; whoever owns this begins anew.
+Flow control bounds what waits here. A server that ignores it, or leaves something out, is no longer
+listened to; the owner starts over.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -19,10 +19,10 @@ from tradewind.containers.buffer cimport (
 cdef enum:
     # Twice the largest window that servers use.
     BYTES_MAX = 67108864
-    # An empty inbox that is larger gives its memory back.
+    # An empty inbox larger than this releases its memory.
     KEEP_BYTES = 1048576
     STATUS_BYTES_MIN = 12
-    # Two or three come in a second; they are taken in every turn.
+    # Two or three arrive per second; they are taken in every turn.
     STATUSES_MAX = 1000
 
 WAITING_BYTES_MAX = BYTES_MAX
@@ -36,7 +36,7 @@ ctypedef struct Delivery:
 
 
 cdef bint read_delivery(const char* subject, uint32_t size, Delivery* parsed) noexcept nogil:
-    """What a reply subject says of a message, see `consumer.replies`; false if it is none."""
+    """Parse the reply subject of a message, see `consumer.replies`; false if it is not one."""
     cdef const char* at = subject
     cdef const char* end = subject + size
     cdef uint32_t tokens = 1, passed
@@ -75,7 +75,7 @@ cdef bint read_delivery(const char* subject, uint32_t size, Delivery* parsed) no
 
 
 cdef int take_delivered(void* target, Message* message) except -1:
-    """The hook of a deliver subject of this server."""
+    """The hook of a deliver subject on this server."""
     (<Inbox>target).arrive(
         message.subject, message.subject_size, message.reply, message.reply_size, message.body,
         message.header_size, message.total_size)
@@ -99,7 +99,8 @@ cdef class Inbox:
         buffer_free(&self.arrived)
 
     def listen(self, Account account not None, bytes subject not None):
-        """Take all that comes on a subject of this server; gives the token to stop it."""
+        """Take everything that arrives on a subject of this server; returns the token to stop it.
+        """
         return account.attach(subject, take_delivered, self)
 
     def take(self, bytes subject not None, bytes reply not None, bytes header not None,
@@ -112,7 +113,7 @@ cdef class Inbox:
     cdef int arrive(self, const char* subject, uint32_t subject_size, const char* reply,
                     uint32_t reply_size, const char* body, size_t header_size,
                     size_t total_size) except -1:
-        """A message or a status has come."""
+        """Handle a message or a status."""
         cdef Delivery delivery
         cdef ArrivedHead head
         if header_size >= STATUS_BYTES_MIN and body[8] == 32:
@@ -120,7 +121,7 @@ cdef class Inbox:
                 self.statuses.append((body[:header_size], reply[:reply_size], self.stream_seq,
                                       self.consumer_seq))
             return self._wake()
-        # Anybody may publish on a deliver subject; only a consumer gives such replies.
+        # Anyone may publish on a deliver subject; only a consumer sets such replies.
         if self.fault or not read_delivery(reply, reply_size, &delivery):
             return 0
         self._wake()
@@ -145,7 +146,7 @@ cdef class Inbox:
         return 0
 
     cdef int _wake(self) except -1:
-        """The owner has something to do at the end of this turn."""
+        """Wake the owner at the end of this turn."""
         if not self.owner.is_woken:
             if self.on_arrival is not None:
                 self.on_arrival()
@@ -175,12 +176,12 @@ cdef class Inbox:
     # -------------------------------------------------------------- for who copies
 
     def take_statuses(self):
-        """What was said since the last call."""
+        """Take the status messages since the last call."""
         taken, self.statuses = self.statuses, []
         return taken
 
     cdef bint first(self, Record* record) noexcept:
-        """The oldest message that waits, valid until more arrives; false if there is none."""
+        """The oldest waiting message, valid until more arrives; false if there is none."""
         cdef ArrivedHead head
         cdef const char* at
         if self.waiting == 0:
@@ -202,7 +203,7 @@ cdef class Inbox:
         return True
 
     cdef void drop_first(self) noexcept:
-        """It was copied, or need not be."""
+        """Drop the oldest message, which was copied or need not be."""
         self.arrived.begin += (<ArrivedHead*>(self.arrived.data + self.arrived.begin)).stride
         self.waiting -= 1
         if self.waiting == 0:

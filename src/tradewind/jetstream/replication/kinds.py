@@ -1,6 +1,6 @@
-"""Which companions the configuration of a stream asks for.
+"""Determines the companions that the configuration of a stream requires.
 
-Owns the keys by which a mirror or source is the same as before a change.
+Owns the keys that identify a mirror or source across a configuration change.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tradewind.jetstream.replication.mirror import Mirror
-from tradewind.jetstream.replication.names import index_name
-from tradewind.jetstream.replication.source import Source
+from tradewind.jetstream.replication.source import SourceReplica
+from tradewind.jetstream.replication.source_names import index_name
 
 if TYPE_CHECKING:
     from tradewind.jetstream.companions import Companion
@@ -24,6 +24,6 @@ def replicas_of(hosted: HostedStream) -> Mapping[Hashable, Callable[[], Companio
     if config.mirror is not None:
         return {"mirror": partial(Mirror, hosted, config.mirror)}
     return {
-        ("source", index_name(source)): partial(Source, hosted, source, hosted.ledger)
+        ("source", index_name(source)): partial(SourceReplica, hosted, source, hosted.ledger)
         for source in config.sources
     }

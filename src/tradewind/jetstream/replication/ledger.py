@@ -1,10 +1,10 @@
-"""How far each source of a stream has come, across restarts.
+"""The positions of the sources of a stream, across restarts.
 
-Owns no file that has to be right: each copy says where it came from, so the last copy of each
-source is its position. `sources.db` is written now and then and when a stream is closed, and says
-what the messages cannot: the positions of sources whose copies were all removed. It counts up to
-its stamp; newer messages are read. One that is ahead of its stream is of another time: it is
-removed, before the sequences that it speaks of are given to other messages.
+Owns `sources.db`, which is never the only record of a position: each copied message says where it
+came from, so the last copy of each source is its position. The file is written periodically and
+when a stream is closed, and adds what the messages cannot tell: the positions of sources whose
+copies were all removed. It is valid up to its stamp; newer messages are read. A file that is ahead
+of its stream belongs to an earlier stream and is removed before its sequences are reused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tradewind.errors import StoreError
 from tradewind.jetstream.replication.look_back import look_back
-from tradewind.jetstream.replication.names import IndexName, parse_source_header
+from tradewind.jetstream.replication.source_names import IndexName, parse_source_header
 from tradewind.store.files.disk import MissingFile
 from tradewind.store.format.layout import SOURCES_FILE
 from tradewind.store.format.side_files import SourcePosition, decode_sources, encode_sources
@@ -31,7 +31,7 @@ POSITIONS_MAX: Final = 1000
 LOOKED_AT_PER_STEP: Final = 20_000
 
 
-class Position(NamedTuple):
+class CopiedPosition(NamedTuple):
     """The last message of the origin that was copied, and which stream that origin was."""
 
     seq: int
@@ -45,9 +45,9 @@ class Ledger:
         self._stream = stream
         self._tell = tell
         # Of sources that copy now: everything up to it is safe, or is not wanted.
-        self._live: dict[IndexName, Callable[[], Position]] = {}
+        self._live: dict[IndexName, Callable[[], CopiedPosition]] = {}
         self._is_saving = False
-        self._positions: dict[IndexName, Position] = {}
+        self._positions: dict[IndexName, CopiedPosition] = {}
         self._exact: set[IndexName] = set()  # those that need not be looked for
         self._is_read = False
         self._stamp = 0
@@ -84,7 +84,7 @@ class Ledger:
         if origin is not None:
             for name in list(self._wanted):
                 if origin.name in (name, IndexName(name.stream, "", "")):
-                    self._positions[name] = Position(origin.seq, origin.identity)
+                    self._positions[name] = CopiedPosition(origin.seq, origin.identity)
                     self._exact.add(name)
                     del self._wanted[name]
         return bool(self._wanted)
@@ -110,14 +110,14 @@ class Ledger:
             parts = each.name.decode("utf-8", "surrogateescape").split(" ")
             if len(parts) == 3 and each.seq:
                 identity = each.identity.decode("utf-8", "replace")
-                self._positions[IndexName(*parts)] = Position(each.seq, identity)
+                self._positions[IndexName(*parts)] = CopiedPosition(each.seq, identity)
         return stamp
 
-    def position(self, name: IndexName) -> Position | None:
+    def position(self, name: IndexName) -> CopiedPosition | None:
         """Of one source; None: nothing was copied."""
         return self._positions.get(name)
 
-    def note(self, name: IndexName, position: Position | None) -> None:
+    def note(self, name: IndexName, position: CopiedPosition | None) -> None:
         """A source stands here; None: it starts over."""
         self._positions.pop(name, None)
         self._exact.add(name)
@@ -126,7 +126,7 @@ class Ledger:
             while len(self._positions) > POSITIONS_MAX:
                 del self._positions[next(iter(self._positions))]
 
-    def follow(self, name: IndexName, position: Callable[[], Position]) -> None:
+    def follow(self, name: IndexName, position: Callable[[], CopiedPosition]) -> None:
         """A source copies from now on; `position` gives how far it has come safely."""
         self._live[name] = position
 

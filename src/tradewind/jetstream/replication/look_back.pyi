@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 def look_back(
     store: MessageStore, seq: int, stamp: int, budget: int, take: Callable[[bytes], bool]

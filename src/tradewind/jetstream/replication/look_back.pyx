@@ -1,6 +1,6 @@
-"""Read a stream backwards for what its messages say of their origins.
+"""Reads a stream backwards for what its messages record about their origins.
 
-Owns the walk, which creates an object only where a header changes hands.
+Owns the walk, which creates an object only for a message that has such a header.
 """
 
 from libc.stdint cimport uint64_t
@@ -8,7 +8,7 @@ from libc.string cimport memcmp
 from tradewind.jetstream.replication.header_copy cimport line_end_of
 from tradewind.store.format.records cimport Record
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 
 cdef enum:
     FIELD_SIZE = 19
@@ -31,8 +31,8 @@ cdef bytes source_of(Record* record):
 
 def look_back(MessageStore store not None, uint64_t seq, uint64_t stamp, uint64_t budget,
               take not None):
-    """Call take(value) for the header of each copy from `seq` down to `stamp`, until it gives False
-    or so many sequences were passed. Gives where to go on; 0: nowhere.
+    """Call take(value) for the header of each copy from `seq` down to `stamp`, until it returns
+    False or `budget` sequences were passed. Returns where to continue; 0: nowhere.
     """
     cdef uint64_t lowest = max(max(store.first_seq, stamp), <uint64_t>1)
     cdef Record record
@@ -45,7 +45,7 @@ def look_back(MessageStore store not None, uint64_t seq, uint64_t stamp, uint64_
         budget -= 1
         block = store.block_of(seq)
         if block is None or block.live_msgs == 0:
-            # Nothing is there, perhaps for a long way.
+            # Nothing is there, possibly for a long way.
             seq = block.first_seq - 1 if block is not None and 0 < block.first_seq <= seq \
                 else seq - 1
             continue

@@ -1,8 +1,8 @@
-"""A stream that is the copy of another one: the same sequences, the same times.
+"""A mirror: a stream that copies another one with the same sequences and times.
 
-Owns where a mirror goes on, which its last sequence tells, and the refusal to mix two streams in
-one mirror: an origin that was deleted and created again, or restored from an older backup, is named
-in the error of the mirror and not copied.
+Owns the position at which a mirror continues, which follows from its last sequence. It never mixes
+two streams in one mirror: if the origin was deleted and created again, or restored from an older
+backup, the mirror reports an error and stops copying.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tradewind.jetstream.replication.replica import Replica, time_of
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
 
 # A mirror that is so few messages behind answers direct gets for its origin, where it may.
@@ -66,7 +66,7 @@ class Mirror(Replica):
         if how:
             raise errors.STREAM_INVALID_CONFIG(
                 err=f"stream '{self.source.name}' is not the one that was mirrored: {how};"
-                " make this mirror a stream of its own, or create it anew"
+                " turn this mirror into an ordinary stream, or recreate it"
             )
 
     def origin_came(self, origin: HostedStream) -> None:

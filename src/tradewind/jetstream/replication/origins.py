@@ -1,7 +1,7 @@
-"""What a mirror or source asks the server of its origin, and what it makes of the answers.
+"""Requests of a mirror or source to the server of its origin.
 
-Owns the requests and the reading of their answers. These come from servers of any version: what is
-not as expected is an error with a text, never a fault.
+Owns the requests and the parsing of their responses. The responses come from servers of any
+version: an unexpected response is a reported error, never an internal fault.
 """
 
 from __future__ import annotations

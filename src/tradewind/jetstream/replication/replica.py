@@ -1,9 +1,9 @@
-"""A mirror or a source: what connects a stream with the one it copies.
+"""A mirror or source: connects a stream with the stream it copies.
 
-Owns where copying begins, what becomes of it when the origin comes, goes or is another one, and
-what is told about it. The messages themselves pass through `copier`. Origins of the same account
-are read from store to store, and heard of at once (`JetStreamAccount.replicas`); all others, and
-those with a given consumer, deliver through a `feed`.
+Owns where copying starts, the reaction when the origin appears, disappears or is replaced, and the
+reported state. It never handles messages, which is up to `copier`. Origins in the same account are
+read from store to store, with immediate notification (`JetStreamAccount.replicas`); all others, and
+those with an explicit consumer, deliver through a `feed`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tradewind.errors import StoreError
 from tradewind.jetstream.replication.copier import Copier
 from tradewind.jetstream.replication.feed import Feed
 from tradewind.jetstream.replication.inbox import Inbox
-from tradewind.jetstream.replication.links import is_in_process, link_to
-from tradewind.jetstream.replication.names import patterns_of
+from tradewind.jetstream.replication.origin_links import is_in_process, link_to
 from tradewind.jetstream.replication.origins import OriginView
+from tradewind.jetstream.replication.source_names import patterns_of
 from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.contract import NotFoundError
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
 NEVER_ACTIVE = -1
 
@@ -262,7 +262,7 @@ class Replica(Taker):
     def kept(self) -> None:
         """More of what was copied is safe."""
         self.copier.confirm()
-        if self.copier.is_crowded or self.copier.has_unsettled:
+        if self.copier.is_crowded or self.copier.has_unreleased:
             self._wake()
         if self.feed is not None:
             self.feed.look()

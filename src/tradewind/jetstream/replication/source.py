@@ -1,7 +1,7 @@
-"""A stream that takes the messages of others beside its own: they get new sequences and times.
+"""A source: adds the messages of another stream to a stream, with new sequences and times.
 
-Owns what the copies say of their origin, where a source goes on, and what happens when its origin
-is another stream of the same name: then it starts over.
+Owns the origin information in the copies, the position at which a source continues, and starting
+over when the origin is another stream of the same name.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import msgspec
 
 from tradewind.api.stream_types import StreamSource
 from tradewind.jetstream.replication.inbox import Inbox
-from tradewind.jetstream.replication.ledger import Ledger, Position
-from tradewind.jetstream.replication.names import index_name
+from tradewind.jetstream.replication.ledger import CopiedPosition, Ledger
 from tradewind.jetstream.replication.origins import OriginView
 from tradewind.jetstream.replication.replica import Replica
+from tradewind.jetstream.replication.source_names import index_name
 from tradewind.store.format.layout import short_hash
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SAVE_NS: Final = 5_000_000_000
 
 
-class Source(Replica):
+class SourceReplica(Replica):
     """The companion of a stream with sources; `ledger` is that of all of them."""
 
     def __init__(self, hosted: HostedStream, source: StreamSource, ledger: Ledger) -> None:
@@ -81,8 +81,8 @@ class Source(Replica):
             self._save_due_ns = self.hosted.engine.turn.monotonic_ns + SAVE_NS
             self.hosted.companions.set_timer(self)
 
-    def _safe_position(self) -> Position:
-        return Position(self.copier.confirmed_seq, self._identity)
+    def _safe_position(self) -> CopiedPosition:
+        return CopiedPosition(self.copier.confirmed_seq, self._identity)
 
     @property
     def key(self) -> str:
@@ -135,7 +135,7 @@ class Source(Replica):
                 f"JetStream {self.place}: it went back to sequence {view.last_seq},"
                 f" {position.seq} was copied before"
             )
-            self._ledger.note(self.index_name, Position(view.last_seq, self._identity))
+            self._ledger.note(self.index_name, CopiedPosition(view.last_seq, self._identity))
             return view.last_seq + 1
         return position.seq + 1
 
@@ -145,7 +145,9 @@ class Source(Replica):
 
     def _note_position(self) -> None:
         if self.is_copying and self.copier.copied_seq:
-            self._ledger.note(self.index_name, Position(self.copier.copied_seq, self._identity))
+            self._ledger.note(
+                self.index_name, CopiedPosition(self.copier.copied_seq, self._identity)
+            )
         self._ledger.unfollow(self.index_name)
 
     def describe(self) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
-"""The figures that the main job shows: revenue by region and minute, as the bucket has them.
+"""The figures of the demo: revenue by region and minute, from the bucket.
 
-Owns the watch over the bucket, from a thread of its own, and the sums. What it shows has gone the
-whole way: published, stored, through Spark, into the bucket.
+Owns watching the bucket, in its own thread, and the sums. The figures have passed through the whole
+system: published, stored, processed by Spark, and written to the bucket.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A live sample of orders, published into the stream ORDERS.
+"""Publishes sample orders to the stream ORDERS.
 
-Owns the shop: its regions, items and prices. The numbers are random but not the same in all
-regions, so that a chart has something to show.
+Owns the simulated shop: its regions, items and prices. The numbers are random but differ between
+regions, to make charts interesting.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the main job shows while it runs and when it ends.
+"""The output of the demo while it runs and when it ends.
 
-Owns the texts and the picture. Takes figures and statuses, starts nothing.
+Owns the texts and the layout. It displays figures and statuses, and never starts anything.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
-from tradewind.pipelines.charts import bar, sparkline
 from tradewind.pipelines.demo.figures import DemoFigures, DemoTotals
 from tradewind.pipelines.display import since_text
 from tradewind.pipelines.status import PipelineStatus
+from tradewind.pipelines.text_charts import bar, sparkline
 
 if TYPE_CHECKING:
     from rich.console import Group

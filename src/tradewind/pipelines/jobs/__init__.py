@@ -1,5 +1,5 @@
 """Ready-made jobs: archive, replay, mirror, audit, compact.
 
-Owns what each does and how it proves it. They run on the same engine as pipelines; a job that
-follows a stream is a pipeline without a file.
+Owns what each does and how it verifies its result. They run on the same engine as pipelines; a job
+that follows a stream is a pipeline without a file.
 """

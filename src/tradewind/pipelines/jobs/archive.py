@@ -1,7 +1,8 @@
-"""`archive`: a stream into a Parquet lake, as far as it is not there yet.
+"""`archive`: copies new messages of a stream to a Parquet lake.
 
-Owns the layout (one folder for each stream, partitioned by date, the checkpoint beside the files)
-and the proof: no message that the stream still has is missing in the lake, and none is there twice.
+Owns the layout (one folder per stream, partitioned by date, with the checkpoint beside the files)
+and the verification: no message that the stream still has is missing in the lake, and none is there
+twice.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import JobError
-from tradewind.pipelines.jobs.engine import Update, run_job
+from tradewind.pipelines.jobs.job_pipelines import Update, run_job
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.targets import missing_stream
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""`audit`: verify the hash of every record of a store folder, in parallel.
+"""`audit`: verifies the hash of every record of a store folder, and its chains, in parallel.
 
-Owns the division into blocks, one Spark task for some of them, and the report. Nothing is locked
-and nothing is changed, so the server may run; what `tradewind-server --check-store` checks besides
-(indexes, consumers, totals) needs a store that nobody uses.
+Owns the division of blocks into Spark tasks, and the report; chains are in `audit_chains`. It never
+locks or changes anything, so the server may run. The additional checks of `tradewind-server
+--check-store` (indexes, consumers, totals) need a store that is not in use.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.pipelines.errors import JobError
+from tradewind.pipelines.jobs.audit_chains import audit_chain, has_chain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tradewind.spark.files import StreamFiles
+    from tradewind.chain.report import ChainReport
+    from tradewind.spark.store_files import StreamFiles
 
 TASK_BYTES: Final = 64 << 20
 SEQUENCE_MAX: Final = (1 << 63) - 1
@@ -59,6 +61,7 @@ class AuditReport:
     records: int = 0
     bytes: int = 0
     damaged: list[BlockResult] = field(default_factory=list)
+    chains: list[ChainReport] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -84,11 +87,13 @@ def audit(
             report.bytes += result.bytes
             if result.problem:
                 report.damaged.append(result)
+    known = {(block.account, block.files.name): block.files for block in blocks}
+    report.chains = [audit_chain(spark, files) for files in known.values() if has_chain(files)]
     return report
 
 
 def _find_blocks(folder: Path, report: AuditReport) -> Iterator[AuditBlock]:
-    from tradewind.spark.files import find_streams
+    from tradewind.spark.store_files import find_streams
     from tradewind.store.format.layout import JETSTREAM_FOLDER
 
     root = folder / JETSTREAM_FOLDER if (folder / JETSTREAM_FOLDER).is_dir() else folder
@@ -128,9 +133,9 @@ def _check_part(blocks: list[AuditBlock]) -> list[BlockResult]:
 
 def check_block(block: AuditBlock) -> BlockResult:
     """Verify the records of one block, on an executor."""
-    from tradewind.spark.files import Vanished
     from tradewind.spark.rows import RowDecoder
-    from tradewind.spark.stream_view import key_of
+    from tradewind.spark.store_files import Vanished
+    from tradewind.spark.stream_contents import key_of
 
     files = block.files
     path = files.block_path(block.number)

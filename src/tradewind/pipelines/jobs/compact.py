@@ -1,7 +1,7 @@
-"""`compact`: the latest message of each subject of a stream, as a Parquet snapshot or a stream.
+"""`compact`: writes the latest message of each subject as a Parquet snapshot or to a stream.
 
-Owns the choice of rows and how a snapshot replaces the one before: it is written beside it first,
-so that there always is a whole one.
+Owns the selection of rows, and replacing the previous snapshot: the new one is written beside it
+first, so that there is always a complete one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.pipelines.connections import PipelineAddress
+from tradewind.pipelines.column_templates import parse_template, template_sql
 from tradewind.pipelines.errors import JobError
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.targets import missing_stream
-from tradewind.pipelines.templates import parse_template, template_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CompactReport:
+class CompactJobReport:
     """How many messages there were, and on how many subjects."""
 
     messages: int
@@ -36,7 +36,7 @@ class CompactReport:
 
 def compact_to_folder(
     spark: SparkSession, address: PipelineAddress, stream: str, folder: Path
-) -> CompactReport:
+) -> CompactJobReport:
     """Replace a Parquet snapshot by one of the stream as it is now."""
     state = _state(address, stream)
     messages, last_seq = state.messages, state.last_seq
@@ -53,12 +53,12 @@ def compact_to_folder(
         target.rename(old)
     fresh.rename(target)
     shutil.rmtree(old, ignore_errors=True)
-    return CompactReport(messages, subjects, last_seq, str(folder))
+    return CompactJobReport(messages, subjects, last_seq, str(folder))
 
 
 def compact_to_stream(
     spark: SparkSession, address: PipelineAddress, stream: str, target: str, subject: str
-) -> CompactReport:
+) -> CompactJobReport:
     """Publish the latest messages into a stream that keeps one for each subject."""
     from pyspark.errors import PySparkException
 
@@ -83,7 +83,7 @@ def compact_to_stream(
             raise JobError(f"compact into {target}: {short_reason(error)}") from None
         subjects = _state(address, target).num_subjects
         if subjects >= state.num_subjects:
-            return CompactReport(state.messages, subjects, last_seq, target)
+            return CompactJobReport(state.messages, subjects, last_seq, target)
     raise JobError(
         f"stream {target} has {subjects} of the {state.num_subjects} subjects of {stream}: its"
         " limits may have removed the others"

@@ -1,7 +1,8 @@
-"""`mirror`: a stream into a stream of another server, with its lag, and a proof that both agree.
+"""`mirror`: copies a stream to another server, with its lag, and verifies that both agree.
 
-Owns the proof: every message is hashed (SHA-256 over subject, headers and payload) and both sides
-are compared as bags of hashes. Headers that begin with `Nats-` are the servers' own and left out.
+Owns the verification: every message is hashed (SHA-256 over subject, headers and payload) and both
+sides are compared as multisets of hashes. Headers that begin with `Nats-` belong to the servers and
+are left out.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import JobError
-from tradewind.pipelines.jobs.engine import Update, reached_seq, run_job
+from tradewind.pipelines.jobs.job_pipelines import Update, reached_seq, run_job
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,7 @@
-"""`replay`: messages of a lake back into a stream.
+"""`replay`: publishes messages of a lake to a stream again.
 
-Owns the order (that of the sequences) and the pace: as fast as it goes, by the sink of Spark, or as
-far apart as they were, by the client.
+Owns the order (by sequence) and the rate: as fast as possible, with the Spark sink, or with the
+original intervals, with the client.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
-from tradewind.pipelines.connections import PipelineAddress
+from tradewind.pipelines.column_templates import template_sql
 from tradewind.pipelines.errors import JobError
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.spark_errors import short_reason
-from tradewind.pipelines.templates import template_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,4 +1,4 @@
-"""SQL on streams: statements, a session that stays warm, answers from a stream's state, a service.
+"""SQL on streams: statements, a warm session, answers from a stream's state, a service.
 
-Nothing is imported here: what only asks a service must not pay for Spark.
+It never imports anything: a client of the service must not load Spark.
 """

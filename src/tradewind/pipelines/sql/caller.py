@@ -1,7 +1,7 @@
-"""The side of the SQL service that asks.
+"""The client side of the SQL service.
 
-Owns how a service is found, started, stopped and replaced, and what makes a caller do without one.
-Imports no Spark: asking a service takes as long as the answer.
+Owns finding, starting, stopping and replacing a service, and when to run without one. It never
+imports Spark, so a call takes only as long as its answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from tradewind.pipelines.sql.wire import (
     Channel,
     Failed,
     Hello,
+    Progress,
     StatementDone,
+    StatementError,
     Text,
     Welcome,
     WireError,
@@ -107,7 +109,12 @@ class Caller:
         if any(value.startswith("env:") for value in (ask.server, *ask.login.values())):
             raise ElsewhereError("the SQL service has other environment variables")
 
-    def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
+    def ask(
+        self,
+        ask: Ask,
+        write: Callable[[str], None],
+        on_progress: Callable[[int, int], None] = lambda _done, _whole: None,
+    ) -> bool:
         """Write the answer; whether there are more rows. An interruption cancels the query."""
         has_written = False
         try:
@@ -118,11 +125,14 @@ class Caller:
                 if isinstance(answer, Text):
                     has_written = True
                     write(answer.text)
+                elif isinstance(answer, Progress):
+                    on_progress(answer.done, answer.whole)
                 elif isinstance(answer, StatementDone):
                     return answer.has_more
                 elif isinstance(answer, Failed):
-                    kind = ElsewhereError if answer.is_retryable else PipelineError
-                    raise kind(answer.reason)
+                    if answer.is_retryable:
+                        raise ElsewhereError(answer.reason)
+                    raise StatementError(answer.reason, answer.line, answer.column)
         except WireError as error:
             if has_written:
                 raise PipelineError(f"the SQL service ended while it answered: {error}") from None
@@ -136,8 +146,13 @@ class Caller:
         with suppress(WireError, KeyboardInterrupt):
             self._channel.limit(CANCEL_SECONDS)
             self._channel.send(Cancel())
-            while isinstance(self._channel.from_service(), Text):
+            while isinstance(self._channel.from_service(), Text | Progress):
                 pass
+
+    def cancel(self) -> None:
+        """Have the query stop, while another thread waits for its answer."""
+        with suppress(WireError):
+            self._channel.send(Cancel())
 
     def wait_until_up(self) -> None:
         """Wait for Spark; PipelineError if it does not start."""
@@ -157,6 +172,38 @@ class Caller:
     def close(self) -> None:
         """Hang up."""
         self._channel.close()
+
+
+def find_service(ask: Ask, master: str, note: Callable[[str], None]) -> Caller | None:
+    """A service that can answer this; None if there is none. That of another version is replaced.
+
+    ElsewhereError if there is one that cannot.
+    """
+    caller = Caller.connect()
+    if caller is None:
+        return None
+    try:
+        caller.check(ask, master)
+    except OtherVersionError as error:
+        idle_seconds = caller.welcome.idle_seconds
+        caller.close()
+        note(f"({error}; starting it again)")
+        stop()
+        return start_service(ask, master, idle_seconds)
+    except ElsewhereError:
+        caller.close()
+        raise
+    return caller
+
+
+def start_service(ask: Ask, master: str, idle_seconds: float) -> Caller:
+    """A new service, ready to answer this."""
+    start(service_command(master, idle_seconds))
+    caller = Caller.connect()
+    if caller is None:
+        raise PipelineError("the SQL service ended as soon as it was started")
+    caller.check(ask, master)
+    return caller
 
 
 def start(command: Sequence[str]) -> int:

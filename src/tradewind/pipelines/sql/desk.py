@@ -1,8 +1,8 @@
-"""A Spark session at which questions are asked one after the other.
+"""A Spark session that runs queries one after the other.
 
-Owns what stays from one question to the next: the tables that were looked at, for as long as their
-streams have not changed, and the names they have in the session. Whoever wants to ask two things at
-once takes two desks. `Asked` is a question that runs in a thread of its own and can be cancelled.
+Owns the state between queries: the tables that were used, as long as their streams have not
+changed, and their names in the session. Two concurrent queries need two desks. `Asked` is a query
+that runs in its own thread and can be cancelled.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tradewind.pipelines.connections import PipelineAddress
+from tradewind.pipelines.column_templates import quoted_sql
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import names_in
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.queries import (
     SHOW_TABLES,
     WIDENINGS_MAX,
@@ -31,11 +32,11 @@ from tradewind.pipelines.queries import (
     read_catalog,
     tables_result,
 )
-from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.spark_errors import short_reason, sql_line
 from tradewind.pipelines.sql.plans import FiguresPlan, FirstRowsPlan, recognise
-from tradewind.pipelines.templates import quoted_sql
-from tradewind.spark.figures import Figures, ask_figures, server_figures, store_figures
+from tradewind.pipelines.sql.wire import StatementError
 from tradewind.spark.options import parse_options
+from tradewind.spark.stream_figures import Figures, ask_figures, server_figures, store_figures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -95,12 +96,26 @@ class Desk:
             with suppress(Exception):
                 context.cancelJobGroup(group)
 
+    def progress(self, group: str) -> tuple[int, int]:
+        """How many tasks of a group are done, and how many there are so far, from any thread."""
+        try:
+            tracker = self._spark.sparkContext.statusTracker()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            numbers = {stage for job in jobs if job is not None for stage in job.stageIds}
+            stages = [tracker.getStageInfo(number) for number in numbers]
+            known = [stage for stage in stages if stage is not None]
+        except Exception:  # of Java; the answer itself says what is wrong
+            return 0, 0
+        return sum(one.numCompletedTasks for one in known), sum(one.numTasks for one in known)
+
     def ask(self, question: SqlQuestion) -> QueryResult:
         """The first rows of an answer; PipelineError says what is wrong with the question."""
         from py4j.protocol import Py4JError, Py4JNetworkError
 
         try:
             return self._ask(question)
+        except StatementError as error:
+            raise _placed(error, question.text) from None
         except (Py4JNetworkError, ConnectionError) as error:
             raise SessionLostError("Spark has ended in between; ask again") from error
         except Py4JError as error:
@@ -158,7 +173,8 @@ class Desk:
                 rows = self._rows(frame, rows_max + 1)
             except PySparkException as error:
                 if not any(table.widen(error) for table in tables):
-                    raise PipelineError(explained(error, known)) from None
+                    line, column = sql_line(error) or (-1, -1)
+                    raise StatementError(explained(error, known), line + 1, column + 1) from None
             else:
                 return QueryResult(frame.columns, rows[:rows_max], len(rows) > rows_max)
         raise PipelineError(
@@ -205,6 +221,15 @@ class Desk:
         for name in self._views - wanted:
             self._spark.catalog.dropTempView(name)
         self._views &= wanted
+
+
+def _placed(error: StatementError, text: str) -> StatementError:
+    """An error with its place in the whole text, of which Spark was given only the statement."""
+    if not error.line:
+        return error
+    before = text[: max(text.find(checked(text)), 0)]
+    column = error.column + (len(before.rpartition("\n")[2]) if error.line == 1 else 0)
+    return StatementError(str(error), error.line + before.count("\n"), column)
 
 
 def one_spelling(text: str, names: set[str]) -> list[str]:
@@ -285,6 +310,9 @@ class Answering(Protocol):
     def cancel(self, group: str) -> None:
         """Stop what belongs to a group."""
 
+    def progress(self, group: str) -> tuple[int, int]:
+        """How many tasks of a group are done, and how many there are so far."""
+
     def ask(self, question: SqlQuestion) -> QueryResult:
         """The answer."""
 
@@ -326,6 +354,10 @@ class Asked:
         self._is_cancelled = True
         if not self._finished.is_set():
             self._desk.cancel(self._group)
+
+    def progress(self) -> tuple[int, int]:
+        """How many of its tasks are done, and how many there are so far."""
+        return self._desk.progress(self._group)
 
     def result(self) -> QueryResult:
         """The answer, once there is one."""

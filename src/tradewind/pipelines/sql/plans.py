@@ -1,7 +1,7 @@
-"""Queries that the state of a stream answers, and queries that want its first rows only.
+"""Recognises queries that the state of a stream answers, and queries for its first rows only.
 
-Owns how they are recognised: in the plan that Spark's own parser makes of a query, before any table
-is looked at. Everything that is not exactly one of these shapes is left to Spark. Pure.
+Owns recognising them in the plan of Spark's own parser, before any table is accessed. Every query
+that does not match exactly is left to Spark. It is pure.
 """
 
 from __future__ import annotations

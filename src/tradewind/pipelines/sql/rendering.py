@@ -1,7 +1,7 @@
-"""Answers as text: a table, CSV, JSON lines or bars.
+"""Formats query results: a table, CSV, JSON lines or a bar chart.
 
-Owns the formats of `tradewind sql`. Lines are made one by one, so that a long answer is shown while
-it is made; only a table and a chart have to look at all rows first.
+Owns the output formats of `tradewind sql`, and one for programs. Lines are produced one by one, so
+that a long result is shown while it is produced; only a table and a chart need all rows first.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tradewind.pipelines.charts import bars
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.tables import cell_text, is_number, number_of, plain, table_lines
+from tradewind.pipelines.row_text import cell_text, is_number, number_of, plain, table_lines
+from tradewind.pipelines.text_charts import bars
 
 if TYPE_CHECKING:
     from tradewind.pipelines.queries import QueryResult
 
 FORMATS: Final = ("table", "csv", "json", "chart")
+# For programs: the names of the columns and which are numbers, then a list for each row.
+ROWS: Final = "rows"
 WIDTH_DEFAULT: Final = 100
 
 
@@ -41,6 +43,12 @@ def lines(result: QueryResult, look: RenderStyle) -> Iterator[str]:
         yield _csv_line(result.columns)
         for row in result.rows:
             yield _csv_line([cell_text(value) for value in row])
+    elif look.format == ROWS:
+        found = _numbers(result)
+        numbers = [index in found for index in range(len(result.columns))]
+        yield msgspec.json.encode({"columns": result.columns, "numbers": numbers}).decode()
+        for row in result.rows:
+            yield msgspec.json.encode([cell_text(value) for value in row]).decode()
     elif look.format == "chart":
         yield from _chart(result, look.width)
     else:
@@ -56,12 +64,7 @@ def _csv_line(cells: list[str]) -> str:
 def _chart(result: QueryResult, width: int) -> list[str]:
     if not result.rows:
         return ["(no rows)"]
-    numbers = [
-        index
-        for index in range(len(result.columns))
-        if all(value is None or is_number(value) for value in _column(result, index))
-        and any(value is not None for value in _column(result, index))
-    ]
+    numbers = _numbers(result)
     if not numbers:
         raise PipelineError("a chart needs a column of numbers; for example: count(*) as orders")
     shown = numbers[-1]
@@ -73,6 +76,16 @@ def _chart(result: QueryResult, width: int) -> list[str]:
         for row in result.rows
     ]
     return bars(points, width)
+
+
+def _numbers(result: QueryResult) -> list[int]:
+    """The columns that hold numbers, and at least one."""
+    return [
+        index
+        for index in range(len(result.columns))
+        if all(value is None or is_number(value) for value in _column(result, index))
+        and any(value is not None for value in _column(result, index))
+    ]
 
 
 def _column(result: QueryResult, index: int) -> list[Any]:

@@ -1,9 +1,9 @@
-"""The SQL service: a warm Spark session for callers of the same user.
+"""The SQL service: a warm Spark session for clients of the same user.
 
 Owns the process of `tradewind sql --serve --foreground`: its lock, its socket, its desks, and its
-end after some time without a caller. Each caller has two threads: one listens, so that a
-cancellation or a caller that has gone reaches the query, the other answers. The lock is the
-kernel's, so a service that was killed leaves nothing that the next one has to wait for.
+end after some time without a client. Each client has two threads: one receives, so that a
+cancellation or a disconnect reaches the query, the other answers. The lock is that of the operating
+system, so a killed service never blocks the next one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tradewind._version import __version__
 from tradewind.errors import TradewindError
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import (
     SPARK_SETTINGS,
     Answering,
@@ -42,7 +42,9 @@ from tradewind.pipelines.sql.wire import (
     Channel,
     Failed,
     Hello,
+    Progress,
     StatementDone,
+    StatementError,
     Text,
     Welcome,
     WireError,
@@ -62,6 +64,7 @@ HELLO_SECONDS: Final = 30.0
 LOG_BYTES_MAX: Final = 8 << 20
 # Whoever looks whether the lock is free has it for a moment.
 LOCK_SECONDS: Final = 1.0
+PROGRESS_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.02
 _ASK_AGAIN_SECONDS: Final = 1.0
 # What a query that does not stop is given before its desk is left to it.
@@ -100,7 +103,7 @@ class SparkDesks:
 
     def start(self) -> None:
         """See `Desks`."""
-        from tradewind.pipelines.session import open_session
+        from tradewind.pipelines.pipeline_session import open_session
 
         self._session = open_session(self._master, self._log_file, SPARK_SETTINGS)
 
@@ -262,6 +265,8 @@ class SqlService:
                 ended.set()
 
         threading.Thread(target=listen, daemon=True).start()
+        if ask.wants_progress:
+            _tell_progress(channel, asked, ended)
         ended.wait()
         try:
             if not asked.wait(0):
@@ -287,6 +292,8 @@ class SqlService:
             channel.send(Failed(str(error), is_retryable=True))
         except WireError:
             raise
+        except StatementError as error:
+            channel.send(Failed(str(error), line=error.line, column=error.column))
         except TradewindError as error:
             channel.send(Failed(str(error)))
         else:
@@ -306,6 +313,13 @@ class SqlService:
         with suppress(OSError):
             if log_file.stat().st_size > LOG_BYTES_MAX:
                 os.truncate(log_file, 0)
+
+
+def _tell_progress(channel: Channel, asked: Asked, ended: threading.Event) -> None:
+    """Say how far a query came until it has ended, or the caller has gone."""
+    with suppress(WireError):
+        while not ended.wait(PROGRESS_SECONDS):
+            channel.send(Progress(*asked.progress()))
 
 
 def _send_text(channel: Channel, held: list[str]) -> None:

@@ -1,7 +1,7 @@
-"""Where one SQL statement ends and the next begins.
+"""Splits text into SQL statements.
 
-Owns what a semicolon means: nothing inside a quoted text, a quoted name or a comment. Pure; Spark
-parses the statements themselves.
+Owns the meaning of a semicolon: none inside a quoted text, a quoted name or a comment. It is pure;
+Spark parses the statements themselves.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What the SQL service and its callers say to each other, and where they meet.
+"""The protocol between the SQL service and its clients.
 
-Owns the folder, the socket, the lock and the frames. The folder is the user's own (0700) and the
-other side must be a process of the same user, so that nobody else can ask, answer or listen. A
-frame is four bytes with the length of the JSON behind them.
+Owns the socket, the lock and the frames. The folder belongs to the user (`private_folder`), and the
+peer must be a process of the same user, so that no other user can send, answer or read queries. A
+frame is four bytes with the length of the JSON that follows.
 
     caller                         service
     Hello                    ->
                              <-    Welcome
     Ask                      ->
     Cancel (or nothing)      ->
+                             <-    Progress, if it is wanted, any number of them
                              <-    Text, any number of them
                              <-    StatementDone or Failed
 
@@ -20,17 +21,16 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import stat
 import struct
 import sys
 from contextlib import suppress
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Final, TypeVar
 
 import msgspec
 
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.private_folder import private_folder, private_path
 
 FRAME_BYTES_MAX: Final = 16 << 20
 # A text of the service is cut into such pieces.
@@ -65,7 +65,7 @@ class Welcome(msgspec.Struct, tag=True):
 
 
 class Ask(msgspec.Struct, tag=True):
-    """A question and how its answer is to look; `login` as `spark.logins.Login` has it."""
+    """A question and how its answer is to look; `login` as `spark.logins.JobLogin` has it."""
 
     text: str
     server: str = ""
@@ -76,6 +76,7 @@ class Ask(msgspec.Struct, tag=True):
     rows_max: int = 1000
     format: str = "table"
     width: int = 100
+    wants_progress: bool = False
 
 
 class Cancel(msgspec.Struct, tag=True):
@@ -88,6 +89,13 @@ class Text(msgspec.Struct, tag=True):
     text: str
 
 
+class Progress(msgspec.Struct, tag=True):
+    """How many of the tasks that Spark knows of so far are done."""
+
+    done: int
+    whole: int
+
+
 class StatementDone(msgspec.Struct, tag=True):
     """The answer is complete."""
 
@@ -95,21 +103,35 @@ class StatementDone(msgspec.Struct, tag=True):
 
 
 class Failed(msgspec.Struct, tag=True):
-    """There is no answer, and why; `is_retryable` if asking elsewhere may give one."""
+    """There is no answer, and why; `is_retryable` if asking elsewhere may give one.
+
+    `line` and `column` say where in the statement, both from 1; 0 if that is not known.
+    """
 
     reason: str
     is_retryable: bool = False
+    line: int = 0
+    column: int = 0
 
 
 Message = TypeVar("Message")
 ToService = Hello | Ask | Cancel
-ToCaller = Welcome | Text | StatementDone | Failed
+ToCaller = Welcome | Text | Progress | StatementDone | Failed
 _TO_SERVICE: Final[msgspec.json.Decoder[ToService]] = msgspec.json.Decoder(ToService)
 _TO_CALLER: Final[msgspec.json.Decoder[ToCaller]] = msgspec.json.Decoder(ToCaller)
 
 
 class WireError(PipelineError):
     """The other side is gone, or says what nobody understands."""
+
+
+class StatementError(PipelineError):
+    """A statement that cannot be answered; the place in it is from 1, 0 if it is not known."""
+
+    def __init__(self, text: str, line: int = 0, column: int = 0) -> None:
+        self.line = line
+        self.column = column
+        super().__init__(text)
 
 
 class Channel:
@@ -198,25 +220,11 @@ def place_of_process() -> str:
 
 
 def meeting_folder(*, create: bool = False) -> Path | None:
-    """The private folder of the socket; None if it is not there.
-
-    PipelineError if it is not private, as somebody else could answer in it.
-    """
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    own = f"tradewind-{os.getuid()}"
-    folder = Path(base) / "tradewind" if base else Path(gettempdir()) / own
-    if len(os.fsencode(folder / SOCKET_NAME)) > SOCKET_PATH_BYTES_MAX:
+    """The private folder of the socket; None if it is not there. PipelineError if it cannot be."""
+    socket_path = private_path() / SOCKET_NAME
+    if len(os.fsencode(socket_path)) > SOCKET_PATH_BYTES_MAX:
         raise PipelineError(
-            f"{folder}: too long for the name of a socket; set XDG_RUNTIME_DIR to a shorter folder"
+            f"{socket_path.parent}: too long for the name of a socket; set XDG_RUNTIME_DIR to a"
+            " shorter folder"
         )
-    if create:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        found = os.lstat(folder)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise PipelineError(
-            f"{folder}: must be a folder of this user that nobody else may enter (mode 0700)"
-        )
-    return folder
+    return private_folder(create=create)

@@ -1,7 +1,9 @@
-"""Who may enter: the single gate that every listener asks, and what it is built from.
+"""Authentication: the single gate that every listener uses, and its parts.
 
-`gate` decides, `members` holds who is configured, `passwords`, `certificates` (with `names`) and
-`cookies` read and compare what is presented. Nothing outside this package compares a credential.
+`gate` decides about logins (`operator_gate` in operator mode, `callout_gate` and `callout` if a
+service is asked). `members` holds the configured users. `passwords`, `certificate_users` (with
+`distinguished_names`) and `cookies` read and compare credentials. Nothing outside this package
+compares a credential.
 """
 
 from tradewind.server.auth.cookies import credentials_from_cookies

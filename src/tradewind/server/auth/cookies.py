@@ -1,7 +1,7 @@
-"""Credentials that a browser sends as cookies with its websocket request.
+"""Credentials that a browser sends as cookies with its WebSocket request.
 
-Owns reading the Cookie header the way nats-server (Go's net/http) reads it. It never decides
-anything: what it finds goes to the gate like any other credential.
+Owns parsing the Cookie header as nats-server (Go's net/http) does. It never makes decisions: the
+gate checks these credentials like any others.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def credentials_from_cookies(
         "token": options.token_cookie,
         "jwt": options.jwt_cookie,
     }
-    filled = {
+    found = {
         field: cookies[name]
         for field, name in sources.items()
         if name and name in cookies and not getattr(credentials, field)
     }
-    return replace(credentials, **filled)  # only its str fields
+    return replace(credentials, **found)  # only its str fields

@@ -1,18 +1,20 @@
-"""The single authorise gate: everybody who connects, by any listener, is decided here only.
+"""The gate: the only place that decides whether a connection may log in, for every listener.
 
-Owns the order in which credentials count, which is nats-server's:
+Owns the order in which credentials are checked, which is that of nats-server:
 
-    1. operator mode (JWT): absent; a presented JWT is ignored, as nats-server does
-    2. an nkey, when any nkey user is configured: it must be known and must have signed the nonce
-    3. users, when any is configured: by certificate with `verify_and_map`, else by name and
-       password; who presents nothing at all is `no_auth_user`
-    4. the token, when one is configured
+    1. a JWT is ignored: operator mode has a gate of its own (`operator_gate`)
+    2. an nkey, if any nkey user is configured: it must be known and must have signed the nonce
+    3. users, if any is configured: by certificate with `verify_and_map`, otherwise by name and
+       password; a client without credentials becomes `no_auth_user`
+    4. the token, if one is configured
     5. the single user and password
-    6. everything else is refused; only a server without any of the above is open
+    6. everything else is refused; a server is open only if none of the above is configured
 
-The gate is immutable and replaced as a whole on reload. It never raises and never blocks: bcrypt is
-handed back as `Deferred`. It never tells anyone why it refused; the reason is for the log and holds
-no secret.
+With an auth callout, another gate (`callout_gate`) wraps this one and asks a service.
+
+The gate is immutable, and a reload replaces it as a whole. It never raises and never blocks: bcrypt
+checks are returned as `Deferred`. It never tells a client why it was refused; the reason is logged
+and contains no secret.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from tradewind.errors import ConfigError
 from tradewind.options import (
     GLOBAL_ACCOUNT,
     AuthorizationOptions,
+    LeafOptions,
     Secret,
     ServerOptions,
     TlsOptions,
@@ -37,9 +40,10 @@ from tradewind.server.auth.members import Member, Members, collect_members
 from tradewind.server.auth.passwords import is_hashed, matches_hash, matches_plain
 
 if TYPE_CHECKING:
-    from tradewind.server.auth.certificates import CertificateMap
+    from tradewind.server.auth.callout import CalloutDesk
+    from tradewind.server.auth.certificate_users import CertificateMap
 
-Listener = Literal["standard", "websocket"]
+Listener = Literal["standard", "websocket", "leafnode"]
 
 # What monitoring shows instead of a token.
 TOKEN_USER = "[REDACTED]"  # noqa: S105 - the placeholder, not a token
@@ -57,12 +61,45 @@ class _Settings(msgspec.Struct, frozen=True):
     strangers_enter: bool
 
 
-def build_gate(options: ServerOptions, listener: Listener = "standard") -> Gate:
-    """The gate of one listener. Raises ConfigError when the options contradict themselves."""
+def build_gate(
+    options: ServerOptions, listener: Listener = "standard", desk: CalloutDesk | None = None
+) -> Gate:
+    """The gate of one listener. Raises ConfigError when the options contradict themselves.
+
+    `desk` asks the service that decides about logins, if one is configured.
+    """
     members = collect_members(options)
     settings = _settings(options, listener)
     _check_settings(options, members)
-    return AuthorizeGate(members, settings, listener)
+    if listener == "leafnode":
+        gate = _leaf_gate(options, members, settings)
+        is_decided_here = bool(options.leafnodes and options.leafnodes.authorization.users)
+    else:
+        gate = AuthorizeGate(members, settings, listener)
+        is_decided_here = False
+    if options.authorization.callout is None or is_decided_here:
+        return gate
+    assert desk is not None, "a callout needs somebody who asks"
+    # Loaded when it is needed: servers without a callout start sooner.
+    from tradewind.server.auth.callout_gate import CalloutGate
+
+    return CalloutGate(gate, options, options.authorization.callout, desk)
+
+
+def _leaf_gate(options: ServerOptions, members: Members, settings: _Settings) -> AuthorizeGate:
+    """With users of their own, leaf nodes enter by no other login."""
+    authorization = (options.leafnodes or LeafOptions()).authorization
+    own = Members()
+    for entry in authorization.users:
+        own.add(entry.user, entry.account or GLOBAL_ACCOUNT, None)
+    if authorization.users:
+        leaf_tls = options.leafnodes.tls if options.leafnodes is not None else None
+        alone = _Settings(
+            AuthorizationOptions(), "", _maps_certificates(leaf_tls), strangers_enter=False
+        )
+        return AuthorizeGate(own, alone, "leafnode")
+    settings = replace(settings, map_certificates=False)
+    return AuthorizeGate(members, settings, "leafnode", authorization.account or GLOBAL_ACCOUNT)
 
 
 def gate_notices(options: ServerOptions) -> tuple[str, ...]:
@@ -94,7 +131,14 @@ def gate_notices(options: ServerOptions) -> tuple[str, ...]:
 class AuthorizeGate:
     """Implements `broker.identity.Gate` for one listener."""
 
-    def __init__(self, members: Members, settings: _Settings, listener: Listener) -> None:
+    def __init__(
+        self,
+        members: Members,
+        settings: _Settings,
+        listener: Listener,
+        open_account: str = GLOBAL_ACCOUNT,
+    ) -> None:
+        self._open_account = open_account
         authorization = settings.authorization
         self._users = members.users
         self._nkeys = members.nkeys
@@ -106,7 +150,7 @@ class AuthorizeGate:
         self._certificates: CertificateMap | None = None
         if settings.map_certificates:
             # Loaded when it is needed: other servers start sooner without it.
-            from tradewind.server.auth.certificates import CertificateMap
+            from tradewind.server.auth.certificate_users import CertificateMap
 
             self._certificates = CertificateMap(self._users)
         self._has_users = bool(self._users) or settings.strangers_enter
@@ -129,10 +173,20 @@ class AuthorizeGate:
         """Whether INFO carries a nonce to sign."""
         return bool(self._nkeys)
 
+    @property
+    def is_required(self) -> bool:
+        """Whether anything is configured that a login is compared with."""
+        return self._required
+
+    @property
+    def maps_certificates(self) -> bool:
+        """Whether the certificate says who it is."""
+        return self._certificates is not None
+
     def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:
         """Decide who this is."""
         if not self._required:
-            return Identity(GLOBAL_ACCOUNT, _claimed_name(credentials))
+            return Identity(self._open_account, _claimed_name(credentials))
         stranger = not (credentials.user or credentials.password or credentials.token)
         if self._nkeys:
             if credentials.nkey:
@@ -182,7 +236,7 @@ class AuthorizeGate:
     ) -> Identity | Rejection | Deferred:
         if credentials.certificate is None:
             return Rejection("a client certificate is required")
-        from tradewind.server.auth.certificates import read_names
+        from tradewind.server.auth.certificate_users import read_names
 
         names = read_names(credentials.certificate)
         if names is None:
@@ -274,7 +328,7 @@ def _settings(options: ServerOptions, listener: Listener) -> _Settings:
         map_certificates=_maps_certificates(options.tls),
         strangers_enter=_system_account_only(options),
     )
-    if listener == "standard":
+    if listener != "websocket":
         return standard
     websocket = options.websocket or WebsocketOptions()
     own = websocket.authorization or AuthorizationOptions()

@@ -1,7 +1,7 @@
-"""Everyone who is configured: users and nkeys of `authorization {}` and of every account, by name.
+"""All configured users: users and nkeys of `authorization {}` and of every account, by name.
 
-Owns turning options into members and refusing options that contradict themselves, so that servers
-that are embedded without a config file get the same checks. It never compares a credential.
+Owns turning options into members and rejecting contradictory options, so that servers embedded
+without a configuration file get the same checks. It never compares a credential.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tradewind import nkeys
 from tradewind.broker.identity import Identity
 from tradewind.errors import ConfigError
 from tradewind.options import GLOBAL_ACCOUNT, Secret, ServerOptions, UserOptions
-from tradewind.route.rules import PermissionRules
+from tradewind.route.permission_rules import PermissionRules
 
 CONNECTION_TYPES = frozenset(
     {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"}

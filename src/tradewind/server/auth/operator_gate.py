@@ -1,12 +1,12 @@
-"""The gate in operator mode: a user enters by a JWT that its account has signed.
+"""The gate in operator mode: a user logs in with a JWT signed by its account.
 
-Owns the order of the checks, which is nats-server's, and the one function that all of them are in.
-What is true of one login is asked elsewhere: of accounts in `server.operators`, of restrictions and
-templates in the modules beside this one. Like the other gate it never raises and never blocks: an
-account that has to be fetched first is handed back as `Pending`.
+Owns the order of the checks, which is that of nats-server, in one function. The details of each
+check are elsewhere: accounts in `server.operators`, restrictions and templates in the modules of
+this package. Like the other gate, it never raises and never blocks: if an account must be fetched
+first, it returns a `PendingLogin`.
 
-A JWT that cannot be read or verified counts as none. Its signature is the slow part and stays
-right, so the newest ones are remembered.
+A JWT that cannot be parsed or verified is treated as missing. Verifying its signature is the
+expensive part and its result never changes, so the most recent results are cached.
 """
 
 from __future__ import annotations
@@ -15,14 +15,25 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from tradewind import nkeys
-from tradewind.broker.identity import Credentials, Identity, Pending, Rejection, UserLimits
+from tradewind.broker.identity import (
+    Consultation,
+    Credentials,
+    Identity,
+    PendingLogin,
+    Rejection,
+    UserLimits,
+)
 from tradewind.clock import Clock
 from tradewind.jwt import JwtError, UserClaims
-from tradewind.jwt.claims import UserFields, UserRestrictions, UserScope
+from tradewind.jwt.claim_rules import blocking_texts
+from tradewind.jwt.claims import EVERYBODY, UserFields, UserRestrictions, UserScope
 from tradewind.jwt.codec import reader
-from tradewind.jwt.rules import blocking_texts
 from tradewind.options import OperatorOptions
+from tradewind.server.auth.callout import CalloutDesk, CalloutService, shown_name, without_questions
+from tradewind.server.auth.callout_requests import Claimed
 from tradewind.server.auth.restrictions import (
     connection_types,
     may_come_from,
@@ -30,7 +41,7 @@ from tradewind.server.auth.restrictions import (
     seconds_left,
     smallest,
 )
-from tradewind.server.auth.templates import filled_in
+from tradewind.server.auth.scope_templates import fill_template
 from tradewind.server.operators.account_book import SECOND_NS, AccountBook, KnownAccount
 from tradewind.wire import ops
 
@@ -61,7 +72,9 @@ class OperatorGate:
         book: AccountBook,
         lookup: Lookup,
         clock: Clock,
+        callouts: CalloutDesk,
     ) -> None:
+        self._callouts = callouts
         self._book = book
         self._lookup = lookup
         self._clock = clock
@@ -71,7 +84,7 @@ class OperatorGate:
             self._pinned |= {system_account}
         self._read = reader(UserClaims, REMEMBERED_MAX, REMEMBERED_BYTES_MAX)
 
-    def check(self, credentials: Credentials) -> Identity | Rejection | Pending:
+    def check(self, credentials: Credentials) -> Identity | Rejection | PendingLogin | Consultation:
         """Decide who this is."""
         claims = None
         if credentials.has_connected:
@@ -91,7 +104,11 @@ class OperatorGate:
             return Rejection(f"Account JWT lookup error: {known}")
         if known is None:
             return self._fetch(key, credentials.address)
-        return self._member(credentials, claims, known, is_signed=False)
+        decision = self._member(credentials, claims, known, is_signed=False)
+        asks = known.claims.nats.authorization.auth_users
+        if isinstance(decision, Rejection) or not asks or claims.sub in asks:
+            return decision
+        return self._consultation(credentials, claims, known)
 
     def check_again(
         self, identity: Identity, credentials: Credentials
@@ -109,7 +126,66 @@ class OperatorGate:
         scope = known.scopes.get(claims.iss)
         if identity.scope != scope:
             return Rejection("User JWT issuer is not known", live_error="")
-        return self._member(credentials, claims, known, is_signed=True)
+        decision = self._member(credentials, claims, known, is_signed=True)
+        if isinstance(decision, Identity) and identity.is_called_out:
+            return _called_out(decision, known, identity.user)
+        return decision
+
+    # ---------------------------------------------------------------- auth callout
+
+    def _consultation(
+        self, credentials: Credentials, claims: UserClaims, known: KnownAccount
+    ) -> Consultation:
+        """The account has a service that decides who its users are."""
+        key = known.claims.sub
+        service = CalloutService(key, key, known.claims.nats.authorization.xkey)
+
+        def is_issuer(issuer: str, account: str) -> bool:
+            # Which account it claims to sign for proves nothing: its key has to be one of ours.
+            return account in ("", key) and (issuer == key or issuer in self._scopes_of(key))
+
+        def admit(user: UserClaims, shown: Credentials) -> Identity | Rejection | PendingLogin:
+            return self._admit(key, user, shown)
+
+        claimed = Claimed(
+            credentials.nkey or credentials.user or claims.sub,
+            # The one that was read: what does not decode is not passed on.
+            credentials.jwt if self._claims(credentials.jwt) is not None else self._sentinel,
+            claims.name,
+            tuple(claims.nats.tags or ()),
+        )
+        return self._callouts.consultation(service, credentials, claimed, is_issuer, admit, service)
+
+    def _scopes_of(self, key: str) -> dict[str, UserScope | None]:
+        known = self._book.accounts.get(key)
+        return known.scopes if known is not None else {}
+
+    def _admit(
+        self, asked: str, claims: UserClaims, credentials: Credentials
+    ) -> Identity | Rejection | PendingLogin:
+        """Whether a user that the service of the account `asked` lets in may enter, and where."""
+        if claims.nats.proxy_required:
+            return Rejection("Proxy connection required")
+        target = claims.account
+        service = self._book.accounts.get(asked)
+        allowed = service.claims.nats.authorization.allowed_accounts if service is not None else ()
+        if target != asked and target not in (allowed or ()) and EVERYBODY not in (allowed or ()):
+            return Rejection(
+                f'Account "{claims.iss}" not permitted as valid account option for auth callout '
+                f'for account "{asked}"'
+            )
+        known = self._book.find(target)
+        if known is None:
+            return self._fetch(target, credentials.address)
+        if isinstance(known, str):
+            return Rejection(
+                f'No valid account "{target}" for auth callout response on account "{asked}": '
+                f"{known}"
+            )
+        decision = self._member(credentials, claims, known, is_signed=True)
+        if isinstance(decision, Rejection):
+            return decision
+        return _called_out(decision, known, shown_name(claims, credentials))
 
     def _claims(self, token: str) -> UserClaims | None:
         if not token:
@@ -119,14 +195,14 @@ class OperatorGate:
         except JwtError:
             return None
 
-    def _fetch(self, key: str, address: str) -> Rejection | Pending:
+    def _fetch(self, key: str, address: str) -> Rejection | PendingLogin:
         if not nkeys.is_public(key, nkeys.ACCOUNT):
             return Rejection("Account JWT lookup error: account missing")
 
         def start(resume: Callable[[], None]) -> bool:
             return self._lookup.fetch(key, address, resume)
 
-        return Pending(start)
+        return PendingLogin(start)
 
     def _member(
         self, credentials: Credentials, claims: UserClaims, known: KnownAccount, *, is_signed: bool
@@ -145,7 +221,7 @@ class OperatorGate:
             if not _is_bare(claims.nats):
                 text = "scoped users require no permissions or limits set"
                 return Rejection(f"User JWT is not valid: {text}")
-            template = filled_in(scope.template, claims, known.claims)
+            template = fill_template(scope.template, claims, known.claims)
             if template is None:
                 return Rejection("User JWT generated invalid permissions")
             restrictions = template
@@ -175,7 +251,18 @@ class OperatorGate:
         left = seconds_left(restrictions, now_ns)
         if left == 0:
             return Rejection("Outside connect times")
-        return _identity(claims, known, scope, restrictions, _ends_ns(claims, left, now_ns))
+        ends_ns = _ends_ns(claims, left, now_ns)
+        identity = _identity(claims, known, scope, restrictions, ends_ns)
+        if known.claims.nats.authorization.auth_users:
+            return without_questions(identity, identity.account)
+        return identity
+
+
+def _called_out(identity: Identity, known: KnownAccount, name: str) -> Identity:
+    """One whom a service has let in: limits of its own do not count, those of its account do."""
+    account = known.claims.nats.limits
+    limits = UserLimits(subscriptions_max=account.subs, payload_bytes_max=account.payload)
+    return replace(identity, user=name, limits=limits, is_called_out=True)
 
 
 def _identity(

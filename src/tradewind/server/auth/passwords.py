@@ -1,6 +1,6 @@
-"""Does a presented password or token match the configured one?
+"""Compares a presented password or token with the configured one.
 
-Owns the comparison, plain and bcrypt. It never looks a user up and never keeps or prints what it
+Owns the comparison, plain and bcrypt. It never looks up a user, and never keeps or prints what it
 compares.
 """
 

@@ -1,6 +1,6 @@
-"""Restrictions in the JWT of a user: from where, when, how, and what it may do.
+"""Restrictions in the JWT of a user: address, time, connection type and permissions.
 
-Owns the answers to these questions for one login at one time. It decides nothing: the gate asks.
+Owns evaluating them for one login at one time. It never decides about a login; the gate does.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import ipaddress
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 
-from tradewind.jwt.claims import Permissions, TimeRange, UserRestrictions
-from tradewind.jwt.rules import network, time_of_day
-from tradewind.route.rules import (
+from tradewind.jwt.claim_rules import network, time_of_day
+from tradewind.jwt.claims import PermissionClaims, TimeRange, UserRestrictions
+from tradewind.route.permission_rules import (
     RESPONSE_COUNT_DEFAULT,
     RESPONSE_EXPIRES_DEFAULT_NS,
     PermissionRules,
@@ -75,7 +75,7 @@ def connection_types(names: Iterable[str] | None) -> frozenset[str] | None:
     return None if listed and not known else known
 
 
-def permission_rules(permissions: Permissions) -> PermissionRules | None:
+def permission_rules(permissions: PermissionClaims) -> PermissionRules | None:
     """As the broker takes them; None when there are none at all."""
     publish, subscribe = permissions.pub, permissions.sub
     responses = permissions.resp

@@ -1,7 +1,7 @@
-"""Who may enter: the `authorization` and `accounts` blocks.
+"""The `authorization` and `accounts` blocks.
 
-Owns users, passwords, nkeys, account limits, and the rule that a name is used once. It never
-checks a login: that is `server.auth`.
+Owns users, passwords, nkeys, account limits, and the rule that names are unique. It never checks a
+login, which is up to `server.auth`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,12 @@ from tradewind.options import (
     GLOBAL_ACCOUNT,
     AccountOptions,
     AuthorizationOptions,
+    CalloutOptions,
+    TraceRule,
     UserOptions,
 )
-from tradewind.route.rules import PermissionRules
-from tradewind.server.config.absent import (
-    MESSAGE_TRACE_NOTICE,
-    REFUSED_AUTHORIZATION,
-    noticed,
-    refused,
-)
+from tradewind.route.permission_rules import PermissionRules
+from tradewind.server.config.absent import REFUSED_AUTHORIZATION, refused
 from tradewind.server.config.mappings import MappingsReader
 from tradewind.server.config.permissions import PermissionsReader
 from tradewind.server.config.reader import (
@@ -41,6 +38,7 @@ from tradewind.server.config.reader import (
 )
 from tradewind.server.config.sharing import SharingReader
 from tradewind.server.config.tree import ConfigNode
+from tradewind.subjects import is_valid_literal
 
 CONNECTION_TYPES = (
     "STANDARD",
@@ -76,6 +74,8 @@ class AccessReader:
                 "default_permissions": default_permissions,
                 "default_permission": default_permissions,
                 "permissions": default_permissions,
+                "auth_callout": ("callout", self._callout),
+                "auth_hook": ("callout", self._callout),
                 **refused(REFUSED_AUTHORIZATION),
             },
         )
@@ -87,6 +87,30 @@ class AccessReader:
         if "users" in fields and options.token:
             raise fault(node, f"{key} has both a token and a users list: choose one")
         return replace(options, users=_with_default(options.users, options.default_permissions))
+
+    def _callout(self, node: ConfigNode, key: str) -> CalloutOptions:
+        """Who decides about logins instead of this file."""
+        users, xkey = ("users", texts), ("xkey", _curve_key)
+        account = ("account", text)
+        fields = self._reader.fields(
+            node,
+            key,
+            {
+                "issuer": ("issuer", _account_nkey),
+                "account": account,
+                "acc": account,
+                "auth_users": users,
+                "users": users,
+                "xkey": xkey,
+                "key": xkey,
+                "allowed_accounts": ("allowed_accounts", _names),
+            },
+        )
+        if "issuer" not in fields:
+            raise fault(node, f"{key} needs an issuer: the public nkey of an account (A...)")
+        if not fields.get("users"):
+            raise fault(node, f"{key} needs auth_users: the users of the service itself")
+        return CalloutOptions(**fields)
 
     def simple_authorization(self, node: ConfigNode, key: str) -> AuthorizationOptions:
         """The smaller block of a websocket listener."""
@@ -114,7 +138,7 @@ class AccessReader:
         return accounts
 
     def _account(self, node: ConfigNode, name: str) -> AccountOptions:
-        trace = ("", noticed(self._reader, MESSAGE_TRACE_NOTICE))
+        trace = ("trace_rule", self._trace_rule)
         fields = self._reader.fields(
             node,
             f"account {name}",
@@ -142,11 +166,28 @@ class AccessReader:
         )
         return replace(options, users=_with_default(options.users, options.default_permissions))
 
+    def _trace_rule(self, node: ConfigNode, key: str) -> TraceRule | None:
+        """A subject alone, or a block of `dest` and `sampling`."""
+        if isinstance(node.value, str):
+            return TraceRule(_trace_destination(node, key))
+        fields = self._reader.fields(
+            node,
+            key,
+            {
+                "dest": ("destination", _trace_destination),
+                "sampling": ("sampling", _trace_sampling),
+            },
+        )
+        if "sampling" in fields and "destination" not in fields:
+            raise fault(node, f"{key} has a sampling, but no dest: name a subject")
+        return TraceRule(**fields) if "destination" in fields else None
+
     def _limits(self, node: ConfigNode, key: str) -> dict[str, Any]:
         number = integer_from(-1)
         connections = ("max_connections", number)
         subscriptions = ("max_subscriptions", number)
         payload = ("max_payload_bytes", number)
+        leafnodes = ("max_leafnodes", number)
         return self._reader.fields(
             node,
             key,
@@ -157,8 +198,8 @@ class AccessReader:
                 "max_subs": subscriptions,
                 "max_payload": payload,
                 "max_pay": payload,
-                "max_leafnodes": ("", ignored),
-                "max_leafs": ("", ignored),
+                "max_leafnodes": leafnodes,
+                "max_leafs": leafnodes,
             },
         )
 
@@ -240,6 +281,7 @@ _JETSTREAM_LIMITS = {
     "max_file": ("max_store", "max_file", "max_disk", "store", "disk"),
     "max_streams": ("max_streams", "streams"),
     "max_consumers": ("max_consumers", "consumers"),
+    "max_template_streams": ("max_template_streams",),
     "max_ack_pending": ("max_ack_pending",),
     "memory_max_stream_bytes": ("memory_max_stream_bytes", "mem_max_stream_bytes"),
     "store_max_stream_bytes": ("store_max_stream_bytes", "disk_max_stream_bytes"),
@@ -266,10 +308,34 @@ def _with_default(
     )
 
 
+def _trace_destination(node: ConfigNode, key: str) -> str:
+    subject = text(node, key)
+    if not is_valid_literal(subject):
+        raise fault(node, f'Trace destination "{subject}" is not valid: name a subject')
+    return subject
+
+
+def _trace_sampling(node: ConfigNode, key: str) -> int:
+    value = node.value
+    if isinstance(value, str) and value.removesuffix("%").isdecimal():
+        value = int(value.removesuffix("%")[:9])
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 100:
+        raise fault(node, f"{key} must be a percentage from 1 to 100")
+    return value
+
+
 def _account_name(node: ConfigNode, name: str) -> str:
     if name == GLOBAL_ACCOUNT:
         raise fault(node, f"account {name!r} is reserved")
     return name
+
+
+def _names(node: ConfigNode, key: str) -> frozenset[str]:
+    return frozenset(texts(node, key))
+
+
+def _curve_key(node: ConfigNode, key: str) -> str:
+    return _nkey(node, key, "X", "a curve key")
 
 
 def _user_nkey(node: ConfigNode, key: str) -> str:
@@ -297,6 +363,7 @@ def _connection_types(node: ConfigNode, key: str) -> frozenset[str]:
     unknown = sorted(types.difference(CONNECTION_TYPES))
     if unknown:
         raise fault(
-            node, f"{key}: {', '.join(unknown)} unknown; known are {', '.join(CONNECTION_TYPES)}"
+            node,
+            f"{key}: {', '.join(unknown)} unknown; valid values: {', '.join(CONNECTION_TYPES)}",
         )
     return types

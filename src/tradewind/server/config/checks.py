@@ -1,7 +1,7 @@
-"""Checks over all options together, after file and flags are merged: what must hold for a start.
+"""Checks across all options, after file and flags are merged: the conditions for a start.
 
-Owns rules between settings. nats-server checks these only when it starts; `-t` here runs them
-too, so that a file that passes it also starts. It never changes a setting.
+Owns rules between settings. nats-server checks these only when it starts; here `-t` runs them too,
+so that every file that passes `-t` also starts. It never changes a setting.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def _problems(options: ServerOptions) -> Iterator[str]:
     yield from _address_problems(options)
     yield from _websocket_problems(options)
     yield from _remote_problems(options)
+    yield from _leaf_problems(options)
 
 
 def _access_problems(options: ServerOptions) -> Iterator[str]:
@@ -51,6 +52,10 @@ def _access_problems(options: ServerOptions) -> Iterator[str]:
     if account_users and (authorization.user or authorization.token):
         what = "token" if authorization.token else "single user"
         yield f"a {what} cannot be combined with users in accounts: put it into an account"
+    if authorization.callout is not None:
+        known = {options.system_account, GLOBAL_ACCOUNT, *options.accounts}
+        for name in sorted(authorization.callout.allowed_accounts - known):
+            yield f'auth_callout allowed account "{name}" not found in configured accounts'
     if options.no_auth_user:
         yield from _no_auth_user_problems("no_auth_user", options.no_auth_user, users)
     known = {SYSTEM_ACCOUNT, GLOBAL_ACCOUNT, "", *options.accounts}
@@ -73,10 +78,28 @@ def _remote_problems(options: ServerOptions) -> Iterator[str]:
                 " names the one whose streams may use this remote"
             )
         if domain and remote.prefix == f"$JS.{domain}.API":
-            yield f"{place}: prefix {remote.prefix!r} is that of this server's own domain"
+            yield f"{place}: prefix {remote.prefix!r} is the prefix of this server's own domain"
         other = seen.setdefault((remote.account, remote.prefix), remote.name)
         if other != remote.name:
-            yield f"{place}: prefix {remote.prefix!r} is that of remote {other!r} already"
+            yield f"{place}: prefix {remote.prefix!r} is already used by remote {other!r}"
+
+
+def _leaf_problems(options: ServerOptions) -> Iterator[str]:
+    leafnodes = options.leafnodes
+    if leafnodes is None or options.operator is not None:
+        return
+    known = {GLOBAL_ACCOUNT, options.system_account, *options.accounts}
+    authorization = leafnodes.authorization
+    accounts = [authorization.account, *(user.account for user in authorization.users)]
+    for name in accounts:
+        if name and name not in known:
+            yield f"leafnodes.authorization: account {name!r} is not defined under accounts"
+    for remote in leafnodes.remotes:
+        if remote.account not in known:
+            yield f"leafnodes.remotes: account {remote.account!r} is not defined under accounts"
+    for name in options.default_js_domain:
+        if name not in known:
+            yield f"default_js_domain: account {name!r} is not defined under accounts"
 
 
 def _no_auth_user_problems(key: str, name: str, users: list[UserOptions]) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""The text of a configuration file to a tree of values.
+"""Parses the text of a configuration file into a tree of values.
 
-Owns the grammar: keys, values, variables and includes. It never knows what a key means. The
-grammar is that of nats-server, probed with its own `-t`; where it is laxer than anyone could want
-(a key glued to its block, a key without a value) this one refuses and says so.
+Owns the grammar: keys, values, variables and includes. It never interprets keys. The grammar is
+that of nats-server, determined with its own `-t`. Where nats-server is too lax (a key without a
+space before its block, a key without a value), this parser reports an error.
 
     file     item*, or the same inside { }, so JSON is a configuration
     item     key [= or :] value, ended by a new line, a comma or a semicolon;  include "file"
@@ -10,7 +10,8 @@ grammar is that of nats-server, probed with its own `-t`; where it is laxer than
              2026-01-02T03:04:05Z
     comment  # or // to the end of the line
 
-Everything has a bound, because a configuration may come from a place less trusted than the server.
+Everything is limited in size, because a configuration may come from a less trusted source than the
+server.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def parse_text(
 ) -> dict[str, ConfigNode]:
     """The tree of a text; `path` is what messages call it and what includes are relative to."""
     loader = _Loader(os.environ if environ is None else environ)
-    return _Parser(text, path, loader).parse()
+    return _GrammarParser(text, path, loader).parse()
 
 
 class _Loader:
@@ -99,7 +100,7 @@ class _Loader:
             )
         self._open.append(real_path)
         try:
-            return _Parser(_decode(content, path), path, self).parse()
+            return _GrammarParser(_decode(content, path), path, self).parse()
         finally:
             self._open.pop()
 
@@ -114,7 +115,7 @@ def _decode(content: bytes, path: str) -> str:
         ) from None
 
 
-class _Parser:
+class _GrammarParser:
     """One pass over one text. `_scopes` are the open maps, where variables are looked up."""
 
     def __init__(self, text: str, path: str, loader: _Loader) -> None:
@@ -404,7 +405,9 @@ class _Parser:
             raise self._error(f"the environment variable{shown} refers to itself", line)
         self._loader.variables.append(name)
         try:
-            found = _Parser(f"v={text or chr(34) * 2}", "environment", self._loader).parse()["v"]
+            found = _GrammarParser(f"v={text or chr(34) * 2}", "environment", self._loader).parse()[
+                "v"
+            ]
         except ConfigError as error:
             reason = "" if _SECRET_KEY.search(key) else f": {error.text}"
             raise self._error(

@@ -1,13 +1,13 @@
 """The `jetstream` block.
 
-Owns its keys and units; what the limits do is decided by the storage engine.
+Owns its keys and units. It never interprets the limits, which is up to the storage engine.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tradewind.options import RemoteOptions
+from tradewind.options import NO_SECRET, EncryptionOptions, RemoteOptions, Secret
 from tradewind.server.config.absent import REFUSED_JETSTREAM, refused
 from tradewind.server.config.access import enabled_or_disabled
 from tradewind.server.config.reader import (
@@ -50,6 +50,8 @@ def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]
     file = ("max_file_bytes", size)
     sync = ("sync_interval_ns", sync_interval)
     enabled = ("enabled", truth)
+    main_key = ("key", _main_key)
+    previous_key = ("previous_key", _main_key)
     fields = reader.fields(
         node,
         key,
@@ -78,7 +80,14 @@ def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]
             "unique_tag": ("unique_tag", text),
             "legacy_preview": ("legacy_preview", truth),
             "remotes": ("remotes", remotes),
-            "cipher": ("", _cipher),
+            "key": main_key,
+            "ek": main_key,
+            "encryption_key": main_key,
+            "prev_key": previous_key,
+            "prev_ek": previous_key,
+            "prev_encryption_key": previous_key,
+            "cipher": ("cipher", _cipher),
+            "chain_key": ("chain_key", _chain_key),
             # For the metadata of a cluster only.
             "max_outstanding_catchup": ("", size),
             "meta_compact": ("", integer),
@@ -87,7 +96,18 @@ def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]
             **refused(REFUSED_JETSTREAM),
         },
     )
-    return {"enabled": True, **fields}
+    return {"enabled": True, **_encryption(node, fields)}
+
+
+def _encryption(node: ConfigNode, fields: dict[str, Any]) -> dict[str, Any]:
+    """The same with the keys as one field."""
+    key, previous = fields.pop("key", NO_SECRET), fields.pop("previous_key", NO_SECRET)
+    cipher = fields.pop("cipher", "chacha")
+    if key:
+        return {**fields, "encryption": EncryptionOptions(key, previous, cipher)}
+    if previous:
+        raise fault(node, "prev_key needs key: the new key for data encrypted with prev_key")
+    return fields
 
 
 def _limits(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]:
@@ -125,7 +145,22 @@ def _domain(node: ConfigNode, key: str) -> str:
     return name
 
 
-def _cipher(node: ConfigNode, key: str) -> None:
-    name = expect(node, key, str, "a cipher name")
-    if name.lower() not in _CIPHERS:
-        raise fault(node, f"{key} {name!r} is unknown; known are {', '.join(_CIPHERS)}")
+def _main_key(node: ConfigNode, key: str) -> Secret:
+    value = text(node, key)
+    if not value:
+        raise fault(node, f"{key} is empty: nothing would be encrypted")
+    return Secret(value)
+
+
+def _chain_key(node: ConfigNode, key: str) -> Secret:
+    value = text(node, key)
+    if not value:
+        raise fault(node, f"{key} is empty: give the seed of an nkey, or the path of its file")
+    return Secret(value)
+
+
+def _cipher(node: ConfigNode, key: str) -> str:
+    name = expect(node, key, str, "a cipher name").lower()
+    if name not in _CIPHERS:
+        raise fault(node, f"{key} {name!r} is unknown; valid values: {', '.join(_CIPHERS)}")
+    return name

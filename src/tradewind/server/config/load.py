@@ -1,8 +1,8 @@
-"""A configuration file to `ServerOptions`: the top-level keys, and the blocks put together.
+"""Loads a configuration file into `ServerOptions`: the top-level keys, and the combined blocks.
 
-Owns the table of top-level keys. Blocks are read by `access`, `transport` and `jetstream`; what
-is absent here but known to nats-server is in `absent`; checks that concern several keys are in
-`checks`.
+Owns the table of top-level keys. It never reads the contents of blocks, which is up to `access`,
+`transport`, `jetstream` and others. Unsupported keys of nats-server are in `absent`, and checks of
+several keys in `checks`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from tradewind.options import (
     FEATURE_FLAGS,
     SECOND_NS,
     JetStreamOptions,
+    LeafOptions,
+    OpenTelemetryOptions,
     ServerOptions,
     TlsOptions,
     WebsocketOptions,
@@ -133,13 +135,23 @@ def _table(reader: Reader) -> Table:
     def websocket(node: ConfigNode, key: str) -> WebsocketOptions:
         return read_websocket(reader, access, node, key)
 
+    def leafnodes(node: ConfigNode, key: str) -> LeafOptions:
+        # Loaded when it is needed: a server that runs alone starts sooner.
+        from tradewind.server.config.leafnodes import read_leafnodes
+
+        return read_leafnodes(reader, node, key)
+
     blocks: Table = {
+        "leafnodes": ("leafnodes", leafnodes),
+        "leaf": ("leafnodes", leafnodes),
+        "default_js_domain": ("default_js_domain", text_map),
         "authorization": ("authorization", access.authorization),
         "accounts": ("accounts", access.accounts),
         "mappings": ("mappings", mappings.read),
         "maps": ("mappings", mappings.read),
         "tls": ("tls", tls),
         "websocket": ("websocket", websocket),
+        "opentelemetry": ("opentelemetry", partial(_telemetry, reader)),
         "ws": ("websocket", websocket),
     }
     return {
@@ -193,13 +205,19 @@ def _timing(reader: Reader) -> Table:
 
 def _elsewhere(reader: Reader) -> Table:
     """Keys for what this server does not have, and does not need to refuse."""
-    blocks = ("cluster", "gateway", "leaf", "leafnodes", "mqtt")
+    blocks = ("cluster", "gateway", "mqtt")
     others = {name: text for name, text in NOTICES.items() if name not in blocks}
     others.update(prof_port=PROFILING_NOTICE, prof_block_rate=PROFILING_NOTICE)
     return {
         **{name: ("", ignored_block(reader, name)) for name in blocks},
         **{name: ("", noticed(reader, line)) for name, line in others.items()},
     }
+
+
+def _telemetry(reader: Reader, node: ConfigNode, key: str) -> OpenTelemetryOptions:
+    from tradewind.server.config.telemetry import telemetry
+
+    return telemetry(reader, node, key)
 
 
 def _feature_flags(reader: Reader, node: ConfigNode, key: str) -> dict[str, bool]:
@@ -301,7 +319,7 @@ _LIMITS: Table = {
     "disable_sublist_cache": ("disable_sublist_cache", truth),
     "no_sublist_cache": ("disable_sublist_cache", truth),
     "no_fast_producer_stall": ("no_fast_producer_stall", truth),
-    # How often failing connections to other servers are logged: there are none.
+    # How often failing connections to other servers are logged: when the reason changes.
     "connect_error_reports": ("", ignored),
     "reconnect_error_reports": ("", ignored),
 }
@@ -313,4 +331,5 @@ _ACCESS: Table = {
     "no_system": ("no_system_account", truth),
     "no_sys_acc": ("no_system_account", truth),
     "allow_non_tls": ("allow_non_tls", truth),
+    "proxy_protocol": ("proxy_protocol", truth),
 }

@@ -1,4 +1,6 @@
-"""What a configuration file says, without the parser that a start without a file can do without."""
+"""The result of loading a configuration file, in a module without the parser, which a start without
+a file does not need.
+"""
 
 from __future__ import annotations
 

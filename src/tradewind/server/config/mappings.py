@@ -1,7 +1,7 @@
 """The `mappings` block, of an account or at the top level for `$G`.
 
-Owns its three forms: a destination, a destination with a weight, a list of those. What a mapping
-does is in `route.remapping`.
+Owns its three forms: a destination, a destination with a weight, and a list of those. It never
+applies a mapping, which is up to `route.remapping`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operator mode in a configuration file: operators, resolvers, preloaded accounts.
 
-Owns the keys and what can be wrong with each by itself. What goes together is in
-`server.operators.start_checks`, and what is in the JWTs in `server.operators.trust`.
+Owns the keys and the checks of single values. Checks between settings are in
+`server.operators.start_checks`; the contents of JWTs are checked in `server.operators.trust`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _operators(node: ConfigNode, key: str) -> tuple[str, ...]:
 def _operator(node: ConfigNode, key: str) -> str:
     # Loaded when it is needed: servers without an operator start sooner.
     from tradewind.jwt import JwtError, OperatorClaims, decode_as
-    from tradewind.jwt.files import read_token
+    from tradewind.jwt.claim_files import read_token
 
     value = text(node, key)
     try:
@@ -189,7 +189,7 @@ def _check_folder(node: ConfigNode, kind: str, fields: dict[str, Any]) -> None:
         raise fault(node, "dir has no value and needs to point to a directory")
     folder = Path(fields["folder"])
     if folder.exists() and not folder.is_dir():
-        raise fault(node, f"dir {fields['folder']!r} is no directory")
+        raise fault(node, f"dir {fields['folder']!r} is not a directory")
     if kind == "cache":
         for field, name in (
             ("allow_delete", "allow_delete"),

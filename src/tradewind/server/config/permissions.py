@@ -1,12 +1,12 @@
 """The `permissions` block of a user, an account or the whole server.
 
-Owns the way from its many spellings to `PermissionRules`; what the rules mean is decided in
-`tradewind.route`.
+Owns the translation of its many spellings to `PermissionRules`. It never evaluates the rules, which
+is up to `tradewind.route`.
 """
 
 from __future__ import annotations
 
-from tradewind.route.rules import (
+from tradewind.route.permission_rules import (
     RESPONSE_COUNT_DEFAULT,
     RESPONSE_EXPIRES_DEFAULT_NS,
     PermissionRules,

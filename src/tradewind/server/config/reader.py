@@ -1,8 +1,7 @@
-"""Reading typed values out of a tree, collecting every mistake instead of stopping at the first.
+"""Reads typed values from a tree, and collects all errors instead of stopping at the first.
 
-Owns the conversions (text, truth, integer, size, duration, address) and the texts of their
-errors. It never knows a key by name: the modules per block bring tables of key -> (field,
-conversion).
+Owns the conversions (text, truth, integer, size, duration, address) and the texts of their errors.
+It never knows keys by name: the modules of the blocks supply tables of key -> (field, conversion).
 """
 
 from __future__ import annotations
@@ -223,5 +222,5 @@ def unknown_key(node: ConfigNode, key: str, what: str, known: list[str]) -> Conf
     near = difflib.get_close_matches(key.lower(), known, n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     if not near and len(known) <= 12:
-        hint = f"; known are {', '.join(sorted(known))}"
+        hint = f"; valid keys: {', '.join(sorted(known))}"
     return fault(node, f"unknown key {key!r}{place}{hint}")

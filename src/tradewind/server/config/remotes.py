@@ -1,6 +1,7 @@
-"""The block `jetstream.remotes`: servers whose streams can be mirrored and sourced.
+"""The `jetstream.remotes` block: servers whose streams can be mirrored and sourced.
 
-Owns its keys. Whether the accounts that it names exist is checked when all of the file is known.
+Owns its keys. It never checks whether the accounts it names exist; `checks` does, once the whole
+file is read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,18 @@ from tradewind.client.core.addresses import parse_address
 from tradewind.client.errors import OptionsError
 from tradewind.errors import ConfigError
 from tradewind.options import RemoteOptions, RemoteTlsOptions, Secret
-from tradewind.server.config.reader import Reader, expect, fault, secret, text, texts, truth
+from tradewind.server.config.reader import (
+    Reader,
+    Table,
+    expect,
+    fault,
+    ignored,
+    seconds,
+    secret,
+    text,
+    texts,
+    truth,
+)
 from tradewind.server.config.tree import ConfigNode
 from tradewind.subjects import collide, is_valid_literal
 
@@ -28,10 +40,10 @@ def read_remotes(reader: Reader, node: ConfigNode, key: str) -> tuple[RemoteOpti
 
 def _remote(reader: Reader, node: ConfigNode, key: str, name: str) -> RemoteOptions:
     if not is_valid_name(name):
-        raise fault(node, f"{key}: a name has no '.', '*', '>', '/' and no blanks")
+        raise fault(node, f"{key}: a name must not contain '.', '*', '>', '/' or spaces")
 
     def tls(child: ConfigNode, what: str) -> RemoteTlsOptions:
-        return _tls(reader, child, what)
+        return read_remote_tls(reader, child, what)
 
     urls = ("urls", _urls)
     user, password = ("user", text), ("password", secret)
@@ -61,7 +73,7 @@ def _remote(reader: Reader, node: ConfigNode, key: str, name: str) -> RemoteOpti
     logins = [field for field in ("user", "token", "nkey_file", "credentials") if fields.get(field)]
     if len(logins) > 1:
         shown = " and ".join(login.removesuffix("_file") for login in logins[:2])
-        raise fault(node, f"{key} has {shown}: give only one of them")
+        raise fault(node, f"{key} has {shown}: use only one of them")
     if "password" in fields and "user" not in fields:
         raise fault(node, f"{key} has a password and no user")
     return RemoteOptions(**{"name": name, "prefix": f"$JS.{name}.API", **fields})
@@ -95,7 +107,17 @@ def _domain(node: ConfigNode, key: str) -> str:
     return name
 
 
-def _tls(reader: Reader, node: ConfigNode, key: str) -> RemoteTlsOptions:
+_LEAF_TLS: Table = {
+    "insecure": ("insecure", truth),
+    "timeout": ("timeout_ns", seconds),
+    "verify": ("", ignored),  # it says what listeners do
+}
+
+
+def read_remote_tls(
+    reader: Reader, node: ConfigNode, key: str, *, is_leaf: bool = False
+) -> RemoteTlsOptions:
+    """The `tls` block of a server that is dialled; leaf nodes know some more keys."""
     first = ("handshake_first", truth)
     fields = reader.fields(
         node,
@@ -107,6 +129,7 @@ def _tls(reader: Reader, node: ConfigNode, key: str) -> RemoteTlsOptions:
             "hostname": ("hostname", text),
             "handshake_first": first,
             "first": first,
+            **(_LEAF_TLS if is_leaf else {}),
         },
     )
     options = RemoteTlsOptions(**fields)

@@ -1,7 +1,7 @@
-"""The lists `exports` and `imports` of an account.
+"""The `exports` and `imports` lists of an account.
 
-Owns their grammar, with nats-server's texts where it has some that help. Which of them go together
-is decided when all accounts are known: `route.sharing_rules`.
+Owns their syntax, with the error texts of nats-server where these are helpful. It never matches
+imports with exports, which `route.sharing_rules` does once all accounts are known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from tradewind.route.sharing import (
     StreamImport,
 )
 from tradewind.route.sharing_rules import Shares, check_sharing
-from tradewind.server.config.absent import LATENCY_NOTICE, noticed
 from tradewind.server.config.reader import (
     Reader,
     expect,
@@ -124,7 +123,6 @@ class SharingReader:
         )
 
     def _latency(self, node: ConfigNode, key: str) -> ServiceLatency:
-        noticed(self._reader, LATENCY_NOTICE)(node, key)
         if isinstance(node.value, str):
             return ServiceLatency(node.value)
         fields = self._reader.fields(

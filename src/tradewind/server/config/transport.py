@@ -1,18 +1,18 @@
-"""How clients connect: the `tls` and `websocket` blocks.
+"""The `tls` and `websocket` blocks.
 
-Owns their keys. What they mean for a connection is decided in `server.tls`, which is also asked
-whether a `tls` block can work at all, so that `-t` finds out what a start would.
+Owns their keys. It never builds a connection: `server.tls` does, and also verifies that a `tls`
+block can work, so that `-t` reports what a start would.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tradewind.errors import ConfigError, ServerStartError
 from tradewind.options import TlsOptions, WebsocketOptions
 from tradewind.server.config.absent import (
     CURVES_NOTICE,
-    HANDSHAKE_RATE_NOTICE,
     REFUSED_TLS,
     noticed,
     refused,
@@ -25,6 +25,7 @@ from tradewind.server.config.reader import (
     expect,
     fault,
     ignored,
+    integer,
     port,
     seconds,
     spread_address,
@@ -58,7 +59,8 @@ def read_tls(reader: Reader, node: ConfigNode, key: str) -> TlsOptions:
             "cipher_suites": ("cipher_suites", _some_texts),
             "pinned_certs": ("pinned_certs", _fingerprints),
             "curve_preferences": ("", noticed(reader, CURVES_NOTICE)),
-            "connection_rate_limit": ("", noticed(reader, HANDSHAKE_RATE_NOTICE)),
+            "connection_rate_limit": ("connection_rate_limit", _rate),
+            "certs": ("certs", partial(_certificates, reader)),
             # Only clients skip verification, and this server is never one.
             "insecure": ("", ignored),
             "allow_insecure_cipher_suites": ("", ignored),
@@ -67,6 +69,12 @@ def read_tls(reader: Reader, node: ConfigNode, key: str) -> TlsOptions:
     )
     if not fields.get("timeout_ns"):
         fields.pop("timeout_ns", None)
+    certificates = fields.pop("certs", ())
+    if certificates and ("cert_file" in fields or "key_file" in fields):
+        raise fault(node, f"{key} has both certs and cert_file: put all of them into certs")
+    if certificates:
+        (fields["cert_file"], fields["key_file"]), *others = certificates
+        fields["more_certs"] = tuple(others)
     fields["verify"] = bool(fields.get("verify") or fields.get("verify_and_map"))
     options = TlsOptions(**fields)
     try:
@@ -149,6 +157,23 @@ def _handshake_first(node: ConfigNode, key: str) -> int | None:
     if word.lower() in ("auto", "auto_fallback"):
         return HANDSHAKE_FIRST_AUTO_NS
     return duration(node, key)
+
+
+def _certificates(reader: Reader, node: ConfigNode, key: str) -> tuple[tuple[str, str], ...]:
+    pairs = []
+    for item in expect(node, key, list, "a list of blocks: [ {cert_file: ..., key_file: ...} ]"):
+        files = reader.fields(
+            item, f"an entry of {key}", {"cert_file": ("cert", text), "key_file": ("key", text)}
+        )
+        if not files.get("cert") or not files.get("key"):
+            raise fault(item, f"an entry of {key} needs both cert_file and key_file")
+        pairs.append((files["cert"], files["key"]))
+    return tuple(pairs)
+
+
+def _rate(node: ConfigNode, key: str) -> int:
+    """Less than nothing is no limit, as on nats-server."""
+    return max(integer(node, key), 0)
 
 
 def _some_texts(node: ConfigNode, key: str) -> tuple[str, ...]:

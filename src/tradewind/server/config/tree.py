@@ -1,7 +1,7 @@
-"""The values of a configuration file, each with its file and line, and the digest over them.
+"""The values of a configuration file, each with its file and line, and their digest.
 
-Owns the shape between `grammar` (which makes the tree) and the modules per block (which read it),
-plus the two texts that are values inside values: durations and sizes. It never reads files.
+Owns the data structure between `grammar`, which creates the tree, and the modules of the blocks,
+which read it, and the parsing of durations and sizes. It never reads files.
 """
 
 from __future__ import annotations

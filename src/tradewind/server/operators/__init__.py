@@ -1,6 +1,6 @@
-"""Operator mode: whom the server trusts, where accounts come from, and what their changes do.
+"""Operator mode: trusted keys, sources of accounts, and the effect of account changes.
 
-`trust` holds the keys that may sign accounts, `account_book` the accounts that are in use,
-`resolvers` where others come from, `requests` what the system account may ask and order. Who may
-enter is still decided by the gate alone (`server.auth`).
+`trust` holds the keys that may sign accounts, `account_book` the accounts in use, `resolvers` the
+sources of other accounts, `claims_requests` the requests of the system account. Logins are still
+decided by the gate alone (`server.auth`).
 """

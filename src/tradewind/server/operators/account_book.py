@@ -1,8 +1,8 @@
-"""The accounts that a server in operator mode knows, each as its newest JWT says.
+"""The accounts that a server in operator mode knows, each with its newest JWT.
 
-Owns the checks of an account's JWT (who has signed it, is it about this account, is it valid), and
-how long a failure to get one is remembered. Where JWTs come from is in `resolvers`; the book is
-asked and changed in the event loop only.
+Owns the checks of an account JWT (its signer, its account, its validity), and how long a failed
+lookup is cached. It never fetches a JWT, which is up to `resolvers`. It is used in the event loop
+only.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import msgspec
 
 from tradewind.clock import Clock
 from tradewind.jwt import AccountClaims, JwtError, decode_as
+from tradewind.jwt.claim_rules import blocking_texts
 from tradewind.jwt.claims import EVERYBODY, UserScope
-from tradewind.jwt.rules import blocking_texts
 from tradewind.server.operators.trust import Trust
 
 SECOND_NS = 1_000_000_000

@@ -1,7 +1,7 @@
-"""An account's claims as the settings that a configuration file would give it.
+"""Translates the claims of an account into the settings of a configuration file.
 
 Owns the translation, so that limits, mappings, exports, imports and JetStream of an account work
-the same wherever they are said. It checks nothing: the claims were checked when they came.
+the same in both cases. It never checks claims: they were checked on arrival.
 """
 
 from __future__ import annotations
@@ -11,8 +11,15 @@ from contextlib import suppress
 
 from tradewind import nkeys
 from tradewind.jwt import AccountClaims, JwtError, decode_as
-from tradewind.jwt.claims import EVERYBODY, ActivationClaims, Export, Import, JetStreamLimits
-from tradewind.options import AccountOptions
+from tradewind.jwt.claims import (
+    EVERYBODY,
+    ActivationClaims,
+    Export,
+    Import,
+    JetStreamLimits,
+    TraceFields,
+)
+from tradewind.options import AccountOptions, TraceRule
 from tradewind.route import sharing
 from tradewind.route.remapping import Destination, MappingRule
 from tradewind.server.auth.restrictions import permission_rules
@@ -43,9 +50,15 @@ def account_options(claims: AccountClaims, find: FindClaims, now_ns: int) -> Acc
         ),
         exports=tuple(_export(export) for export in fields.exports),
         imports=tuple(_import(entry, claims, find, now_ns) for entry in fields.imports),
+        trace_rule=_trace_rule(fields.trace),
         jetstream=jetstream is not None,
         jetstream_limits=jetstream or {},
     )
+
+
+def _trace_rule(trace: TraceFields | None) -> TraceRule | None:
+    """A sampling of 0 means all."""
+    return TraceRule(trace.dest, trace.sampling or 100) if trace is not None else None
 
 
 def jetstream_limits(claims: AccountClaims) -> dict[str, int] | None:

@@ -1,6 +1,6 @@
-"""One thread that reads and writes the files of accounts, in the order in which it is asked.
+"""One thread that reads and writes account files, in the order of the requests.
 
-Owns the thread. What it is given touches files only; what follows runs in the event loop.
+Owns the thread. The calls it runs access files only; their results are processed in the event loop.
 """
 
 from __future__ import annotations

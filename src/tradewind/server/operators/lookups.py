@@ -1,8 +1,8 @@
-"""Accounts that are fetched while somebody waits to log in.
+"""Fetches accounts for logins that are waiting for them.
 
-Owns the threads that fetch, and who waits for which account. An account is fetched once however
-many wait for it, and addresses take turns, so that an address that names accounts which nobody has
-does not keep the others waiting.
+Owns the threads that fetch, and the list of logins per account. An account is fetched once for all
+waiting logins. Addresses take turns, so that an address that names unknown accounts does not delay
+others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tradewind.broker.checks import FairQueue
+from tradewind.broker.password_checks import FairQueue
 from tradewind.broker.room import source_of
 from tradewind.server.operators.account_book import MISSING, TIMED_OUT, AccountBook
 from tradewind.server.operators.resolvers import Resolver, ResolverError

@@ -1,14 +1,14 @@
-"""Where the JWTs of accounts come from: the configuration, a web server, or a folder.
+"""Sources of account JWTs: the configuration, a web server, or a folder.
 
-Owns fetching, and for folders also keeping. Nothing here is believed: whoever asks checks what
-comes (`account_book`). A resolver that is not `is_immediate` waits for a disk or a network,
-so it is only called in threads, or at the start.
+Owns fetching and, for folders, storing. It never verifies a JWT: the caller does (`account_book`).
+A resolver that is not `is_immediate` waits for a disk or a network, so it is only called in threads
+or at startup.
 
     <folder>/<public key of the account>.jwt            the JWT, as it is; mode 0600
     <folder>/<public key of the account>.jwt.deleted    one that was deleted
 
-Other files in a folder belong to somebody else and are left alone. A file is replaced by renaming a
-new one over it, which is synced before: after a crash there is the old one or the new one.
+Other files in a folder are left alone. A file is replaced by syncing a new one and renaming it over
+the old one, so that after a crash either the old or the new file exists.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tradewind.errors import TradewindError
 from tradewind.jwt import AccountClaims, JwtError, decode_as
 from tradewind.jwt.codec import TOKEN_BYTES_MAX
 from tradewind.options import SECOND_NS, ResolverOptions, TlsOptions
+from tradewind.private_files import replace_private, sync_folder
 
 SUFFIX = ".jwt"
 DELETED_SUFFIX = ".deleted"
@@ -224,15 +225,8 @@ class FolderResolver:
     def write(self, key: str, token: str) -> None:
         """Keep a JWT: it is on disk when this returns."""
         path = self.folder / (key + SUFFIX)
-        new = self.folder / f".{key}{SUFFIX}.new"
         try:
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(token.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
-            self._sync_folder()
+            replace_private(path, token.encode())
         except OSError as error:
             raise ResolverError(f"{path}: {error.strerror}") from None
 
@@ -244,18 +238,11 @@ class FolderResolver:
                 path.replace(path.with_name(path.name + DELETED_SUFFIX))
             else:
                 path.unlink()
-            self._sync_folder()
+            sync_folder(self.folder)
         except FileNotFoundError:
             pass
         except OSError as error:
             raise ResolverError(f"{path}: {error.strerror}") from None
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def client_context(tls: TlsOptions) -> ssl.SSLContext:

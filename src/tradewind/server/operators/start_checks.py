@@ -1,7 +1,7 @@
-"""What must hold for a server to start in operator mode.
+"""Conditions for starting a server in operator mode.
 
-Owns the rules between the settings of operator mode and all others, in the words of nats-server. It
-reads JWTs, and neither files nor addresses.
+Owns the rules between the settings of operator mode and all others, with the texts of nats-server.
+It parses JWTs, but never reads files or connects to addresses.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ def _exclusions(options: ServerOptions) -> Iterator[str]:
     """What the JWTs say must not be said by the file too."""
     if options.authorization.users:
         yield "operators do not allow users to be configured directly"
+    if options.authorization.callout is not None:
+        yield "operators do not allow authorization callouts to be configured directly"
     if set(options.accounts) - {GLOBAL_ACCOUNT} or options.mappings:
         yield "operators do not allow Accounts to be configured directly"
     if options.no_auth_user:

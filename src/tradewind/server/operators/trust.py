@@ -1,6 +1,6 @@
-"""Whom a server trusts in operator mode: the keys that may sign accounts.
+"""The keys that may sign accounts in operator mode.
 
-Owns the way from the operators' JWTs to these keys, and the conditions that operators set. It never
+Owns deriving these keys, and the conditions that operators set, from the operator JWTs. It never
 looks at an account.
 """
 
@@ -10,7 +10,7 @@ import msgspec
 
 from tradewind import nkeys
 from tradewind.jwt import OperatorClaims, decode_as
-from tradewind.jwt.rules import server_version
+from tradewind.jwt.claim_rules import server_version
 from tradewind.options import SYSTEM_ACCOUNT, OperatorOptions, ServerOptions
 from tradewind.wire import ops
 

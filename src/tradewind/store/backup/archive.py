@@ -1,7 +1,7 @@
-"""The archive of a backup: one stream of entries, whatever the messages were stored in.
+"""The archive format of backups, independent of how the messages were stored.
 
-Owns the format that nats-server has written since 2.15 (below the S2 compression, which is in
-`s2`), in both directions and in one pass. Never touches a store or a file.
+Owns the format that nats-server has written since 2.15 (inside the S2 compression, which is in
+`s2`), in both directions and in one pass. It never touches a store or a file.
 
     "NATSARC1", then for each entry
     uvarint   size of the name

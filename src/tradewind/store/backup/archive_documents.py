@@ -1,7 +1,7 @@
 """The JSON documents in a backup: the state of the stream and of its consumers.
 
-Owns their members and what they may be. A backup comes from anywhere, so every number is looked at
-before it is used.
+Owns their fields and valid values. A backup is untrusted input, so every number is checked before
+it is used.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tradewind.store.backup.archive import ArchiveError
-from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.format.layout import SEQUENCE_MAX
 from tradewind.store.format.varint import U64_MASK
 
@@ -56,7 +56,7 @@ def consumer_state_from(document: dict[str, Any], what: str) -> ConsumerState:
         time_ns = entry.get("Timestamp", 0) if isinstance(entry, dict) else -1
         if type(time_ns) is not int or not 0 <= time_ns <= TIME_NS_MAX:
             raise ArchiveError(f"{what}: the time of a pending message must be a whole number")
-        state.pending[text] = Pending(number("Sequence"), time_ns)
+        state.pending[text] = PendingDelivery(number("Sequence"), time_ns)
     for text, count in _table(document.get("redelivered"), f"{what}, redelivered"):
         state.redelivered[text] = Numbers({"redelivered": count}, what)("redelivered")
     return state

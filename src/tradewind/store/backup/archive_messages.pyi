@@ -1,4 +1,4 @@
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.subject_index import SubjectFilter
 
 def pack_messages(

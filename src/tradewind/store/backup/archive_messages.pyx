@@ -8,7 +8,7 @@ the caller. Nothing is kept between two calls.
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.format.records cimport SUBJECT_MAX, Record
 from tradewind.store.table.subject_index cimport SubjectFilter
 from tradewind.containers.buffer cimport (
@@ -42,7 +42,7 @@ def pack_messages(MessageStore store not None, SubjectFilter everything not None
                   uint64_t last_seq, size_t bytes_max):
     """The entries from `seq` on, up to `last_seq` or until they are `bytes_max` long.
 
-    Gives them and where to go on, 0 at the end. StoreError if a message cannot be read.
+    Returns them and where to continue, 0 at the end. StoreError if a message cannot be read.
     """
     cdef Buffer packed
     cdef uint64_t found
@@ -77,7 +77,7 @@ cdef int pack_message(MessageStore store, uint64_t seq, Buffer* packed) except -
     at += write_uvarint(at, record.payload_size)
     packed.end = at - <uint8_t*>packed.data
     buffer_append(packed, record.subject, record.subject_size)
-    # The payload lies behind the header.
+    # The payload follows the header.
     buffer_append(packed, record.header, <size_t>record.header_size + record.payload_size)
     return 0
 
@@ -140,10 +140,11 @@ cdef bint is_subject(const char* name, size_t size) noexcept nogil:
 
 def store_messages(MessageStore store not None, bytearray data not None, size_t offset,
                    uint64_t bytes_max, uint64_t count_max, bint leaves_headers):
-    """Store up to `count_max` messages that are complete in `data`; gives where it stopped.
+    """Store up to `count_max` messages that are complete in `data`; returns where it stopped.
 
-    It stops in front of whatever is not a plain message of at most `bytes_max` bytes, with
-    `leaves_headers` also of one that has a header. ArchiveError if a message cannot be stored.
+    It stops in front of anything but a plain message of at most `bytes_max` bytes, with
+    `leaves_headers` also in front of one that has a header. ArchiveError if a message cannot be
+    stored.
     """
     cdef const uint8_t* start = <const uint8_t*>PyByteArray_AS_STRING(data)
     cdef const uint8_t* end = start + PyByteArray_GET_SIZE(data)

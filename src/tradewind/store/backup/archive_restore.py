@@ -1,7 +1,7 @@
-"""The messages and consumers of an archive, as they arrive.
+"""Restores the messages and consumers of an archive as they arrive.
 
-Owns the order and the checks of the entries: the same as in nats-server, and besides that subjects
-must be subjects. Runs in worker threads, see `restore`.
+Owns the order and the checks of the entries: those of nats-server, and additionally that subjects
+are valid. It runs in worker threads, see `restore`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import limits_of
 from tradewind.store.format.layout import SEQUENCE_MAX
 from tradewind.store.format.message_ttl import parse_ttl_ns
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.subjects import is_valid_literal
 
 if TYPE_CHECKING:

@@ -1,12 +1,12 @@
-"""A stream out of a backup: upload in, a stream that nobody else knows out.
+"""Creates a stream from an uploaded backup.
 
-Owns the upload from its first piece to a stream that is complete, in a folder apart or in memory.
-All of it runs in worker threads, one call at a time: the store has its own descriptors, and nothing
-here touches what the event loop owns. Which configuration is right, and when the stream takes its
-place, is decided by whoever calls.
+Owns the upload from its first piece to a complete stream, in a separate folder or in memory, that
+is not visible to others yet. All of it runs in worker threads, one call at a time: the store has
+its own descriptors, and nothing here ever touches what the event loop owns. The caller checks the
+configuration, and decides when the stream takes its place.
 
-Two formats come: the archive of `archive`, and before nats-server 2.15 a tar of the folder, see
-`tar_restore`. The first bytes tell which it is.
+There are two formats: the archive of `archive`, and before nats-server 2.15 a tar of the folder,
+see `tar_restore`. The first bytes distinguish them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tradewind.store.format.s2 import Decompressor
 
 if TYPE_CHECKING:
     from tradewind.store.backup.restore_types import Restore, RestoredConsumer, RestorePlan
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
 _PLAIN_BYTES_MAX: Final = 1 << 62
 

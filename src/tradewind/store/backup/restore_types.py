@@ -1,6 +1,6 @@
-"""What the restore of a backup is given, and what each format of backups has to do.
+"""The inputs of a restore, and the interface of each backup format.
 
-Owns names and meanings only; `restore` tells the formats apart.
+Owns names and meanings only; `restore` distinguishes the formats.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tradewind.store.folder.stream_folder import StreamFolder
     from tradewind.store.format.consumer_file import ConsumerState
     from tradewind.store.format.meta import StreamMeta
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
 
 class NoRoomError(StoreError):

@@ -1,10 +1,10 @@
 """Backups from before nats-server 2.15: a tar of the folder of a stream.
 
-Owns the way from the upload to a folder that can be opened. The tar is first kept as a file beside
-the folder, because its parts can only be judged together; then its members are written where they
-belong, and the folder is opened as any folder of nats-server is. Only the names that such a backup
-has are taken, and only plain files, so that no member can lead anywhere else. Runs in worker
-threads, see `restore`.
+Owns turning the upload into a folder that can be opened. The tar is first kept as a file beside the
+folder, because its parts can only be checked together. Then its members are written, and the folder
+is opened like any folder of nats-server. Only the names that such a backup contains and only
+regular files are accepted, so no member can be written elsewhere. It runs in worker threads, see
+`restore`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tradewind.store.format.layout import (
 )
 from tradewind.store.format.meta import StreamMeta, decode_stream_meta
 from tradewind.store.format.s2 import BLOCK_BYTES_MAX
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 if TYPE_CHECKING:
     from tradewind.store.backup.restore_types import RestorePlan
@@ -70,7 +70,7 @@ class TarRestore:
         """See `Restore`."""
         assert self._file is not None
         if self._size + len(plain) > bytes_allowed:
-            raise NoRoomError("the backup is larger than the room that is left")
+            raise NoRoomError("the backup is larger than the remaining space")
         self._file.write(plain, self._size)
         self._size += len(plain)
 
@@ -93,7 +93,7 @@ class TarRestore:
             folder.remove_consumer(stored.meta.name)
         _, self._store, report = folder.open(self._plan.now_ns, files=OpenFiles(self._disk))
         if report.lost or any(not entry.torn for entry in report.damage):
-            raise ArchiveError("the backup is damaged: messages in it do not have their checksums")
+            raise ArchiveError("the backup is damaged: messages in it do not match their checksums")
         if self._plan.is_in_memory:
             return self._copied(self._store)
         self._store.close()

@@ -1,1 +1,3 @@
-"""The operating system: disks, mappings, descriptors, and small files that are replaced whole."""
+"""Access to the operating system: disks, mappings, descriptors, and small files replaced as a
+whole.
+"""

@@ -1,16 +1,16 @@
-"""New folders of streams and consumers: written aside, made durable, then put in their place.
+"""Creates the folders of streams and consumers durably.
 
-Owns the order in which a new folder reaches the disk. Several are made together and share the
-waiting: all of them are written before the first is synced, so that one transaction of the file
-system takes them all, and a folder that holds several of them is synced once.
+Owns the order in which a new folder reaches the disk. Several folders are created together and
+share the waiting: all are written before the first is synced, so that one transaction of the file
+system covers all of them, and a common parent folder is synced once.
 
 1. The files are written, those of the configuration under temporary names, and synced with the
    names of the new folder.
 2. The names that lead to the folder are synced.
-3. The configuration takes its place, the sum last: from then on the stream or consumer is there.
+3. The configuration takes its place, the sum last: from then on the stream or consumer exists.
 
-A failure is that of one creation, except for a folder that several have in common. What a creation
-says is the business of `stream_folder`.
+A failure affects only its own creation, except for a folder that several have in common. The
+contents of a creation are up to `stream_folder`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The only module of the store that talks to the operating system.
+"""The only module of the store that calls the operating system.
 
-Owns the `Disk` and `DiskFile` contracts, their implementation on a real file system (`OsDisk`),
-and the errors that a disk gives. Knows nothing of messages, blocks or formats, never decides what
-is to be synced when, and never hides a failure: every `OSError` becomes a `DiskError` that names
-the path, the operation and the reason.
+Owns the `Disk` and `DiskFile` contracts, their implementation on a real file system (`OsDisk`), and
+the errors of a disk. It never knows about messages, blocks or formats, never decides what to sync,
+and never hides a failure: every `OSError` becomes a `DiskError` with the path, the operation and
+the reason.
 
-Paths are plain strings, because they are made by the thousand from names that were checked before.
-Each disk has a root; a path outside of it is refused by every call. Folders are made with mode
-0700 and files with 0600.
+Paths are plain strings, because thousands of them are made from names that were already checked.
+Each disk has a root; every call refuses a path outside of it. Folders are created with mode 0700,
+files with 0600.
 
 What is durable when (the promises of POSIX, nothing more):
 
@@ -44,7 +44,7 @@ from functools import lru_cache
 from typing import Literal, Protocol, Self
 
 from tradewind.errors import StoreError
-from tradewind.store.files.mapping import FileMapping
+from tradewind.store.files.file_mapping import FileMapping
 
 Buffer = bytes | bytearray | memoryview
 Operation = Literal[
@@ -209,7 +209,7 @@ class Disk(Protocol):
     """A file system below one root folder."""
 
     root: str
-    # How many block files may be open at a time, see `store.open_files`.
+    # How many block files may be open at a time, see `store.files.open_files`.
     block_files_max: int = BLOCK_FILES_MAX
 
     def open(self, path: str) -> DiskFile:
@@ -283,21 +283,22 @@ def is_unreadable(error: StoreError) -> bool:
     return isinstance(error, DiskFault) and error.errno in UNREADABLE
 
 
-def read_readable(file: DiskFile) -> tuple[bytes, int]:
-    """All of a file with zeros where it cannot be read, and how many bytes that are.
+def read_readable(file: DiskFile, first: int = 0) -> tuple[bytes, int]:
+    """All of a file from `first` on with zeros where it cannot be read, and how many bytes that
+    are.
 
     Bounded in time: what surrounds many unreadable places may count as one of them.
     """
     size = file.size
-    content = bytearray(size)
+    content = bytearray(max(size - first, 0))
     unreadable = failed_pages = failed_parts = 0
-    for start in range(0, size, READ_BYTES):
+    for start in range(first, size, READ_BYTES):
         end = min(start + READ_BYTES, size)
         if failed_parts > FAILED_READS_MAX:
             unreadable += size - start
             break
         if (part := _read_or_none(file, start, end)) is not None:
-            content[start : start + len(part)] = part
+            content[start - first : start - first + len(part)] = part
             continue
         failed_parts += 1
         for place in range(start, end, PAGE_BYTES):
@@ -309,7 +310,7 @@ def read_readable(file: DiskFile) -> tuple[bytes, int]:
             if page is None:
                 unreadable += stop - place
             else:
-                content[place : place + len(page)] = page
+                content[place - first : place - first + len(page)] = page
     return bytes(content), unreadable
 
 

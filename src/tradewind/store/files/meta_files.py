@@ -1,12 +1,12 @@
-"""meta.inf and meta.sum of one folder, written and found again as a pair.
+"""Writes and finds meta.inf and meta.sum of one folder as a pair.
 
-Owns the order in which the two files change. Whoever has only one of them has nothing, so an update
-that is cut off in the middle would lose a stream; both new files are therefore durable under their
-temporary names before the first of them takes its place, and `find_meta` sees every state that a
-crash can leave. What the files say is the business of `store.meta`.
+Owns the order in which the two files change. One of them alone is useless, so an interrupted update
+could lose a stream. Both new files are therefore durable under temporary names before the first of
+them takes its place, and `find_meta` handles every state that a crash can leave. It never
+interprets the files, which is up to `store.format.meta`.
 
-The official server uses the same names, and it too puts the sum last. It never looks at temporary
-files, so for the moment between the two renames, and only then, it would skip the stream.
+nats-server uses the same names, and also writes the sum last. It never looks at temporary files, so
+it would skip the stream only in the moment between the two renames.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 cdef class BlockFile:
     cdef public str path
+    cdef readonly object cipher         # BlockCipher; None: the file is not encrypted
     cdef OpenFiles _files
     cdef object _held                   # the open DiskFile; None: it is closed
     cdef int _descriptor                # of `_held`; -1: there is none, or it is simulated

@@ -1,13 +1,15 @@
 """The block files of all streams share a limited number of descriptors.
 
 Owns which of them are open. A block file is known by its path and opened when it is written, read
-or synced; a stream at rest holds one at most, and there may be more streams than descriptors.
-Never decides what is to be synced when.
+or synced; an idle stream holds at most one, and there may be more streams than descriptors. It
+never decides what is synced when.
 
-- A file with bytes that are not synced stays open if possible: the system tells a failed write to
-  those who had the file open. If it has to be closed it is synced first, and a failure is kept for
-  the next sync of its owner.
+- A file with unsynced bytes stays open if possible: the system reports a failed write to those who
+  had the file open. If it has to be closed it is synced first, and a failure is kept for the next
+  sync of its owner.
 - A pinned file stays open: a worker thread is syncing it.
+
+A file may have a cipher: then what is written and read here is plain, and what is on disk is not.
 
 Compiled, because every turn of every stream that is published to writes: bytes in C memory go to
 the descriptor of a real file without an object in between.
@@ -21,20 +23,22 @@ from contextlib import contextmanager, suppress
 from posix.unistd cimport pwrite
 
 from tradewind.errors import StoreError
-from tradewind.store.files.disk import disk_error
+from tradewind.store.files.disk import disk_error, read_readable
+from tradewind.store.files.file_mapping import PlainCopy
 
 cdef enum:
-    # Of so many files one is chosen that need not be synced to be closed.
+    # The number of files among which one that needs no sync is chosen to be closed.
     LOOKED_AT_MAX = 64
-    # Up to here a write takes less time than to let other threads run meanwhile.
+    # Up to this size a write takes less time than letting other threads run meanwhile.
     SHORT_BYTES = 65536
 
 
 cdef class BlockFile:
-    """A file that is opened when it is needed; a `DiskFile`. Made by `OpenFiles`."""
+    """A file that is opened when it is needed; a `DiskFile`. Created by `OpenFiles`."""
 
-    def __init__(self, OpenFiles files not None, str path not None):
+    def __init__(self, OpenFiles files not None, str path not None, cipher=None):
         self.path = path
+        self.cipher = cipher
         self._files = files
         self._descriptor = -1
 
@@ -56,11 +60,20 @@ cdef class BlockFile:
         """See `DiskFile.write`; the file stays open until it is synced."""
         file = self._files.hold(self)
         self._unsynced = True
-        file.write(data, offset)
+        file.write(self.stored(data, offset), offset)
+
+    def stored(self, data, uint64_t offset=0):
+        """What the file holds if `data` is written at `offset`; may be called from any thread."""
+        return data if self.cipher is None else self.cipher.encrypt(data, offset)
 
     cdef int write_from(self, const char* data, size_t size, uint64_t offset) except -1:
-        """The same for bytes in C memory."""
+        """`write` for bytes in C memory."""
         cdef ssize_t written = -1
+        cdef bytes encrypted
+        if self.cipher is not None:
+            encrypted = self.cipher.append(
+                <const unsigned char[:size]><const unsigned char*>data, offset)
+            data = encrypted
         if self._files._latest is not self:
             self._files.hold(self)
         self._unsynced = True
@@ -71,19 +84,37 @@ cdef class BlockFile:
                 with nogil:
                     written = pwrite(self._descriptor, data, size, offset)
         if written != <ssize_t>size:
-            # Whatever went wrong goes wrong again here, where it gets its error.
+            # Whatever failed fails again here, where its error is raised.
             self._held.write(<const unsigned char[:size]><const unsigned char*>data, offset)
         return 0
 
     def read(self, offset, size):
         """See `DiskFile.read`."""
         with self._briefly() as file:
-            return file.read(offset, size)
+            data = file.read(offset, size)
+        return data if self.cipher is None else self.cipher.decrypt(data, offset)
 
     def map(self):
-        """See `DiskFile.map`; it does not keep the file open."""
+        """See `DiskFile.map`; it does not keep the file open. An encrypted one is a `PlainCopy`."""
+        if self.cipher is None:
+            with self._briefly() as file:
+                return file.map()
+        content, unreadable = self.read_plain(0)
+        copy = PlainCopy(content)
+        copy.unreadable = unreadable
+        return memoryview(copy)
+
+    def read_plain(self, uint64_t start):
+        """All bytes from `start` on, with zeros where the disk cannot supply them, and the number
+        of those.
+        """
+        content, unreadable = self.read_stored(start)
+        return (content if self.cipher is None else self.cipher.decrypt(content, start)), unreadable
+
+    def read_stored(self, uint64_t start=0):
+        """The same, as stored on disk."""
         with self._briefly() as file:
-            return file.map()
+            return read_readable(file, start)
 
     def truncate(self, size):
         """See `DiskFile.truncate`."""
@@ -102,18 +133,18 @@ cdef class BlockFile:
             raise
 
     def fileno(self):
-        """None that could be kept."""
+        """-1, because no descriptor may be kept."""
         return -1
 
     def close(self):
-        """Let go of the descriptor; the file can be used again."""
+        """Release the descriptor; the file can be used again."""
         self._unsynced = False
         self._files.let_go(self)
 
     # -------------------------------------------------------------- for the owner of the store
 
     cpdef bint pin(self) except -1:
-        """A worker is about to sync all that was written so far; false if there is nothing to sync,
+        """A worker is about to sync everything written so far; false if there is nothing to sync,
         because that was done before the file was closed.
         """
         if not self._unsynced and not self._sync_failed:
@@ -129,7 +160,7 @@ cdef class BlockFile:
         return self._descriptor if self._pins and not self._sync_failed else -1
 
     cdef void note_failed_sync(self) noexcept:
-        """A thread has got an error for the descriptor: every further sync fails."""
+        """A thread got an error for the descriptor: every further sync fails."""
         self._sync_failed = True
 
     def sync_all(self):
@@ -138,19 +169,19 @@ cdef class BlockFile:
         self.sync()
 
     cpdef int unpin(self) except -1:
-        """That worker is done."""
+        """The worker is done."""
         assert self._pins
         self._pins -= 1
         return 0
 
     cpdef int rest(self) except -1:
-        """Nothing more will be written soon: close it, unless somebody needs it open."""
+        """Nothing more will be written soon: close the file, unless it must stay open."""
         if not self._pins and not self._unsynced:
             self._files.let_synced_go(self)
         return 0
 
     def adopt(self, file):
-        """`file` has got our name by a rename, with bytes that may not be synced."""
+        """`file` has taken our name by a rename, with bytes that may not be synced."""
         self._files.let_go(self)
         file.path = self.path
         self._files.adopt(self, file)
@@ -177,7 +208,7 @@ cdef class BlockFile:
         return self._unsynced
 
     def sync_before_closing(self):
-        """The bytes are safe, or the owner will hear of it at its next sync."""
+        """Sync before closing; a failure is reported at the owner's next sync."""
         try:
             self.sync()
         except StoreError:
@@ -192,13 +223,13 @@ cdef class OpenFiles:
         self.disk = disk
         self._held = OrderedDict()
 
-    def file(self, str path not None):
-        """An existing block file; it is not opened yet."""
-        return BlockFile(self, path)
+    def file(self, str path not None, cipher=None):
+        """An existing block file, not yet opened."""
+        return BlockFile(self, path, cipher)
 
-    def create(self, str path not None):
-        """A new, empty block file; whatever had this name is emptied."""
-        file = BlockFile(self, path)
+    def create(self, str path not None, cipher=None):
+        """A new, empty block file; an existing file of this name is truncated."""
+        file = BlockFile(self, path, cipher)
         self.adopt(file, self.disk.create(path, replace=True))
         return file
 
@@ -233,20 +264,22 @@ cdef class OpenFiles:
             held.close()
 
     def let_synced_go(self, BlockFile file not None):
-        """The same for one whose bytes are safe, or whose owner will hear that they are not.
+        """The same for a file whose bytes are safe, or whose owner will be told that they are not.
 
-        A late failure of the system says nothing new, and may come to somebody else than the owner.
+        A late error of the system adds nothing, and might be raised to someone other than the
+        owner.
         """
         with suppress(StoreError):
             self.let_go(file)
 
     @property
     def count(self):
-        """How many are open."""
+        """Number of open files."""
         return len(self._held)
 
     def _close_one(self, kept):
-        """One of the oldest that is synced; if there is none, the oldest that no worker uses."""
+        """Close one of the oldest that is synced; if there is none, the oldest that no worker uses.
+        """
         oldest = None
         for looked_at, file in enumerate(self._held):
             if looked_at >= LOOKED_AT_MAX and oldest is not None:
@@ -267,7 +300,7 @@ _pools = weakref.WeakKeyDictionary()
 
 
 def open_files(disk):
-    """The one for this disk: all streams share it."""
+    """The instance for this disk: all streams share it."""
     pool = _pools.get(disk)
     if pool is None:
         pool = _pools[disk] = OpenFiles(disk)

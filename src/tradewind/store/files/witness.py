@@ -1,18 +1,18 @@
-"""How far the sequences of a stream may have come, said outside of its blocks.
+"""Records outside of the blocks how far the sequences of a stream may have advanced.
 
-Owns the file `tradewind.seq` in the folder of a stream. The blocks say everything else about a
-stream, but not that the last of them is missing: without a word elsewhere its sequences would be
-given out a second time, and nobody would know that messages are lost.
+Owns the file `tradewind.seq` in the folder of a stream. The blocks contain everything else about a
+stream, but cannot show that the last of them is missing. Without this file, the sequences of a
+missing block would be assigned again, and the loss of messages would go unnoticed.
 
-The file says that a block with this number was there, that this was the last sequence in it, and
-up to which sequence messages may have been stored since: the reserve. It is written again when a
-new block has begun, or when the reserve is used up, by the commit that does so: after the data and
-the names are on disk, and before anything of that is promised. So it never says more than was true,
-and nothing is written per message or per commit. The reserve grows with the pace of a stream, from
-64 to 4096 sequences.
+The file states that a block with this number existed, the last sequence in it, and the reserve: up
+to which sequence messages may have been stored since. It is rewritten when a new block has begun or
+the reserve is used up, by the commit that does so: after data and names are on disk, and before
+anything of that is acknowledged. It therefore never claims more than was true, and nothing is
+written per message or per commit. The reserve grows with the rate of a stream, from 64 to 4096
+sequences.
 
-The official server does not know the file. What it stores is not in it, so only what is missing
-counts: fewer blocks than it says, or a lower last sequence.
+nats-server does not know the file, so messages that it stores are not reflected. Only missing data
+is significant: fewer blocks than recorded, or a lower last sequence.
 
     twice, at byte 0 and 512, written in turn; the one with the higher serial number counts
     "TWSEQ01\\n", u64 LE serial, block, last sequence, last sequence of the reserve,
@@ -29,7 +29,7 @@ import msgspec
 
 from tradewind.store.files.disk import DiskFault, DiskFull, MissingFile
 from tradewind.store.format.hash import key_for
-from tradewind.store.format.layout import SEQUENCE_MAX, stream_key_text
+from tradewind.store.format.layout import BLOCK_NUMBER_MAX, SEQUENCE_MAX, stream_key_text
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk
@@ -50,6 +50,10 @@ class Testimony(msgspec.Struct, frozen=True):
     block: int
     last_seq: int
     reserved_seq: int
+
+    def held(self) -> Testimony:
+        """One that no commit goes beyond: nothing is written until another one is adopted."""
+        return Testimony(self.serial, BLOCK_NUMBER_MAX, self.last_seq, SEQUENCE_MAX)
 
 
 # Of a new stream.

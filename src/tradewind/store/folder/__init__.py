@@ -1,1 +1,1 @@
-"""The folder of one stream as a whole: opened, recovered, written, committed, rewritten."""
+"""The folder of a stream as a whole: opening, recovering, writing, committing, rewriting."""

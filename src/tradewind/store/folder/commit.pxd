@@ -6,14 +6,16 @@ from libc.stdint cimport uint64_t
 cdef class Commit:
     cdef readonly object disk
     cdef readonly uint64_t last_seq
-    cdef readonly tuple position        # block number and offset up to which everything is covered
-    cdef public tuple marked            # what the marks in these bytes say is synced
-    cdef public uint64_t floor          # all sequences below are gone, and these bytes say so
+    cdef readonly tuple position        # block number and offset up to which all is covered
+    cdef public tuple marked            # what the marks in these bytes state to be synced
+    cdef public uint64_t floor          # all sequences below are gone, and these bytes state it
     cdef public list files              # of DiskFile
     cdef public list folders            # paths
-    cdef public object stale_index      # path of an index.db that is to go first; or None
-    cdef public object witness          # TestimonyWrite: says that all before it was there
-    cdef public object evidence         # of damage; what is repaired because of it comes later
+    cdef public object stale_index      # path of an index.db to remove first; or None
+    cdef public object keys             # KeyWrite: of blocks to come, in front of the folders
+    cdef public list removed_keys       # numbers of blocks whose removal these folders make durable
+    cdef public object witness          # TestimonyWrite: states that all before it was there
+    cdef public object evidence         # of damage; repairs based on it come later
     cdef public list rewrites
     cdef public object error            # StoreError, or None
     cdef public bint has_chores         # more is to be done than to sync what was appended

@@ -1,8 +1,9 @@
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import Disk, DiskFile
+from tradewind.store.files.vault import KeyWrite
 from tradewind.store.files.witness import TestimonyWrite
 from tradewind.store.folder.rewrite import Rewrite
-from tradewind.store.repair.settlement import Evidence
+from tradewind.store.repair.damage_resolution import Evidence
 
 class Commit:
     @property
@@ -16,6 +17,8 @@ class Commit:
     files: list[DiskFile]
     folders: list[str]
     stale_index: str | None
+    keys: KeyWrite | None
+    removed_keys: list[int]
     witness: TestimonyWrite | None
     evidence: Evidence | None
     rewrites: list[Rewrite]

@@ -2,12 +2,12 @@
 
 Owns the hand-over between the event loop, which writes, and the thread that syncs. The loop makes a
 `Commit` of everything written so far, a thread syncs it, and the loop finishes it; whatever is
-written meanwhile belongs to the next one. So all messages of all turns during one sync share the
-next. The loop waits for no sync; the few calls to the disk that are left to it are those of
+written meanwhile belongs to the next one, so all messages of all turns during one sync share the
+next. The loop waits for no sync; the few calls to the disk that it still makes are those of
 `begin_commit` (writes) and `finish_commit` (names, and at most a few removals), see DURABILITY.md.
 
-Most commits are nothing but the sync of files that are open: for those a thread needs their
-`descriptors` only, and nothing of Python.
+Most commits only sync files that are open: for those a thread needs their `descriptors` and nothing
+of Python.
 """
 
 from libc.stdint cimport uint64_t
@@ -31,6 +31,7 @@ cdef class Commit:
         self.files = [] if files is None else files
         self.folders = [] if folders is None else folders
         self.rewrites = []
+        self.removed_keys = []
 
     def run(self):
         """In a worker thread. The first failure ends it and is kept in `error`."""
@@ -39,6 +40,8 @@ cdef class Commit:
                 self._remove_stale_index()
             for file in self.files:
                 file.sync()
+            if self.keys is not None:
+                self.keys.save()
             for folder in self.folders:
                 self.disk.sync_directory(folder)
             if self.witness is not None:
@@ -51,13 +54,14 @@ cdef class Commit:
             self.error = error
 
     def _remove_stale_index(self):
-        """Durably, for nobody is promised anything beside a summary that does not know of it."""
+        """Durably, because nothing may be promised next to a summary that does not know of it."""
         with suppress(MissingFile):
             self.disk.remove(self.stale_index)
         self.disk.sync_directory(self.stale_index.rpartition("/")[0])
 
     cdef int descriptors(self, int* found, int count_max) except -2:
-        """How many open files of the system there are to sync, if that is all; else -1: `run` it.
+        """The number of open system files to sync, if that is all there is to do; otherwise -1:
+        call `run`.
         """
         cdef int count = 0, descriptor
         if self.folders or self.rewrites or self.witness is not None \
@@ -76,7 +80,7 @@ cdef class Commit:
         return count
 
     cdef int sync_failed(self, int index, int error) except -1:
-        """The sync of one of the descriptors has failed with this number of the system."""
+        """The sync of one of the descriptors failed with this errno."""
         file = self.files[index]
         if type(file) is BlockFile:
             (<BlockFile>file).note_failed_sync()

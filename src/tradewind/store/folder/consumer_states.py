@@ -1,22 +1,22 @@
-"""The states of a stream's consumers on their way to the disk, written in groups as messages are.
+"""Writes the states of a stream's consumers to disk, in groups like messages.
 
-Owns which states are waiting, being written or not durable yet. The states themselves belong to
-the consumers: a marked one is read when the next commit begins, so marking the same consumer a
-thousand times costs one write. There are two ways to write one:
+Owns which states are waiting, being written or not yet durable. The states themselves belong to the
+consumers: a marked state is read when the next commit begins, so marking the same consumer a
+thousand times costs one write. There are two ways to write a state:
 
 - as a whole: o.dat is replaced by renaming, so a crash leaves the old state or a newer one, never a
-  part. The rename becomes durable with the commit after.
-- what has changed: a record is appended to a log (`ack_log`) that all consumers of the stream
-  share, and durable with its commit, by one sync for all of them. So what an acknowledgement costs
-  depends neither on how much is pending nor on how many others acknowledge.
+  part. The rename becomes durable with the next commit.
+- changes only: a record is appended to a log (`ack_log`) that all consumers of the stream share,
+  and is durable with its commit, with one sync for all of them. The cost of an acknowledgement
+  therefore depends neither on the number of pending messages nor on other consumers.
 
-A small state is written as a whole: that is cheap, and nats-server finds it after a crash of ours.
-A large one goes to the log, until its records have become as large as the state. Somebody who waits
-for an acknowledgement to be kept (`is_urgent`) always gets the log; few of those commits write a
-whole state too, because each costs two more syncs. Records of a consumer are void when an o.dat
-without them is durable, and a log goes when all of its records are. `fold` has that happen, for a
-clean end. All records that follow one o.dat are in one log: where a write was cut off, nothing that
-follows is taken for whole.
+A small state is written as a whole: that is cheap, and nats-server finds it after a crash of this
+server. A large one goes to the log, until its records are as large as the state. If a client waits
+for its acknowledgement to be stored (`is_urgent`), the log is always used; few of those commits
+also write a whole state, because each costs two more syncs. Records of a consumer become obsolete
+when an o.dat without them is durable, and a log is removed when all of its records are obsolete.
+`fold` does this for a clean shutdown. All records that follow one o.dat are in one log, so after an
+interrupted write nothing that follows is used.
 
 A commit has the shape of `FileStore`'s: the loop begins it (writes), a worker runs it (syncs), the
 loop finishes it (renames). A state is kept when `synced_ticket` has reached its ticket.
@@ -128,6 +128,7 @@ class ConsumerStates:
     """
 
     def __init__(self, disk: Disk, folder: str) -> None:
+        self.seal: Callable[[str, bytes], bytes] | None = None  # None: they are not encrypted
         self._disk = disk
         self._folder = folder
         self._written: dict[str, _Written] = {}
@@ -168,6 +169,11 @@ class ConsumerStates:
                 change.is_lazy = change.is_lazy or earlier.is_lazy
                 is_urgent = is_urgent or table is self._urgent
         (self._urgent if is_urgent else self._waiting)[change.consumer] = change
+
+    def is_waiting(self, consumer: str) -> bool:
+        """Whether something of a consumer is in no commit yet, nor in the log."""
+        waiting = self._waiting.get(consumer)
+        return consumer in self._urgent or (waiting is not None and waiting.ticket != _NO_TICKET)
 
     def found(self, logs: Mapping[int, Iterable[str]], number: int) -> None:
         """These logs are there, with records of these consumers, and an o.dat with this number. No
@@ -356,16 +362,19 @@ class ConsumerStates:
 
     def _open_log(self, now_ns: int) -> DiskFile:
         """The log that is written, which is made if there is none; open until `_close_log`."""
-        if self._log_file is None:
-            if self._log is not None:
-                self._log_file = self._disk.open(self._log_path(self._log))
-            else:
-                log = _Log(self._next_number(now_ns))
-                self._log_file = self._disk.create(self._log_path(log), replace=True)
-                self._log = self._logs[log.number] = log
-                header = log_header(log.number)
-                self._log_file.write(header, 0)
-                log.size = len(header)
+        log = self._log
+        if log is None:
+            log = _Log(self._next_number(now_ns))
+            self._log_file = self._disk.create(self._log_path(log), replace=True)
+            self._log = self._logs[log.number] = log
+        elif self._log_file is None:
+            self._log_file = self._disk.open(self._log_path(log))
+        assert self._log_file is not None, "a log that is being written is open"
+        if not log.size:
+            # Also if the disk has refused it before: nothing counts in a log without it.
+            header = log_header(log.number)
+            self._log_file.write(header, 0)
+            log.size = len(header)
         return self._log_file
 
     def _end_large_log(self) -> None:
@@ -420,6 +429,8 @@ class ConsumerStates:
         written.start_over()
         change.number = self._next_number(now_ns)
         content = with_trailer(written.source.encode_whole(now_ns), change.number)
+        if self.seal is not None:
+            content = self.seal(change.consumer, content)
         change.whole_bytes = len(content)
         change.file = self._disk.create(self._path(change) + TEMPORARY_SUFFIX, replace=True)
         change.file.write(content, 0)
@@ -516,6 +527,7 @@ class ConsumerFiles:
     failure: StoreError | None = None  # nothing is lost by a failure, so it can be tried again
     unwritten_bytes = 0
     wants_commit = False
+    is_fenced = False  # nothing is written: it belongs to something that is not durable yet
 
     def __init__(
         self,
@@ -547,6 +559,8 @@ class ConsumerFiles:
 
     def write(self, consumer: str) -> bool:
         """See `ConsumerStates.write`; false also if the stream cannot be written."""
+        if self.is_fenced:
+            return False
         try:
             self._write_stream()
         except StoreError:

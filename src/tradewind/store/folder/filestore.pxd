@@ -1,6 +1,6 @@
 """State of a stream's files for compiled callers; the code and the explanation are in filestore.py.
 
-That one is plain Python, compiled: a commit looks at these fields in every turn.
+That module is plain Python, compiled, because a commit reads these fields in every turn.
 """
 
 import cython
@@ -10,7 +10,7 @@ from tradewind.store.files.open_files cimport BlockFile, OpenFiles
 from tradewind.store.folder.commit cimport Commit
 from tradewind.store.folder.rewrite cimport Rewriter
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 
 
 cdef class FileStore:
@@ -19,19 +19,21 @@ cdef class FileStore:
     cdef readonly str folder                # the `msgs` directory of the stream
     cdef readonly str name
     cdef readonly Rewriter rewriter
-    cdef readonly object failure            # StoreError: why it takes no changes; or None
+    cdef readonly object failure            # StoreError: why it accepts no changes; or None
     cdef public bint index_file_present
     cdef public bint keeps_schedules        # sched.db is to be written at the end
     cdef readonly list unsafe_files         # paths of those that `secure` has to sync
-    cdef public object on_damage            # told of what damage has cost, or None
-    cdef public object on_unsettled         # told that commits are needed to settle damage, or None
+    cdef public object on_damage            # called with what damage has cost, or None
+    cdef public object on_open_damage       # called if it takes commits to resolve damage, or None
     cdef readonly OpenFiles files
-    cdef object _settlement                 # of damage that was found
-    cdef list _settled                      # reports of it
+    cdef readonly object vault              # StreamVault; None: the stream is not encrypted
+    cdef list _keys_to_remove               # of blocks whose removal may not be durable
+    cdef object _resolution                 # of damage that was found
+    cdef list _resolved                      # reports of it
     cdef object _witness                    # Witness
-    cdef uint64_t _reserved_seq             # beyond it a commit has to tell the witness
+    cdef uint64_t _reserved_seq             # beyond it a commit has to update the witness
     cdef object _lost                       # LostMessages, or None
-    # Losses below the first message are told until that one is removed too.
+    # Losses below the first message are reported until that one is removed too.
     cdef uint64_t _first_seq_after_loss
     cdef bint _begins                       # the first block is on disk already
     cdef bint _may_resume
@@ -41,19 +43,24 @@ cdef class FileStore:
     # Blocks to remove, each group with the position that a mark on disk must have reached.
     cdef list _trash
     cdef uint64_t _newest_then              # the number of the last block when that was done last
-    # Block number and offset: up to there everything is synced, and up to there a mark says so.
+    # Block number and offset up to which everything is synced, and up to which a mark states it.
     cdef tuple _synced_position
     cdef tuple _marked_position
     cdef tuple _durable_mark                # up to there a mark that is on disk says so
     cdef tuple _clean                       # the end of the last block when nothing was to commit
-    # The blocks are those of another server: nothing in them says how far they were synced.
+    # The blocks are those of another server: nothing in them states how far they were synced.
     cdef bint _is_unmarked
     cdef readonly Commit committing         # the one under way, or None
+    # Nothing is written: what was appended depends on something that is not yet durable elsewhere.
+    cdef readonly bint is_fenced
+    cdef list _fenced_blocks                # those that were sealed meanwhile
     cdef list _pinned                       # of BlockFile: those that it syncs
+    cdef readonly object chain              # StreamChain; None: the stream has none
 
     cdef bint is_waiting(self) except -1
     cdef bint is_changed(self) except -1
     cdef int _write(self, Block block) except -1
+    cdef int _write_chain(self) except -1
     cpdef void flush(self) except *
     cpdef void finish_commit(self, Commit commit) except *
     cdef int _mark_synced(self) except -1

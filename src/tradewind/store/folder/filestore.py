@@ -14,8 +14,9 @@ Order rules, which every crash test checks
   later at the earliest, oldest first, and one at a time unless a floor on disk speaks for all of
   them: no message comes back because a file did;
 - `index.db` is of use only while the store is closed. The first commit removes it, durably, or the
-  first one behind the settling of damage that it may know more about (`settle`). Until then it does
-  not fit: whatever changes a store appends to its last block or begins another (`checkpoint.fits`).
+  first one after damage is resolved that it may know more about (`DamageResolution`). Until then it
+  does not fit: whatever changes a store appends to its last block or begins another
+  (`checkpoint.fits`).
 
 The first failed write or sync makes the store read-only (`failure`); a full disk may be resumed,
 nothing else.
@@ -29,21 +30,20 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from tradewind import invariants
-from tradewind.errors import CorruptRecord, StoreError
-from tradewind.store.contract import LostMessages, NotFoundError, StoreLimits
-from tradewind.store.files.disk import DiskFault, DiskFull, MissingFile
+from tradewind.errors import StoreError
+from tradewind.store.contract import LostMessages, StoreLimits
+from tradewind.store.files.disk import DiskFull, MissingFile
 from tradewind.store.files.open_files import BlockFile, OpenFiles, open_files
 from tradewind.store.files.witness import FIRST_TESTIMONY, Testimony, TestimonyWrite, Witness
 from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.rewrite import COMPACT_BYTES_MIN, Rewriter
+from tradewind.store.folder.time_files import read_schedules, recover_timers, time_files
 from tradewind.store.format.layout import RECORD_BYTES_MIN, block_file_name
-from tradewind.store.format.side_files import Schedule, decode_schedules, encode_schedules
-from tradewind.store.format.timing_wheel import TimingWheel
+from tradewind.store.format.side_files import Schedule
 from tradewind.store.repair.checkpoint import encode_checkpoint
 from tradewind.store.repair.damage import DamageFolder, RecoveryReport
-from tradewind.store.repair.settlement import Evidence, Settlement
+from tradewind.store.repair.damage_resolution import DamageResolution, Evidence
 from tradewind.store.table.adoption import drop_leading_blocks
-from tradewind.store.table.audit import verify_totals
 from tradewind.store.table.block import Block
 from tradewind.store.table.marks import (
     MARK_SYNCED_KIND,
@@ -51,24 +51,25 @@ from tradewind.store.table.marks import (
     write_floor,
     write_mark,
 )
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
+from tradewind.store.table.totals_audit import verify_totals
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
+    from tradewind.store.files.vault import StreamVault
+    from tradewind.store.folder.stream_chain import StreamChain
 
 INDEX_FILE = "index.db"
-TIMERS_FILE = "thw.db"
-SCHEDULES_FILE = "sched.db"
 TOMBSTONE = 1 << 62
 RESUMED_REMOVALS_MAX = 10_000
-# Block files that are removed after one commit, besides as many as came.
+# Block files removed after one commit, in addition to as many as were added.
 FILES_REMOVED_MAX = 4
 IS_CHECKED = invariants.are_checked()
 Position = tuple[int, int]  # block number and offset
 
 
 def first_block(name: str) -> bytes:
-    """What the first block of a new stream holds: a mark that makes it known as ours."""
+    """The content of a new stream's first block: a mark that identifies it as ours."""
     return Block(name, 1).mark_bytes(TOMBSTONE, MARK_SYNCED_KIND << 56)
 
 
@@ -77,7 +78,7 @@ def _nothing() -> None:
 
 
 class ReadOnlyError(StoreError):
-    """The stream takes no changes, because its disk failed; reading goes on."""
+    """The stream accepts no changes, because its disk failed; reading continues."""
 
 
 class FileStore:
@@ -96,9 +97,11 @@ class FileStore:
         compresses: bool = False,
         compact_bytes_min: int = COMPACT_BYTES_MIN,
         files: OpenFiles | None = None,
+        vault: StreamVault | None = None,
         **settings: Any,
     ) -> None:
         self.name = name
+        self.vault = vault
         self.keeps_schedules = False
         self.disk = disk
         # All streams of the loop share theirs; a store that a worker makes has its own.
@@ -110,10 +113,12 @@ class FileStore:
         self.index_file_present = False
         self.unsafe_files: list[str] = []
         self.on_damage: Callable[[RecoveryReport], None] | None = None
-        self.on_unsettled: Callable[[], None] | None = None
+        self.on_open_damage: Callable[[], None] | None = None
         stream_folder = folder.rpartition("/")[0]
-        self._settlement: Settlement = Settlement(self, DamageFolder(disk, stream_folder))
-        self._settled: list[RecoveryReport] = []
+        self._resolution: DamageResolution = DamageResolution(
+            self, DamageFolder(disk, stream_folder)
+        )
+        self._resolved: list[RecoveryReport] = []
         self._witness: Witness = Witness(disk, stream_folder, name)
         self._reserved_seq = 0
         self._lost: LostMessages | None = None
@@ -123,6 +128,7 @@ class FileStore:
         self._insecure: StoreError | None = None
         self._unsynced: dict[str, BlockFile] = {}
         self._names_changed = False
+        self._keys_to_remove: list[int] = []
         self._trash: list[tuple[Position, list[Block]]] = []
         self._newest_then = 0
         self._synced_position: Position = (0, 0)
@@ -132,6 +138,14 @@ class FileStore:
         self._is_unmarked = False
         self.committing: Commit | None = None
         self._pinned: list[BlockFile] = []
+        self.is_fenced = False
+        self._fenced_blocks: list[Block] = []
+        self.chain: StreamChain | None = None
+
+    def attach_chain(self, chain: StreamChain | None) -> None:
+        """Chain all that happens from now on; what it has of the time before is its business."""
+        self.chain = chain
+        self.table.chain = None if chain is None else chain.links
 
     # -------------------------------------------------------------- keeping the table's blocks
 
@@ -147,12 +161,12 @@ class FileStore:
         self._mark_synced()
 
     def adopt_testimony(self, testimony: Testimony | None) -> None:
-        """What the witness of this stream says; None: it has to be told with the next commit."""
+        """What the witness of this stream states; None: the next commit has to update it."""
         self._witness.adopt(testimony)
         self._reserved_seq = self._witness.reserved_seq
 
     def renew_testimony(self, serial: int) -> None:
-        """Told by recovery: what the witness said is missing, and that is known on disk."""
+        """Called by recovery: what the witness stated is missing, and that is recorded on disk."""
         self.adopt_testimony(Testimony(serial, 0, 0, 0))
         write = self._witness.next(self.table.last.number, self.table.last_seq)
         assert write is not None
@@ -168,14 +182,19 @@ class FileStore:
 
     def open_block(self, number: int) -> Block:
         """A new block file; its name becomes durable with the next commit."""
-        path = f"{self.folder}/{block_file_name(number)}"
         if self._begins:
             self._begins = False
-            return Block(self.name, number, self.files.file(path))
+            return Block(self.name, number, self.block_file(number))
         with self._changing(resumable=True):
-            file = self.files.create(path)
+            cipher = None if self.vault is None else self.vault.blocks.take(number)
+            file = self.files.create(f"{self.folder}/{block_file_name(number)}", cipher)
         self._names_changed = True
         return Block(self.name, number, file)
+
+    def block_file(self, number: int) -> BlockFile:
+        """The file of an existing block."""
+        cipher = None if self.vault is None else self.vault.blocks.cipher(number)
+        return self.files.file(f"{self.folder}/{block_file_name(number)}", cipher)
 
     @contextmanager
     def _changing(self, *, resumable: bool = False) -> Iterator[None]:
@@ -187,28 +206,30 @@ class FileStore:
             raise
 
     def fail(self, error: StoreError, *, resumable: bool) -> None:
-        """Take no changes from now on."""
+        """Accept no changes from now on."""
         self.failure = error
         self.table.read_only = True
         self._may_resume = resumable and isinstance(error, DiskFull)
-        self._settlement.interrupted(error)
+        self._resolution.interrupted(error)
 
     def block_sealed(self, block: Block) -> None:
-        """The rest of it is written now; it is synced with the next commit."""
+        """Write the rest of it now; it is synced with the next commit."""
+        if self.is_fenced:
+            self._fenced_blocks.append(block)
         self._write(block)
         self.rewriter.sealed(block)
 
     def block_sparse(self, block: Block) -> None:
-        """It is compacted by one of the next commits."""
+        """Have it compacted by one of the next commits."""
         self.rewriter.sparse(block)
 
     def erase_record(self, block: Block, seq: int, offset: int) -> None:
-        """At once if it is not in the file yet, else with the next commit."""
+        """Erase immediately if it is not in the file yet, otherwise with the next commit."""
         if not block.erase_in_tail(seq, offset):
             self.rewriter.erase(block, seq)
 
     def block_opened(self) -> None:
-        """Every block begins with how far all before it is synced: that tells ours from others."""
+        """Every block begins with how far all before it is synced, which identifies it as ours."""
         self._append_mark()
 
     def _append_mark(self) -> None:
@@ -216,7 +237,7 @@ class FileStore:
         write_mark(self.table, MARK_SYNCED_KIND, number << 32 | offset)
 
     def blocks_dropped(self, blocks: list[Block]) -> None:
-        """Nothing in them is live: their files go together, when that is known on disk."""
+        """Nothing in them is live: their files go together, once that is known on disk."""
         for block in blocks:
             self.rewriter.dropped(block)
         self._trash.append(((self.table.last.number, self.table.last.size), blocks))
@@ -243,7 +264,7 @@ class FileStore:
         Not while it may know of deletions that damaged bytes do not tell any more. A start that
         finds it with later changes takes nothing else from it.
         """
-        is_stale = self.index_file_present and not self.table.unsettled
+        is_stale = self.index_file_present and not self.table.has_open_damage
         return f"{self.folder}/{INDEX_FILE}" if is_stale else None
 
     # -------------------------------------------------------------- commits
@@ -252,7 +273,7 @@ class FileStore:
         """See `wants_commit`; for compiled callers."""
         return (
             len(self._trash) > 0
-            or (self.table.unsettled and self._settlement.has_work)
+            or (self.table.has_open_damage and self._resolution.has_work)
             or self.rewriter.is_waiting()
         )
 
@@ -268,6 +289,7 @@ class FileStore:
             or len(self._unsynced) > 0
             or not self._is_clean()
             or self.is_waiting()
+            or (self.chain is not None and self.chain.is_dirty)
         )
 
     @property
@@ -281,7 +303,7 @@ class FileStore:
 
     def _write(self, block: Block) -> int:
         """Hand all of a block to the system; StoreError makes the store read-only."""
-        if block.size == block.written:
+        if block.size == block.written or self.is_fenced:
             return 0
         try:
             if self._is_unmarked:
@@ -300,11 +322,42 @@ class FileStore:
             self.check_writable()
         if self.table.last is not None:
             self._write(self.table.last)
+            if self.chain is not None:
+                self._write_chain()
+
+    def _write_chain(self) -> int:
+        """Hand the links of all that was appended to the system; they are synced with it."""
+        assert self.chain is not None
+        if self.is_fenced or self.failure is not None:
+            return 0
+        try:
+            files = self.chain.write()
+        except StoreError as error:
+            self.fail(error, resumable=True)
+            raise
+        for file in files:
+            self._unsynced[file.path] = file
+        return 0
+
+    def fence(self) -> None:
+        """Write nothing until `lift_fence`: what is appended must not be on disk before that."""
+        self.is_fenced = True
+
+    def lift_fence(self) -> None:
+        """Write what was appended meanwhile; StoreError makes the store read-only."""
+        self.is_fenced = False
+        blocks, self._fenced_blocks = self._fenced_blocks, []
+        if self.failure is None:
+            for block in blocks:
+                self._write(block)
+            self.flush()
 
     def begin_commit(self) -> Commit | None:
-        """All that was appended, for a worker; None if there is nothing or one is under way."""
-        if self.committing is not None or self.table.last is None:
+        """Everything appended, for a worker; None if there is nothing or a commit is under way."""
+        if self.committing is not None or self.table.last is None or self.is_fenced:
             return None
+        if self.chain is not None:
+            self._write_chain()
         # Whether it has more to do than to sync what was appended.
         has_chores = self._has_chores()
         if not has_chores:
@@ -338,6 +391,8 @@ class FileStore:
         self._names_changed = False
         self._clean = commit.position
         self.committing = commit
+        if self.chain is not None:
+            self.chain.begin(self.table)
         return commit
 
     def finish_commit(self, commit: Commit) -> None:
@@ -345,7 +400,7 @@ class FileStore:
         assert commit is self.committing
         self._unpin()
         if commit.error is not None:
-            # Also a full disk: after a failed sync nobody knows what has arrived.
+            # Even a full disk: after a failed sync it is unknown what has arrived.
             if commit.has_chores:
                 self._drop_chores(commit)
             self.fail(commit.error, resumable=False)
@@ -353,13 +408,15 @@ class FileStore:
         if IS_CHECKED:
             self._verify_commit(commit)
         self.table.synced_seq = max(self.table.synced_seq, commit.last_seq)
+        if self.chain is not None:
+            self.chain.finish()
         self._synced_position = max(self._synced_position, commit.position)
         self._durable_mark = max(self._durable_mark, commit.marked)
         if commit.has_chores:
             self._finish_chores(commit)
         self._mark_synced()
         if commit.evidence is not None:
-            self._settled.append(self._settlement.settled(commit.evidence))
+            self._resolved.append(self._resolution.resolved(commit.evidence))
 
     def _verify_commit(self, commit: Commit) -> None:
         """Assert that a commit promises no more than was written, and no less than before."""
@@ -382,7 +439,9 @@ class FileStore:
         self.committing = None
         for file in self._pinned:
             file.unpin()
-            if file is not self.table.last.file:
+            if file is not self.table.last.file and (
+                self.chain is None or file is not self.chain.file
+            ):
                 file.rest()
         self._pinned.clear()
         return 0
@@ -408,32 +467,42 @@ class FileStore:
         return (
             self._names_changed
             or self.failure is not None
-            or self.table.unsettled
+            or self.table.has_open_damage
             or len(self.unsafe_files) > 0
             or self.index_file_present
             or self.table.last_seq > self._reserved_seq
+            or self._wants_keys()
             or self.is_waiting()
+            or (self.chain is not None and len(self.chain.new_folders) > 0)
         )
+
+    def _wants_keys(self) -> bool:
+        """Whether the next block may begin soon, and has no key yet."""
+        if self.vault is None:
+            return False
+        last = self.table.last
+        is_soon = 2 * last.size >= self.table.block_bytes_max
+        return is_soon and self.vault.blocks.wants(last.number)
 
     @property
     def unwritten_bytes(self) -> int:
-        """What of the last block the operating system has not got yet."""
+        """What the operating system has not yet received of the last block."""
         return self.table.last.pending_bytes if self.table.last is not None else 0
 
     @property
     def unremoved_blocks(self) -> list[Block]:
-        """Blocks that nobody needs whose files are still there."""
+        """Blocks that are no longer needed, whose files still exist."""
         return [block for _, blocks in self._trash for block in blocks]
 
     def _prepare_chores(self) -> Evidence | None:
-        """In front of the last write of a commit; gives what it is to save of damage."""
+        """Before the last write of a commit; returns what it has to save of damage."""
         if self.unsafe_files:
             self.secure()
             self.secured()
         evidence = None
-        if self._settlement.has_work:
+        if self._resolution.has_work:
             self.flush()
-            evidence = self._settlement.next_evidence()
+            evidence = self._resolution.next_evidence()
         self.rewriter.prepare(self._durable_mark[0])
         return evidence
 
@@ -442,25 +511,44 @@ class FileStore:
         commit.evidence = evidence
         commit.stale_index = self._stale_index
         commit.rewrites = self.rewriter.begin(self._durable_mark[0], self.unremoved_blocks)
-        if self._names_changed:
+        if self._names_changed or self._wants_keys():
+            self._add_keys(commit)
             commit.folders.append(self.folder)
+        if self.chain is not None:
+            commit.folders += self.chain.take_folders()
         commit.witness = self._witness.next(self.table.last.number, self.table.last_seq)
         self._reserved_seq = self._witness.reserved_seq
 
+    def _add_keys(self, commit: Commit) -> None:
+        """Those of blocks to come are written with the names, and those of blocks that are gone
+        can be removed then.
+        """
+        if self.vault is None:
+            return
+        if self._wants_keys():
+            commit.keys = self.vault.blocks.prepare(self.table.last.number)
+        commit.removed_keys, self._keys_to_remove = self._keys_to_remove, []
+
     def _drop_chores(self, commit: Commit) -> None:
-        """The commit has failed."""
+        """Called when the commit has failed."""
         self.rewriter.failed()
+        if commit.keys is not None and self.vault is not None:
+            self.vault.blocks.prepared(None)
         if commit.evidence is not None:
             assert commit.error is not None
-            self._settlement.interrupted(commit.error)
+            self._resolution.interrupted(commit.error)
 
     def _finish_chores(self, commit: Commit) -> None:
-        """The worker has done them."""
+        """Called when the worker has done them."""
         if commit.stale_index is not None:
             self.index_file_present = False
         if commit.witness is not None:
             self._note_testimony(commit.witness)
+        if commit.keys is not None and self.vault is not None:
+            self.vault.blocks.prepared(commit.keys)
         with self._changing():
+            if commit.removed_keys and self.vault is not None:
+                self.vault.blocks.remove(commit.removed_keys)
             self.rewriter.finish()
         self._empty_trash(commit)
 
@@ -471,7 +559,7 @@ class FileStore:
         for another. Below a floor that is on disk no tombstone is needed: then several go at once,
         though not more than take a moment; but blocks go as fast as they come.
         """
-        if self._settlement.has_work:
+        if self._resolution.has_work:
             return  # damaged bytes are evidence, wherever they are
         newest = 0 if self.table.last is None else self.table.last.number
         is_first, left = True, FILES_REMOVED_MAX + newest - (self._newest_then or newest)
@@ -494,13 +582,15 @@ class FileStore:
                 block.close()
                 with suppress(MissingFile):
                     self.disk.remove(block.path)
+                if self.vault is not None:
+                    self._keys_to_remove.append(block.number)
                 self._names_changed = True
                 self.rewriter.removed(block)
 
     def replace_file(self, block: Block, copy_path: str, copy: DiskFile | None) -> None:
-        """A copy takes the place of a block's file. One that is open may have unsynced bytes."""
+        """Replace a block's file by a copy. One that is open may have unsynced bytes."""
         self.disk.rename(copy_path, block.path)
-        self._settlement.file_replaced(block)
+        self._resolution.file_replaced(block)
         self._names_changed = True
         self._unsynced.pop(block.path, None)
         if copy is None:
@@ -515,7 +605,7 @@ class FileStore:
             self.flush()
 
     def commit(self) -> None:
-        """All of it now, in this thread; for tests, tools and the end."""
+        """Do all of it now, in this thread; for tests, tools and shutdown."""
         while (commit := self.begin_commit()) is not None:
             commit.run()
             self.finish_commit(commit)
@@ -539,6 +629,8 @@ class FileStore:
         try:
             if self.table.last is not None:
                 self._write(self.table.last)
+                if self.chain is not None:
+                    self._write_chain()
                 # A removal by a limit may be what was refused; its owner goes on with many.
                 self.table.begin_limits()
                 self.table.limit_step(RESUMED_REMOVALS_MAX)
@@ -556,15 +648,17 @@ class FileStore:
         self.begin_close()()
 
     def begin_close(self) -> Callable[[], None]:
-        """The part of `close` that is for the owner; any thread may call what it gives."""
+        """The part of `close` for the owner; any thread may call what it returns."""
         finish = _nothing
-        if self.failure is None:
+        if self.failure is None and not self.is_fenced:
             mark_limit_floor(self.table)
             self.rewriter.closing()
             if self.is_dirty or not self.index_file_present:
                 finish = self._write_summary()
         for block in self.table.blocks:
             block.close()
+        if self.chain is not None:
+            self.chain.close()
         return finish
 
     def _write_summary(self) -> Callable[[], None]:
@@ -572,13 +666,10 @@ class FileStore:
         # The mark of that commit is all that is left; nothing follows it.
         self.flush()
         unsynced = list(self._unsynced)
-        files: dict[str, bytes] = {}
-        if self.table.limits.message_ttl:
-            files[TIMERS_FILE] = self.table.timers.encode(self.table.last_seq + 1)
-        if self.keeps_schedules:
-            files[SCHEDULES_FILE] = encode_schedules(self._all_schedules(), self.table.last_seq + 1)
-        if not self.table.unsettled:
-            files[INDEX_FILE] = encode_checkpoint(self)
+        files = time_files(self)
+        if not self.table.has_open_damage:
+            content = encode_checkpoint(self)
+            files[INDEX_FILE] = content if self.vault is None else self.vault.seal_index(content)
 
         def finish() -> None:
             for path in unsynced:
@@ -590,9 +681,11 @@ class FileStore:
         return finish
 
     def abandon(self) -> None:
-        """Let go of the files and write nothing: the stream is deleted, or its disk has failed."""
+        """Release the files and write nothing: the stream is deleted, or its disk has failed."""
         for block in [*self.table.blocks, *self.unremoved_blocks]:
             block.close()
+        if self.chain is not None:
+            self.chain.close()
 
     # -------------------------------------------------------------- loss
 
@@ -654,40 +747,15 @@ class FileStore:
                 raise self._insecure
 
     def recover_timers(self) -> None:
-        """Told by recovery: when messages with a time to live expire.
-
-        The file may be old, as its content stays true for the sequences that it covers, or missing
-        or damaged: then the headers of the messages tell.
-        """
-        if not self.table.limits.message_ttl:
-            return
-        path = f"{self.folder}/{TIMERS_FILE}"
-        found, stamp = TimingWheel(), 0
-        if self.disk.exists(path):
-            with suppress(CorruptRecord, DiskFault):
-                found, stamp = TimingWheel.decode(self.disk.read_file(path), path)
-        self.table.adopt_timers(found, stamp)
-
-    def _all_schedules(self) -> list[Schedule]:
-        found = []
-        for seq, due_ns in sorted(self.table.schedules.pending()):
-            with suppress(NotFoundError):
-                found.append(Schedule(self.table.get(seq).subject, due_ns, seq))
-        return found
+        """Told by recovery: when messages with a time to live expire."""
+        recover_timers(self)
 
     def read_schedules(self) -> tuple[list[Schedule], int]:
-        """Those that were written down at the end, complete for all sequences below the stamp.
-
-        The file may be old, missing or damaged: then the messages tell.
-        """
-        path = f"{self.folder}/{SCHEDULES_FILE}"
-        if self.disk.exists(path):
-            with suppress(CorruptRecord, DiskFault):
-                return decode_schedules(self.disk.read_file(path), path)
-        return [], 0
+        """Those that were written down at the end, complete for all sequences below the stamp."""
+        return read_schedules(self)
 
     def add_lost(self, report: RecoveryReport) -> None:
-        """More is lost; messages that were lost and are there again are not."""
+        """Record that more is lost; lost messages that have reappeared are removed."""
         known = self._lost or LostMessages((), 0)
         sequences = sorted(
             seq for seq in {*known.sequences, *report.lost} if not self.table.is_live(seq)
@@ -697,35 +765,35 @@ class FileStore:
         self._first_seq_after_loss = max(self._first_seq_after_loss, report.first_seq)
 
     def block_damaged(self, block: Block) -> None:
-        """Found when a block was read: go on with all that is good in it."""
-        self._settlement.found(block)
+        """Called when a block that is read is damaged: continue with all that is good in it."""
+        self._resolution.found(block)
         self.wake()
 
     def record_damaged(self, block: Block) -> None:
-        """Found in the block that is being written: it is not given out from now on."""
-        self._settlement.found_in_last(block)
+        """Called when a record of the block being written is damaged: it is never returned."""
+        self._resolution.found_in_last(block)
         self.wake()
 
     def wake(self) -> None:
-        """Something is left to be done: have its owner look."""
-        if self.on_unsettled is not None:
-            self.on_unsettled()
+        """Something is left to be done: notify the owner."""
+        if self.on_open_damage is not None:
+            self.on_open_damage()
 
     def verify(self) -> None:
-        """Assert every invariant by counting again, all damage settled; for tests and tools."""
+        """Assert every invariant by recounting, all damage resolved; for tests and tools."""
         for block in list(self.table.blocks):
             self.table.load_index(block)
-        if self.table.unsettled:
-            self.settle_damage()
+        if self.table.has_open_damage:
+            self.resolve_damage()
         self.table.verify()
 
-    def settle_damage(self) -> list[RecoveryReport]:
-        """Have all damage that was found settled now; for recovery, tests and tools."""
+    def resolve_damage(self) -> list[RecoveryReport]:
+        """Resolve all damage that was found now; for recovery, tests and tools."""
         try:
             self.commit()
         except StoreError:
             assert self.failure is not None  # whoever needs the disk next is told
         while self.table.limit_step():
             pass
-        settled, self._settled = self._settled, []
-        return settled
+        resolved, self._resolved = self._resolved, []
+        return resolved

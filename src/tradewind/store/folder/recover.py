@@ -1,29 +1,30 @@
-"""Opening a stream's folder.
+"""Opens the folder of a stream.
 
-From whatever is on disk to a FileStore that is right, or an error that says why not.
+Turns whatever is on disk into a correct FileStore, or an error with the reason.
 
-Owns the rebuild from blocks and what happens to damage. A clean `index.db` is trusted as the
-official server trusts it; without one every record of every block is read and verified. Damaged
-bytes are copied aside, the block is written anew without them, the sequences they held are reported
-as lost, and everything around them stays. Nothing is ever cut behind damage, and a missing or wrong
-file is never a reason to delete another.
+Owns rebuilding a store from its blocks, and the handling of damage. A clean `index.db` is trusted,
+as nats-server does; without one, every record of every block is read and verified. Damaged bytes
+are copied aside, the block is rewritten without them, their sequences are reported as lost, and
+everything around them is kept. It never discards data after damage, and never deletes a file
+because another one is missing or wrong.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Container
-from itertools import chain, islice, pairwise
+from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import StoreError
-from tradewind.store.contract import StoredMessage, StoreLimits
-from tradewind.store.files.disk import DiskFault, read_readable
+from tradewind.store.contract import MessageCopy, StoreLimits
+from tradewind.store.files.disk import DiskFault, MissingFile, read_readable
 from tradewind.store.files.witness import Testimony, read_testimony
 from tradewind.store.folder.filestore import FileStore, Position
 from tradewind.store.format.index_file import EMPTY_CHECKSUM
 from tradewind.store.format.layout import (
+    BLOCK_NUMBER_MAX,
     RECORD_BYTES_MIN,
+    SCHEDULES_FILE,
     SEQUENCE_MAX,
     TEMPORARY_SUFFIX,
     block_file_name,
@@ -43,8 +44,9 @@ from tradewind.store.repair.checkpoint import (
 )
 from tradewind.store.repair.crowding import tell_crowded_out
 from tradewind.store.repair.damage import LOST_LISTED_MAX, DamageEntry, DamageFolder, RecoveryReport
+from tradewind.store.repair.damage_costs import Spoken, block_costs, deletions
+from tradewind.store.repair.damage_resolution import PATCHED_BYTES_MAX
 from tradewind.store.repair.salvage import in_order, replacement
-from tradewind.store.repair.settlement import PATCHED_BYTES_MAX
 from tradewind.store.repair.units import UnitRule, half_units
 from tradewind.store.table.adoption import adopt_blocks, drop_below, forget_recovered
 from tradewind.store.table.block import Block
@@ -54,9 +56,12 @@ from tradewind.store.table.marks import (
     MARK_SYNCED_KIND,
 )
 from tradewind.store.table.scan import BlockReport, Damage, recover_block
+from tradewind.store.table.subject_index import SubjectIndex
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk
+    from tradewind.store.folder.chain_recovery import StoreTail
+    from tradewind.store.folder.stream_chain import ChainSettings
     from tradewind.store.format.index_file import StreamIndex
 
 __all__ = ["Recovery", "RecoveryReport", "open_store"]
@@ -75,9 +80,12 @@ class Recovery:
         folder: str,
         name: str,
         progress: Callable[[int, int], None] | None = None,
-        expired: Callable[[StoredMessage], None] | None = None,
+        expired: Callable[[MessageCopy], None] | None = None,
         units: UnitRule | None = None,
+        *,
+        expires: bool = True,
     ) -> None:
+        self._expires = expires
         self._disk = disk
         self._folder = folder
         self._messages = f"{folder}/msgs"
@@ -96,37 +104,44 @@ class Recovery:
         self._sizes: dict[int, int] = {}  # of blocks, as the next ones remember them
         self._doubtful: set[int] = set()  # blocks that are read, not mapped
         self._index_is_latest = False  # nothing was stored since then
+        self._chain: ChainSettings | None = None
+        self._tail: StoreTail | None = None  # for the chain, if blocks were read
 
-    def open(self, limits: StoreLimits, now_ns: int, **settings: Any) -> FileStore:
+    def open(
+        self,
+        limits: StoreLimits,
+        now_ns: int,
+        chain: ChainSettings | None = None,
+        **settings: Any,
+    ) -> FileStore:
         """Read everything and give the store."""
+        self._chain = chain
         self._finish_purge()
         names = self._disk.list_directory(self._messages)
-        if is_encrypted([*names, *self._disk.list_directory(self._folder)]):
-            raise StoreError(
-                f"stream {self._name!r} is encrypted; this server cannot read encrypted streams"
-            )
+        numbers = block_numbers(names)
+        store = FileStore(self._disk, self._messages, self._name, limits, **settings)
+        self._read_keys(store, names, numbers)
         for name in names:
             # A copy that was cut off; it may hold what was to be erased.
             block_name = name.removesuffix(TEMPORARY_SUFFIX)
             if block_name != name and block_name in names and block_numbers([block_name]):
                 self._disk.remove(f"{self._messages}/{name}")
-        store = FileStore(self._disk, self._messages, self._name, limits, **settings)
         said = read_testimony(self._disk, self._folder, self._name)
-        store.adopt_testimony(said)
+        # It is not written again before it was asked.
+        store.adopt_testimony(None if said is None else said.held())
         # The commit that has said so had synced all that lies before this block.
         self._synced_before = said.block if said is not None else 0
-        numbers = block_numbers(names)
-        self._index = index = read_checkpoint(self._disk, self._messages, self._name)
-        usable = index is not None and fits(index, self._disk, self._messages, numbers)
-        if index is not None and usable and self._needs_tombstones(limits, numbers[-1]):
+        self._index = index = read_checkpoint(store)
+        usable = index is not None and fits(index, store, numbers)
+        if index is not None and usable and self._needs_tombstones(store, limits, numbers[-1]):
             self._rebuild(store, numbers)
             self._follow(store, index)
         elif index is not None and usable and adopt_checkpoint(store, index, numbers):
             if store.table.last.patched:
                 store.table.add_block()  # nothing is appended to what is damaged
-            is_foreign = not self._ends_with_our_mark(numbers[-1])
+            is_foreign = not self._ends_with_our_mark(store, numbers[-1])
             store.recovered((0, 0), is_foreign=is_foreign)
-            self._settle(store)
+            self._resolve_damage(store)
             self.report.blocks, self.report.messages = len(numbers), store.table.msgs
         else:
             self._rebuild(store, numbers)
@@ -136,14 +151,59 @@ class Recovery:
             self._ask_witness(store, numbers, said)
         store.index_file_present = "index.db" in self._disk.list_directory(self._messages)
         store.recover_timers()
+        if chain is not None:
+            self._open_chain(store, chain)
         crowded = tell_crowded_out(store.table, self.report, self._evidence.earlier())
         if crowded is not None:
             self._evidence.save(crowded)
-            self._add(crowded)
-        store.table.apply_limits(now_ns, self._expired)
+            self.report.add(crowded)
+        if self._expires:
+            store.table.apply_limits(now_ns, self._expired)
+        else:
+            store.table.begin_limits()
+            while store.table.limit_step():
+                pass
         self._recall_losses(store)
-        self._settle(store)
+        self._resolve_damage(store)
         return store
+
+    def _open_chain(self, store: FileStore, settings: ChainSettings) -> None:
+        """Before the limits remove anything: the chain is to say so."""
+        from tradewind.store.folder.chain_recovery import StoreTail, open_chain
+
+        tail = self._tail or StoreTail(store.table.last_seq)
+        tail.lost = list(self.report.lost)
+        open_chain(store, settings, tail)
+        self.report.notes += store.chain.notes if store.chain is not None else []
+
+    def _read_keys(self, store: FileStore, names: list[str], numbers: list[int]) -> None:
+        """The keys of all blocks, before anything is changed: without one of them nothing is.
+
+        A block without a key that holds plain records was there before the stream was encrypted.
+        """
+        vault = store.vault
+        if vault is None:
+            if is_encrypted([*names, *self._disk.list_directory(self._folder)]):
+                raise StoreError(
+                    f"stream {self._name!r} is encrypted, and no key for it is configured"
+                )
+            return
+        for number in numbers:
+            try:
+                vault.blocks.read(number)
+            except MissingFile:
+                block = Block(self._name, number, store.block_file(number))
+                block.adopt_file()
+                if block.size and not recover_block(block, SubjectIndex(), 0).records:
+                    raise StoreError(
+                        f"{vault.blocks.path(number)}: the key of this block is missing; put it"
+                        " back from a copy"
+                    ) from None
+                block.close()
+        vault.blocks.settle(names, numbers)
+        if SCHEDULES_FILE in names:
+            # nats-server has left it; it holds subjects in clear, and the messages tell the same.
+            self._disk.remove(f"{self._messages}/{SCHEDULES_FILE}")
 
     def _ask_witness(self, store: FileStore, numbers: list[int], said: Testimony) -> None:
         """Whether blocks at the end are missing, or the end of the last one.
@@ -151,9 +211,11 @@ class Recovery:
         No sequence that may have been given out is given out again. What is lost is told here if
         nothing else has told it; how much a block held that is gone nobody knows.
         """
-        is_gone = max(numbers, default=0) < said.block
-        if not is_gone and store.table.last_seq >= said.last_seq:
+        if max(numbers, default=0) >= said.block and store.table.last_seq >= said.last_seq:
+            store.adopt_testimony(said)
             return
+        # A start that was cut off may have begun the block behind it.
+        is_gone = said.block not in numbers
         # A summary that was written at the end knows it exactly; or all this was done before.
         is_told = self._index_is_latest and store.table.last_seq >= said.last_seq
         if not is_told and store.table.last_seq < said.reserved_seq:
@@ -194,17 +256,12 @@ class Recovery:
         earlier = (entry for report in self._evidence.earlier() for entry in report.damage)
         return any(entry.last_lost == store.table.last_seq and not entry.torn for entry in earlier)
 
-    def _settle(self, store: FileStore) -> None:
+    def _resolve_damage(self, store: FileStore) -> None:
         """Damage behind a good summary shows as far as blocks were read."""
-        if not store.table.unsettled:
+        if not store.table.has_open_damage:
             return
-        for found in store.settle_damage():
-            self._add(found)
-
-    def _add(self, found: RecoveryReport) -> None:
-        self.report.damage += found.damage
-        self.report.notes += found.notes
-        self.report.add_lost(found.lost)
+        for found in store.resolve_damage():
+            self.report.add(found)
 
     def _recall_losses(self, store: FileStore) -> None:
         """What was lost stays lost over a restart, until its sequences are removed."""
@@ -213,22 +270,22 @@ class Recovery:
             if not report.stream:
                 self.report.notes += report.notes
 
-    def _needs_tombstones(self, limits: StoreLimits, number: int) -> bool:
+    def _needs_tombstones(self, store: FileStore, limits: StoreLimits, number: int) -> bool:
         """Whether only this index.db knows what a limit removed, as with the official server.
 
         We do, and end a block with a mark when we close; then the blocks alone say the same.
         """
         if limits.msgs_max <= 0 and limits.bytes_max <= 0 and limits.subject_msgs_max <= 0:
             return False
-        return not self._ends_with_our_mark(number)
+        return not self._ends_with_our_mark(store, number)
 
-    def _ends_with_our_mark(self, number: int) -> bool:
-        with self._disk.open(f"{self._messages}/{block_file_name(number)}") as file:
-            size = file.size
-            try:
-                end = file.read(size - RECORD_BYTES_MIN, 12) if size >= RECORD_BYTES_MIN else b""
-            except DiskFault:
-                return False
+    def _ends_with_our_mark(self, store: FileStore, number: int) -> bool:
+        file = store.block_file(number)
+        size = file.size
+        try:
+            end = file.read(size - RECORD_BYTES_MIN, 12) if size >= RECORD_BYTES_MIN else b""
+        except DiskFault:
+            return False
         return end == OUR_MARK_HEAD
 
     def _follow(self, store: FileStore, index: StreamIndex) -> None:
@@ -268,7 +325,8 @@ class Recovery:
             found = self._read_blocks(store, numbers)
         hole = self._first_hole(found)
         self._hole = hole = self._cut_half_units(hole, found)
-        if hole is not None and store.table.limits.removes_for_others:
+        ends_at_hole = self._units is not None and self._units.ends_at_hole
+        if hole is not None and (store.table.limits.removes_for_others or ends_at_hole):
             self._give_up_behind(hole, found)
         self._find_cuts(found)
         if hole is not None or any(report.damage for _, report in found):
@@ -278,16 +336,30 @@ class Recovery:
             found = self._read_blocks(store, [block.number for block, _ in found])
         self.report.blocks = len(found)
         if not found:
-            store.table.add_block()
+            store.table.add_block(self._next_number)
             # With this commit there is a mark: whatever a crash leaves is known to be ours.
             store.commit()
             return
+        if self._chain is not None:
+            from tradewind.store.folder.chain_recovery import tail_of
+
+            self._tail = tail_of(found, self._synced)
         blocks = [block for block, _ in found]
         last_seq = max(block.last_seq for block in blocks)
         _, last_timestamp = max(_newest(report) for _, report in found)
         adopt_blocks(store.table, blocks, last_seq, known_time(last_timestamp))
         self._apply_removals(store, found)
+        if blocks[-1].number < self._synced_before:
+            store.table.add_block(self._next_number)
         store.recovered(self._synced or (0, 0), sync=True, is_foreign=self._synced is None)
+
+    @property
+    def _next_number(self) -> int:
+        """Of a block behind those that are gone: the witness says that everything before these was
+        synced, so a write that is cut off there would look like damage. Nor is the key of a block
+        that is gone used for other bytes.
+        """
+        return min(self._synced_before + 1, BLOCK_NUMBER_MAX)
 
     def _read_blocks(self, store: FileStore, numbers: list[int]) -> list[tuple[Block, BlockReport]]:
         found: list[tuple[Block, BlockReport]] = []
@@ -298,7 +370,7 @@ class Recovery:
             all_bytes += sum(store.files.file(path).size for path in paths)
         for number in numbers:
             path = f"{self._messages}/{block_file_name(number)}"
-            block = Block(self._name, number, store.files.file(path))
+            block = Block(self._name, number, store.block_file(number))
             if number in self._doubtful:
                 block.adopt_readable()
             else:
@@ -344,8 +416,8 @@ class Recovery:
             damage.unfinished = False
         if patched > PATCHED_BYTES_MAX:
             raise StoreError(
-                f"{block.path}: the disk does not give {block.unreadable} bytes of it, nor all of"
-                " many other blocks; the stream is left as it is until the disk is well"
+                f"{block.path}: {block.unreadable} bytes of it and parts of other blocks cannot be"
+                " read; the stream is left unchanged until the disk works again"
             )
 
     def _first_hole(self, found: list[tuple[Block, BlockReport]]) -> Position | None:
@@ -465,7 +537,7 @@ class Recovery:
 
     def _apply_removals(self, store: FileStore, found: list[tuple[Block, BlockReport]]) -> None:
         floor = 0
-        self._deleted = _deletions(found)
+        self._deleted = deletions(found)
         # In the order of the messages: the index of each block is needed once.
         for seq in self._deleted:
             forget_recovered(store.table, seq)
@@ -533,37 +605,22 @@ class Recovery:
 
     def _note_damage(self, found: list[tuple[Block, BlockReport]]) -> None:
         """Save the damaged bytes and the report before anything on disk is changed."""
-        absent = _Spoken(found)
-        first_behind = 0
+        spoken = Spoken(found)
+        first_behind, last = 0, found[-1][0]
         for block, report in reversed(found):
-            mixed = is_counted = any(damage.out_of_order for damage in report.damage)
-            room = sum(damage.size + damage.missing for damage in report.damage)
-            room //= RECORD_BYTES_MIN
+            torn = {damage.offset for damage in report.damage if self._is_torn(block, damage, last)}
+            costs = block_costs(block, report, torn, first_behind, spoken)
+            if costs.used_up:
+                self._used_up[block.number] = costs.used_up
             for damage in reversed(report.damage):
-                torn = self._is_torn(block, damage, found[-1][0])
-                costs: set[int] = set()
-                if mixed:
-                    costs = _gaps(block, report, first_behind, absent)
-                    mixed = False
-                    if not first_behind:
-                        self._used_up[block.number] = block.last_seq + max(room, 1)
-                elif not torn and not is_counted:
-                    # All damage in one gap between messages counts together.
-                    sizes = [
-                        other.size + other.missing
-                        for other in report.damage
-                        if other.after_seq == damage.after_seq and not other.out_of_order
-                    ]
-                    costs = _may_have_cost(damage, first_behind, sizes, room, absent)
-                    room -= len(costs.difference(self.report.lost))
-                    if not (costs or damage.before_seq or first_behind):
-                        # Nobody knows what the end held; its numbers are not given out again.
-                        self._used_up[block.number] = damage.after_seq + max(room, 1)
-                first, last = damage.after_seq + 1, damage.after_seq
-                if costs:
-                    first, last = min(costs), max(costs)
-                    self.report.add_lost(costs)
-                entry = DamageEntry(block.number, damage.offset, damage.size, torn, first, last)
+                first, last_lost = damage.after_seq + 1, damage.after_seq
+                if lost := costs.lost.get(damage.offset):
+                    first, last_lost = min(lost), max(lost)
+                    self.report.add_lost(lost)
+                is_torn = damage.offset in torn
+                entry = DamageEntry(
+                    block.number, damage.offset, damage.size, is_torn, first, last_lost
+                )
                 entry.missing = damage.missing
                 self.report.damage.append(entry)
             first_behind = block.lowest_seq() or first_behind
@@ -581,7 +638,7 @@ class Recovery:
             self._evidence.save(self.report, [block for block, _ in found])
 
     def _first_live(self, found: list[tuple[Block, BlockReport]]) -> int:
-        deleted = _deletions(found)
+        deleted = deletions(found)
         floor = max(
             (
                 value
@@ -659,89 +716,6 @@ def _newest(report: BlockReport) -> tuple[int, int]:
     return max(report.newest, max(stamps, default=(0, 0)))
 
 
-def _deletions(found: list[tuple[Block, BlockReport]]) -> SequenceSet:
-    """What all tombstones say."""
-    deleted = SequenceSet()
-    for _, report in found:
-        for seq in report.tombstones.sequences:
-            deleted.insert(seq)
-    return deleted
-
-
-class _Spoken:
-    """The sequences that undamaged records speak of: live messages, deleted and misplaced ones."""
-
-    def __init__(self, found: list[tuple[Block, BlockReport]]) -> None:
-        self._deleted = _deletions(found)
-        self._blocks = [block for block, _ in found if block.live_msgs]
-        for _, report in found:
-            for damage in report.damage:
-                if damage.out_of_order:
-                    self._deleted.insert(damage.before_seq)
-
-    def __contains__(self, seq: object) -> bool:
-        assert isinstance(seq, int)
-        if seq in self._deleted:
-            return True
-        place = bisect_left(self._blocks, seq, key=lambda block: block.last_seq)
-        if place == len(self._blocks):
-            return False
-        block = self._blocks[place]
-        return block.first_seq <= seq and seq not in block.deleted
-
-
-def _may_have_cost(
-    damage: Damage, first_behind: int, sizes: list[int], room: int, absent: Container[int]
-) -> set[int]:
-    """The sequences that were in a damage, as far as can be told; none of those that are `absent`.
-
-    `sizes` are those of all damage in the same gap, `room` is for how many records there is room in
-    all damage of the block. Where the gap is wider, messages went before, or sequences were
-    skipped: then what the damaged records say decides, or else which good neighbour is in the same
-    block.
-    """
-    low, before = damage.after_seq + 1, damage.before_seq or first_behind
-    records = sum(sizes) // RECORD_BYTES_MIN or max(room, 1)
-    if not before:
-        highest_claim = min(max(damage.claimed, default=0), low + records - 1)
-        return {seq for seq in range(low, highest_claim + 1) if seq not in absent}
-    # The first bytes of a record may be all that is left of it.
-    most = max(records, sum(-(-size // RECORD_BYTES_MIN) for size in sizes))
-    gap = range(low, before)
-    ascending = list(islice((seq for seq in gap if seq not in absent), most + 1))
-    if len(ascending) <= most:
-        return set(ascending)
-    lowest = set(ascending[:records])
-    highest = set(islice((seq for seq in reversed(gap) if seq not in absent), records))
-    if damage.claimed and lowest.isdisjoint(damage.claimed) != highest.isdisjoint(damage.claimed):
-        return highest if lowest.isdisjoint(damage.claimed) else lowest
-    claimed = {seq for seq in damage.claimed if seq in gap and seq not in absent}
-    if claimed and lowest.isdisjoint(claimed) and highest.isdisjoint(claimed):
-        return claimed
-    if damage.after_seq == 0 or (damage.at_start and damage.before_seq):
-        return highest
-    return lowest
-
-
-def _gaps(block: Block, report: BlockReport, first_behind: int, absent: Container[int]) -> set[int]:
-    """The same for all damage of a block whose records are not in their order any more."""
-    misplaced = [damage.before_seq for damage in report.damage if damage.out_of_order]
-    live = known_live(block) if block.live_msgs else ()
-    present = sorted([*live, *misplaced])
-    low = min(damage.after_seq for damage in report.damage)
-    ends = [low, *present, first_behind or present[-1] + 1]
-    # What lies far from the messages of this block went before, or was skipped.
-    records = sum(damage.size for damage in report.damage if not damage.out_of_order)
-    records //= RECORD_BYTES_MIN
-    gaps = sorted((range(left + 1, right) for left, right in pairwise(ends)), key=len)
-    from_neighbours = [gap if gap.start > low + 1 else gap[::-1] for gap in gaps]
-    narrow = [gap for gap in from_neighbours if len(gap) <= records]
-    wide = [gap[:records] for gap in from_neighbours if len(gap) > records]
-    in_turn = (seq for nth in zip(*wide, strict=True) for seq in nth)
-    candidates = (seq for seq in chain(*narrow, in_turn) if seq not in absent)
-    return set(islice(candidates, records))
-
-
 def open_store(
     disk: Disk,
     folder: str,
@@ -750,9 +724,10 @@ def open_store(
     *,
     now_ns: int,
     progress: Callable[[int, int], None] | None = None,
-    expired: Callable[[StoredMessage], None] | None = None,
+    expired: Callable[[MessageCopy], None] | None = None,
     secures: bool = True,
     units: UnitRule | None = None,
+    expires: bool = True,
     **settings: Any,
 ) -> tuple[FileStore, RecoveryReport]:
     """Open the store of one stream below `folder` (the stream's own), making it if it is new.
@@ -762,8 +737,10 @@ def open_store(
     `expired` is told of messages that have expired since it was closed, see `Store.expire`.
 
     `units`: which messages are there together or not at all.
+
+    `expires`: what has expired goes at once; else that is left to the caller.
     """
-    recovery = Recovery(disk, folder, name, progress, expired, units)
+    recovery = Recovery(disk, folder, name, progress, expired, units, expires=expires)
     store = recovery.open(limits or StoreLimits(), now_ns, **settings)
     if secures:
         store.secure()

@@ -29,7 +29,7 @@ import msgspec
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.files.disk import TEMPORARY_SUFFIX, DiskFull
-from tradewind.store.files.mapping import is_unreadable
+from tradewind.store.files.file_mapping import is_unreadable
 from tradewind.store.format import s2
 from tradewind.store.format.sequence_set import SequenceSet
 from tradewind.store.repair.salvage import salvage_block
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from tradewind.store.folder.filestore import FileStore
     from tradewind.store.table.block import Block
 
-# How much one commit compresses or erases; more has to wait for the next one.
+# How much one commit compresses or erases; the rest waits for the next one.
 REWRITE_BYTES_MAX = 32 * 1024 * 1024
 # A smaller block is not worth a compaction.
 COMPACT_BYTES_MIN = 8192
-# After a full disk, so many commits pass before rewriting is tried again.
+# After a full disk, this many commits pass before rewriting is tried again.
 PAUSE_COMMITS = 64
 TOMBSTONE_BYTES = 30
 
@@ -84,17 +84,17 @@ class Rewrite(msgspec.Struct):
 
     @property
     def path(self) -> str:
-        """Of the copy."""
+        """The path of the copy."""
         return self.block.path + TEMPORARY_SUFFIX
 
     def run(self) -> None:
-        """Make the copy, durably but for its name."""
+        """Create the copy, durably except for its name."""
         content = self._content()
         if content is None:
             return
         try:
             self.copy = self.disk.create(self.path, replace=True)
-            self.copy.write(content, 0)
+            self.copy.write(self.block.file.stored(content), 0)
             self.copy.sync()
             if not self.is_last:
                 self.copy.close()
@@ -114,7 +114,7 @@ class Rewrite(msgspec.Struct):
             plain = erased_copy(self.block, self.plain, self.erase)
         else:
             plain = bytes(self.plain)
-        # What was copied from where the disk gave nothing must not take the place of the file.
+        # A copy of places that the disk could not supply must not replace the file.
         self.is_damaged = plain is None or is_unreadable(self.plain)
         if plain is None or self.is_damaged or self.is_empty:
             return None
@@ -125,7 +125,7 @@ class Rewrite(msgspec.Struct):
         return plain
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Remove the copy."""
         copy, self.copy = self.copy, None
         if copy is not None:
             copy.close()
@@ -156,13 +156,13 @@ class Rewriter:
     # -------------------------------------------------------------- told by the store
 
     def is_waiting(self) -> bool:
-        """Whether one of the blocks that wait may be rewritten now; asked in every turn."""
+        """Whether one of the waiting blocks may be rewritten now; asked in every turn."""
         if not (self._to_repair or self._to_compress or self._to_erase or self._sparse):
             return False
         return not self._pause and self._can_begin()
 
     def note_commit(self) -> bool:
-        """A commit passes; true if it is one of those that nothing is rewritten in."""
+        """Count a commit; true if nothing may be rewritten in it."""
         if self._pause == 0:
             return False
         self._pause -= 1
@@ -177,12 +177,12 @@ class Rewriter:
         yield from self._sparse.values()
 
     def sealed(self, block: Block) -> None:
-        """Nothing more is appended to it."""
+        """Nothing more will be appended to it."""
         if self.compresses and block.size:
             self._to_compress[block.number] = block
 
     def repair(self, block: Block) -> None:
-        """The file is damaged, and all that is known of that is on disk."""
+        """The file is damaged, and all that is known about that is on disk."""
         if self._is_kept(block):
             self._to_repair[block.number] = block
 
@@ -192,24 +192,24 @@ class Rewriter:
             self._to_erase.setdefault(block.number, (block, set()))[1].add(seq)
 
     def sparse(self, block: Block) -> None:
-        """Most of it is dead."""
+        """Most of its records are dead."""
         block.queued = True
         if block.size >= self._compact_bytes_min:
             self._sparse[block.number] = block
 
     def dropped(self, block: Block) -> None:
-        """Its file will go; there is nothing to rewrite."""
+        """Its file will be removed, so there is nothing to rewrite."""
         self._to_repair.pop(block.number, None)
         self._to_compress.pop(block.number, None)
         self._to_erase.pop(block.number, None)
         self._sparse.pop(block.number, None)
 
     def removed(self, block: Block) -> None:
-        """Its file is gone, but for a power failure."""
+        """Its file is removed, unless the power fails."""
         self._removed.append(block)
 
     def closing(self) -> None:
-        """Space can come back another day."""
+        """The store is closing: space is reclaimed another time."""
         self._sparse.clear()
 
     def resumed(self) -> None:
@@ -224,7 +224,7 @@ class Rewriter:
     # -------------------------------------------------------------- a commit
 
     def prepare(self, marked_block: int) -> None:
-        """In front of the last write of a commit: what a compaction takes away is said before."""
+        """Before the last write of a commit: record what a compaction takes away."""
         if not self._looked:
             self._looked = True
             self._look()
@@ -232,9 +232,10 @@ class Rewriter:
             repeat_last(self._store.table)
 
     def begin(self, marked_block: int, trash: list[Block]) -> list[Rewrite]:
-        """The copies that the worker is to make; all that was appended is written already.
+        """The copies for the worker to make; everything appended has been written already.
 
-        Blocks below `marked_block` are whole, says a mark on disk. `trash` is still on disk too.
+        Blocks below `marked_block` are whole according to a mark on disk. `trash` is still on disk
+        too.
         """
         self._removing, self._removed = self._removed, []
         self._copying, self._copied = self._copied, []
@@ -277,7 +278,7 @@ class Rewriter:
         return next((block for block in ready if block.number < marked_block), None)
 
     def _compaction(self, block: Block, trash: list[Block]) -> Compaction | None:
-        """What there is to know; None if it is not worth it after all."""
+        """The facts for a compaction; None if it is not worthwhile after all."""
         del self._sparse[block.number]
         block.queued = False
         try:
@@ -296,11 +297,11 @@ class Rewriter:
         return Compaction(offsets, OlderBlocks(older), block.first_seq, deleted, *block.last_live())
 
     def finish(self) -> None:
-        """The commit succeeded: copies get their names, and those of the one before are durable."""
+        """The commit succeeded: copies get their names, those of the previous one are durable."""
         for block, compaction in self._copying:
             freed = block.file_records - compaction.messages
             self._freed_records += freed
-            block.settle_compacted(
+            block.finish_compaction(
                 compaction.messages,
                 compaction.lowest,
                 compaction.deleted,
@@ -323,7 +324,7 @@ class Rewriter:
             rewrite.discard()
 
     def _look(self) -> None:
-        """Go through all blocks: tombstones may have become useless, and make them sparse."""
+        """Check all blocks: tombstones that are no longer needed may make them sparse."""
         dead = sum(block.dead_records_max for block in (*self._removed, *self._removing))
         for block in find_sparse(self._store.table.blocks, dead, self._compact_bytes_min):
             self.sparse(block)
@@ -339,7 +340,7 @@ class Rewriter:
             self._again(rewrite)
             return
         if block.patched and not block.is_patched_with(rewrite.plain.obj):
-            # It was found to be damaged since the copy was begun.
+            # It was found to be damaged after the copy was begun.
             rewrite.discard()
             self._again(rewrite)
             return
@@ -350,7 +351,7 @@ class Rewriter:
         assert copy is not None
         if rewrite.is_last:
             rest = block.plain_view(rewrite.plain_bytes)
-            copy.write(rest, rewrite.plain_bytes)
+            copy.write(block.file.stored(rest, rewrite.plain_bytes), rewrite.plain_bytes)
         self._store.replace_file(block, rewrite.path, copy if rewrite.is_last else None)
         if rewrite.is_repair:
             block.repaired(rewrite.plain_bytes)

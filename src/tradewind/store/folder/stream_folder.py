@@ -1,19 +1,20 @@
-"""The folder of one stream, and the root that holds the folders of all streams.
+"""The folder of one stream, and the root folder of all streams.
 
-Owns what is beside the messages: configuration, consumers, the order in which a stream comes into
-being and goes, and the lock that keeps a second server out. The messages are opened through
-`recover.open_store`, consumer states are written through `consumer_states`.
+Owns everything beside the messages: configuration, consumers, the order of the steps in which a
+stream is created and deleted, and the lock that keeps a second server out. The messages are opened
+through `recover.open_store`, consumer states are written through `consumer_states`.
 
-- A stream exists from the moment its meta.sum does; everything before that is durable by then. A
-  folder without one is a creation that was cut off, if it holds no data. If it holds any, somebody
-  has lost a file, and nothing here touches it.
+- A stream exists as soon as its meta.sum does; everything before that is durable by then. A folder
+  without one is an interrupted creation, if it holds no data. If it holds data, a file has been
+  lost, and the folder is never touched.
 - Deleting renames the folder to ".<STREAM>" first. Such a folder, and nothing else, is removed at
-  the next start; the official server does the same.
-- A folder that cannot be understood is listed with the reason and left as it is.
+  the next start; nats-server does the same.
+- A folder that cannot be understood is listed with the reason and left unchanged.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from tradewind.api.times import format_time
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import StoreLimits
 from tradewind.store.files.creation import Creation, make
@@ -43,16 +45,19 @@ from tradewind.store.format.ack_log import (
 from tradewind.store.format.consumer_file import ConsumerState, encode_consumer_state
 from tradewind.store.format.layout import (
     BATCHES_FOLDER,
+    BLOCK_BYTES_ENCRYPTED,
     CONSUMER_FILE,
     CONSUMERS_FOLDER,
     JETSTREAM_FOLDER,
     MESSAGES_FOLDER,
     META_FILE,
+    META_KEY_FILE,
     META_SUM_FILE,
     NAME_BYTES_MAX,
     NEW_MESSAGES_FOLDER,
     SNAPSHOTS_FOLDER,
     STREAMS_FOLDER,
+    TEMPLATES_FILE,
     TEMPORARY_SUFFIX,
     account_name_problem,
     block_bytes_max,
@@ -75,9 +80,13 @@ from tradewind.store.format.meta import (
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
+    from tradewind.store.files.vault import KeyRing, Sealer, StreamVault
     from tradewind.store.folder.recover import RecoveryReport
+    from tradewind.store.folder.stream_chain import ChainSettings
 
 LOCK_FILE = "tradewind.lock"
+SHELF_PREFIX = "tradewind.purged."
+CHAIN_KEY = "tradewind.chain"  # of the metadata: the rules are in `tradewind.api.chains`
 UNFINISHED_SUM = META_SUM_FILE + TEMPORARY_SUFFIX
 # What the sum of a consumer is called from its deletion until its folder is gone.
 DELETED_SUM = "meta.sum.deleted"
@@ -147,7 +156,11 @@ class StreamFolder:
         stream: str,
         durable: set[str] | None = None,
         path: str = "",
+        ring: KeyRing | None = None,
+        *,
+        converts: bool = True,
     ) -> None:
+        """`ring`: the keys of what is encrypted, and to be; unless it `converts` all stays so."""
         if problem := account_name_problem(account):
             raise StoreError(f"account name {account!r} {problem}")
         if problem := name_problem(stream):
@@ -163,6 +176,12 @@ class StreamFolder:
         self._retired: list[str] = []
         self._consumers = f"{self.path}/{CONSUMERS_FOLDER}"
         self.states = ConsumerStates(disk, self._consumers)
+        self._ring = ring
+        self._converts = converts
+        self._vault: StreamVault | None = None
+        # Who only reads a stream, or a copy of it, leaves its chain alone.
+        self.is_chained = False
+        self.clock: Callable[[], int] = time.time_ns  # the time of removals in it
 
     # ---------------------------------------------------------------- the stream
 
@@ -173,13 +192,18 @@ class StreamFolder:
     def creation(self, meta: StreamMeta) -> Creation:
         """What it takes to make the stream; `begin` opens it when that is done."""
         assert meta.config.get("name") == self.stream
+        content, files = encode_stream_meta(meta), {self._first_block: first_block(self.stream)}
+        if self._ring is not None:
+            from tradewind.store.folder.sealed_folder import sealed_creation
+
+            self._vault, content, files = sealed_creation(self, self._ring, content, files)
         return Creation(
             self.disk,
             self.path,
-            encode_stream_meta(meta),
+            content,
             stream_key_text(self.stream),
             check=self._check_unused,
-            files={self._first_block: first_block(self.stream)},
+            files=files,
             hints={f"{self.path}/{WITNESS_FILE}": first_testimony(self.stream)},
             names=self._names(),
             durable=self._durable,
@@ -217,6 +241,16 @@ class StreamFolder:
                 f"{self.path}: there is no {META_SUM_FILE}, but {found};"
                 " put the file back, or move the folder away if the data is not needed"
             )
+        if self._ring is None:
+            self._remove_unused_keys()
+
+    def _remove_unused_keys(self) -> None:
+        """Those of a creation that was cut off when there was a key."""
+        for folder in (self.path, f"{self.path}/{MESSAGES_FOLDER}"):
+            names = self.disk.list_directory(folder) if self.disk.exists(folder) else []
+            for name in names:
+                if is_encrypted([name]):
+                    self.disk.remove(f"{folder}/{name}")
 
     def _data_without_meta(self) -> str:
         for name in (MESSAGES_FOLDER, NEW_MESSAGES_FOLDER):
@@ -236,6 +270,8 @@ class StreamFolder:
         """Whether a block is as a creation writes it, perhaps only a part of it."""
         fresh = first_block(self.stream)
         content = file.read(0, len(fresh) + 1)
+        if self._ring is not None and len(content) <= len(fresh):
+            return True  # encrypted, and too small for a message
         return len(content) <= len(fresh) and all(
             byte in (0, expected) for byte, expected in zip(content, fresh, strict=False)
         )
@@ -245,20 +281,62 @@ class StreamFolder:
         return self._find_meta()[0]
 
     def _find_meta(self) -> tuple[StreamMeta, FoundMeta]:
-        if is_encrypted(self.disk.list_directory(self.path)):
-            raise NotReadable(
-                f"{self.path}: the stream is encrypted; this server cannot read encrypted streams"
-            )
+        self._vault = self._read_vault()
         found = find_meta(self.disk, self.path, stream_key_text(self.stream))
         path = f"{self.path}/meta.inf"
         if found.problem:
             raise CorruptRecord(path, 0, found.problem)
-        meta = decode_stream_meta(found.data, path)
+        meta = decode_stream_meta(self._unsealed(self._vault, found.data, path), path)
         if meta.config["name"] != self.stream:
             raise CorruptRecord(
                 path, 0, f"it is of stream {meta.config['name']!r}, not {self.stream!r}"
             )
         return meta, found
+
+    def _read_vault(self) -> StreamVault | None:
+        """The keys of the stream; None: it is not encrypted. NotReadable without a main key."""
+        if not is_encrypted(self.disk.list_directory(self.path)):
+            return None
+        if self._ring is None:
+            raise NotReadable(
+                f"{self.path}: the stream is encrypted, and no key is configured: set key in the"
+                " jetstream block to the one that it was encrypted with"
+            )
+        from tradewind.store.files.vault import UnusableKey
+        from tradewind.store.folder.sealed_folder import read_vault
+
+        try:
+            return read_vault(self, self._ring)
+        except UnusableKey as error:
+            raise NotReadable(str(error)) from None
+
+    def _unsealed(self, sealer: Sealer | None, data: bytes, path: str) -> bytes:
+        if sealer is None:
+            return data
+        from tradewind.store.folder.conversion import unsealed
+
+        return unsealed(sealer, data, path)
+
+    @property
+    def vault(self) -> StreamVault | None:
+        """The same, read once."""
+        if self._vault is None and self._ring is not None:
+            self._vault = self._read_vault()
+        return self._vault
+
+    def _seal_states(self) -> None:
+        """From now on states of consumers are sealed, if the stream is encrypted."""
+        vault = self.vault
+        if vault is None:
+            self.states.seal = None
+            return
+
+        def seal(consumer: str, content: bytes) -> bytes:
+            sealer = vault.consumer(consumer, self._consumer_folder(consumer))
+            assert sealer is not None, "a consumer of an encrypted stream has a key"
+            return sealer.seal(content)
+
+        self.states.seal = seal
 
     def update(self, meta: StreamMeta) -> None:
         """Replace the configuration, durably."""
@@ -266,7 +344,9 @@ class StreamFolder:
         self._write_meta(meta)
 
     def _write_meta(self, meta: StreamMeta) -> None:
-        write_meta(self.disk, self.path, encode_stream_meta(meta), stream_key_text(self.stream))
+        content, vault = encode_stream_meta(meta), self.vault
+        content = content if vault is None else vault.seal(content)
+        write_meta(self.disk, self.path, content, stream_key_text(self.stream))
 
     def open(
         self,
@@ -279,25 +359,57 @@ class StreamFolder:
         """Open an existing stream and its messages; `settings` are those of the store."""
         meta, found = self._find_meta()
         finish_meta(self.disk, self.path, found)
-        settings = self._settings(meta, max_payload_bytes, settings)
-        store, report = open_store(
-            self.disk,
-            self.path,
-            self.stream,
-            limits_of(meta.config),
-            now_ns=now_ns,
-            progress=progress,
-            **settings,
-        )
+
+        def open_now(vault: StreamVault | None) -> tuple[FileStore, RecoveryReport]:
+            self._vault = vault
+            return open_store(
+                self.disk,
+                self.path,
+                self.stream,
+                limits_of(meta.config),
+                now_ns=now_ns,
+                progress=progress,
+                chain=self.chain_settings(meta),
+                **self._settings(meta, max_payload_bytes, settings),
+            )
+
+        before: RecoveryReport | None = None
+        if self._ring is not None and self._converts:
+            from tradewind.store.folder.sealed_folder import convert_stream
+
+            self._vault, before = convert_stream(self, self._ring, self._vault, meta, open_now)
+        self._seal_states()
+        store, report = open_now(self._vault)
+        if before is not None:
+            report.add(before)
         _begin_at(store, meta)
         return meta, store, report
 
+    def chain_settings(self, meta: StreamMeta) -> ChainSettings | None:
+        """Of the chain that the metadata ask for; None: there is none."""
+        metadata = meta.config.get("metadata")
+        if not metadata or CHAIN_KEY not in metadata or not self.is_chained:
+            return None
+        from tradewind.store.folder.stream_chain import ChainSettings
+
+        return ChainSettings(
+            self.stream,
+            format_time(meta.created_ns or 0),
+            str(metadata[CHAIN_KEY]),
+            self.clock,
+        )
+
     def begin(self, meta: StreamMeta, *, max_payload_bytes: int = 0, **settings: Any) -> FileStore:
         """The store of the stream that `creation` has made; the owner commits it if it is dirty."""
+        self._seal_states()
         settings = self._settings(meta, max_payload_bytes, settings)
         folder = f"{self.path}/{MESSAGES_FOLDER}"
         store = FileStore(self.disk, folder, self.stream, limits_of(meta.config), **settings)
         store.begin()
+        if (chain := self.chain_settings(meta)) is not None:
+            from tradewind.store.folder.chain_recovery import open_chain
+
+            open_chain(store, chain)
         _begin_at(store, meta)
         return store
 
@@ -305,11 +417,27 @@ class StreamFolder:
         self, meta: StreamMeta, max_payload_bytes: int, wanted: dict[str, Any]
     ) -> dict[str, Any]:
         """Of the store; those that are wanted go before what the configuration says."""
+        size = block_bytes_max(meta.config, max_payload_bytes)
+        if self._vault is not None:
+            size = min(size, BLOCK_BYTES_ENCRYPTED)
         return {
-            "block_bytes_max": block_bytes_max(meta.config, max_payload_bytes),
+            "block_bytes_max": size,
+            "vault": self._vault,
             "compresses": meta.config.get("compression") == "s2",
             **wanted,
         }
+
+    def beside(self, name: str) -> StreamFolder:
+        """A stream of the same name in a folder of this one, with the same keys."""
+        path = f"{self.path}/{name}"
+        return StreamFolder(
+            self.disk, self._root, self.account, self.stream, path=path, ring=self._ring
+        )
+
+    def has_shelves(self) -> bool:
+        """Whether messages were removed that can still be brought back, see `shelf`."""
+        names = self.disk.list_directory(self.path)
+        return any(name.startswith(SHELF_PREFIX) for name in names)
 
     def move_to(self, target: StreamFolder) -> None:
         """A complete stream takes its place, durably; after a crash it is here or there."""
@@ -391,13 +519,21 @@ class StreamFolder:
         names = [(self._consumers, "")]
         if self._consumers not in self._durable:
             names.append((self.path, self._consumers))
+        content, files = encode_consumer_meta(meta), {}
+        state_content, vault = encode_consumer_state(state, now_ns), self.vault
+        if vault is not None:
+            sealer, key_file = vault.new_consumer(meta.name)
+            vault.forget_consumer(meta.name)
+            content, state_content = sealer.seal(content), sealer.seal(state_content)
+            files[f"{folder}/{META_KEY_FILE}"] = key_file
+        files[f"{folder}/{CONSUMER_FILE}"] = state_content
         return Creation(
             self.disk,
             folder,
-            encode_consumer_meta(meta),
+            content,
             consumer_key_text(self.stream, meta.name),
             check=partial(self._check_no_consumer, folder),
-            files={f"{folder}/{CONSUMER_FILE}": encode_consumer_state(state, now_ns)},
+            files=files,
             names=names,
             durable=self._durable,
         )
@@ -405,12 +541,29 @@ class StreamFolder:
     def _check_no_consumer(self, folder: str) -> None:
         if self.disk.exists(folder) and has_meta(self.disk, folder):
             raise StreamExists(f"{folder}: the consumer exists already")
+        if self.vault is None:
+            with suppress(MissingFile):
+                self.disk.remove(f"{folder}/{META_KEY_FILE}")
 
     def update_consumer(self, meta: ConsumerMeta) -> None:
         """Replace a consumer's configuration, durably."""
         key_text = consumer_key_text(self.stream, meta.name)
         folder = self._consumer_folder(meta.name)
-        write_meta(self.disk, folder, encode_consumer_meta(meta), key_text)
+        content, sealer = encode_consumer_meta(meta), self._consumer_sealer(meta.name)
+        content = content if sealer is None else sealer.seal(content)
+        write_meta(self.disk, folder, content, key_text)
+
+    def _consumer_sealer(self, consumer: str) -> Sealer | None:
+        """None: the consumer is not encrypted. NotReadable without a main key."""
+        folder = self._consumer_folder(consumer)
+        if (vault := self.vault) is not None:
+            return vault.consumer(consumer, folder)
+        if self.disk.exists(f"{folder}/{META_KEY_FILE}"):
+            raise NotReadable(
+                f"{folder}: the consumer is encrypted, and its stream is not: {META_KEY_FILE} of"
+                " the stream is missing, or no key is configured"
+            )
+        return None
 
     def _read_logs(self) -> dict[str, list[LogRecord]]:
         """What has changed since the states were written, by consumer."""
@@ -438,13 +591,11 @@ class StreamFolder:
         not an error, as long as the configuration can be read. `logs` is for those who read many.
         """
         folder = self._consumer_folder(consumer)
-        if is_encrypted(self.disk.list_directory(folder)):
-            raise NotReadable(
-                f"{folder}: the consumer is encrypted; this server cannot read encrypted consumers"
-            )
+        self.disk.list_directory(folder)  # one that is gone is named as such
+        sealer = self._consumer_sealer(consumer)
         found = find_meta(self.disk, folder, consumer_key_text(self.stream, consumer))
         path = f"{folder}/meta.inf"
-        meta = decode_consumer_meta(found.data, path)
+        meta = decode_consumer_meta(self._unsealed(sealer, found.data, path), path)
         if not meta.name:
             # The official server forgets the name of an ephemeral consumer that it has restarted.
             meta = replace(meta, name=consumer)
@@ -455,6 +606,7 @@ class StreamFolder:
             data = self.disk.read_file(path)
         except MissingFile:
             data = b""
+        data = self._unsealed(sealer, data, path) if data else data
         state, number = decode_with_trailer(data, path)
         records = (self._read_logs() if logs is None else logs).get(consumer, [])
         apply_records(state, number, records)
@@ -475,6 +627,8 @@ class StreamFolder:
         nothing, and the new name tells us that nothing was lost here.
         """
         folder = self._consumer_folder(consumer)
+        if self._vault is not None:
+            self._vault.forget_consumer(consumer)
         names = self.disk.list_directory(folder)
         if UNFINISHED_SUM in names:
             self.disk.remove(f"{folder}/{UNFINISHED_SUM}")
@@ -525,9 +679,15 @@ class StoreListing(msgspec.Struct):
 class StoreRoot:
     """The store below `root` (the configured folder), ours alone from here to `close`."""
 
-    def __init__(self, disk: Disk, root: str) -> None:
+    def __init__(
+        self, disk: Disk, root: str, ring: KeyRing | None = None, *, converts: bool = True
+    ) -> None:
+        """See `StreamFolder` for `ring`."""
         self.disk = disk
         self.root = root
+        self.ring = ring
+        self.clock: Callable[[], int] = time.time_ns
+        self._converts = converts
         self.folder = f"{root}/{JETSTREAM_FOLDER}"
         disk.make_directory(self.folder, sync=True)
         self._lock = disk.lock(f"{self.folder}/{LOCK_FILE}")
@@ -539,12 +699,23 @@ class StoreRoot:
 
     def stream(self, account: str, stream: str) -> StreamFolder:
         """The folder of a stream, whether it exists or not."""
-        return StreamFolder(self.disk, self.root, account, stream, self._durable)
+        folder = StreamFolder(
+            self.disk,
+            self.root,
+            account,
+            stream,
+            self._durable,
+            ring=self.ring,
+            converts=self._converts,
+        )
+        folder.is_chained = self._converts
+        folder.clock = self.clock
+        return folder
 
     def staging(self, account: str, stream: str, number: int) -> StreamFolder:
         """Where a backup becomes a stream, before anybody can find it."""
         path = f"{self.folder}/{account}/{SNAPSHOTS_FOLDER}/snap-{number}"
-        return StreamFolder(self.disk, self.root, account, stream, path=path)
+        return StreamFolder(self.disk, self.root, account, stream, path=path, ring=self.ring)
 
     def accounts(self) -> list[str]:
         """The accounts that have streams here."""
@@ -553,6 +724,10 @@ class StoreRoot:
             for name in self.disk.list_directory(self.folder)
             if self.disk.is_directory(f"{self.folder}/{name}/{STREAMS_FOLDER}")
         ]
+
+    def has_templates(self, account: str) -> bool:
+        """Whether first publishes in an account may make streams."""
+        return self.disk.exists(f"{self.folder}/{account}/{TEMPLATES_FILE}")
 
     def folders(self, account: str) -> list[StreamFolder]:
         """All folders of an account that a stream could have made, whatever is in them."""

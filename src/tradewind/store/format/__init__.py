@@ -1,1 +1,3 @@
-"""The bytes on disk: records, side files, checksums, compression. Knows no file and no store."""
+"""The bytes on disk: records, side files, checksums, compression. It never accesses files or
+stores.
+"""

@@ -1,10 +1,12 @@
-"""tradewind.acks.<N>: what has happened to consumers of a stream since their o.dat was written.
+"""tradewind.acks.<N>: changes of the consumers of a stream since their o.dat was written.
 
-Owns the format of this log and the end of an o.dat that its records follow, and knows how to apply
-the one to the other. Never touches the disk. nats-server knows neither: it reads an o.dat up to the
-end of its state, and leaves files alone that are not its own.
+Owns the format of this log and of the trailer of an o.dat that its records follow, and applying the
+one to the other. It never touches the disk. nats-server knows neither: it reads an o.dat up to the
+end of its state, and leaves unknown files alone.
 
     o.dat:   the state (`consumer_file`), then
+             if times have parts of a second: 8 bytes "twexact1", uvarint number of them, for each
+                 uvarint stream seq - floor, varint nanoseconds to add
              8 bytes "twacks-1", 8 LE number of this o.dat, 8 LE hash of all before
     the log: 8 bytes "twacks-1", 8 LE number N, then records:
              4 LE size of the body, 8 LE hash of N, the record's offset and the body, body
@@ -13,8 +15,9 @@ end of its state, and leaves files alone that are not its own.
              uvarint ack floor: consumer seq, stream seq; uvarint delivered: the same
              uvarint number of messages that have changed, for each, rising
                  uvarint stream seq - that of the one before
-                 uvarint 1 if it is pending, plus 2 if it was redelivered
+                 uvarint 1 if it is pending, plus 2 if it was redelivered, plus 4 if it is exact
                  if pending: uvarint consumer seq, varint time in seconds
+                 if exact: varint nanoseconds to add
                  if redelivered: uvarint redeliveries
 
 A record belongs to the o.dat with its number, and to no other: one that nats-server has written
@@ -33,7 +36,7 @@ from tradewind.store.format.consumer_file import (
     NS_PER_SECOND,
     TIME_NS_MAX,
     ConsumerState,
-    Pending,
+    PendingDelivery,
     SequencePair,
     read_consumer_state,
 )
@@ -49,6 +52,9 @@ TRAILER_BYTES: Final = 24
 _FRAME_BYTES: Final = 12
 _IS_PENDING: Final = 1
 _IS_REDELIVERED: Final = 2
+_IS_EXACT: Final = 4
+_EXACT_MAGIC: Final = b"twexact1"
+_EXACT_BYTES_MIN: Final = 2
 _CHANGE_BYTES_MIN: Final = 2
 _KEY: Final = key_for("tradewind acks")
 
@@ -79,6 +85,9 @@ def with_trailer(state: bytes, number: int) -> bytes:
 def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState, int]:
     """The state in an o.dat, and its number; 0: it has none, so no record can follow."""
     state, end = read_consumer_state(data, path)
+    times: list[tuple[int, int]] = []
+    if data.startswith(_EXACT_MAGIC, end):
+        times, end = _read_exact_times(data, path, end, state)
     if len(data) - end != TRAILER_BYTES or data[end : end + len(MAGIC)] != MAGIC:
         return state, 0
     if _KEY.hash(data[:-8]) != data[-8:]:
@@ -86,7 +95,30 @@ def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState
     number = int.from_bytes(data[end + len(MAGIC) : -8], "little")
     if number >= NUMBER_MAX:
         raise CorruptRecord(path, end, f"its number is {number}, it must be below 2^62")
+    for seq, time_ns in times:
+        state.pending[seq] = state.pending[seq]._replace(time_ns=time_ns)
     return state, number
+
+
+def _read_exact_times(
+    data: bytes, path: str, start: int, state: ConsumerState
+) -> tuple[list[tuple[int, int]], int]:
+    """[(sequence, time)], and where this ends. It counts only if the checksum behind it fits."""
+    reader = ByteReader(data, path, start + len(_EXACT_MAGIC))
+    times = []
+    for _ in range(reader.count("number exact", _EXACT_BYTES_MIN)):
+        seq = reader.uvarint("exact sequence") + state.ack_floor.stream_seq & U64_MASK
+        rest_ns = reader.varint("part of a second")
+        if seq not in state.pending:
+            raise reader.corrupt(f"sequence {seq} has an exact time and is not pending")
+        times.append((seq, _exact_time(reader, state.pending[seq].time_ns, rest_ns)))
+    return times, reader.offset
+
+
+def _exact_time(reader: ByteReader, whole_ns: int, rest_ns: int) -> int:
+    if not -NS_PER_SECOND < rest_ns < NS_PER_SECOND:
+        raise reader.corrupt(f"a time has {rest_ns} ns beside its seconds")
+    return min(max(whole_ns + rest_ns, -TIME_NS_MAX), TIME_NS_MAX)
 
 
 def log_header(number: int) -> bytes:
@@ -159,7 +191,10 @@ def _apply_record(state: ConsumerState, reader: ByteReader) -> None:
             consumer_seq, seconds = reader.uvarint("pending delivery"), reader.varint("time")
             if not -TIME_NS_MAX <= seconds * NS_PER_SECOND <= TIME_NS_MAX:
                 raise reader.corrupt(f"a pending message has the time {seconds} s")
-            state.pending[seq] = Pending(consumer_seq, seconds * NS_PER_SECOND)
+            time_ns = seconds * NS_PER_SECOND
+            if known & _IS_EXACT:
+                time_ns = _exact_time(reader, time_ns, reader.varint("part of a second"))
+            state.pending[seq] = PendingDelivery(consumer_seq, time_ns)
         if known & _IS_REDELIVERED:
             state.redelivered[seq] = reader.uvarint("redeliveries")
     reader.expect_end()

@@ -1,7 +1,7 @@
-"""o.dat: what a consumer has delivered, and what of that is not acknowledged.
+"""o.dat: the delivered and unacknowledged messages of a consumer.
 
-Owns the format. Never touches the disk, never decides what the state means. The file has no
-checksum, so the decoder refuses whatever it can prove wrong.
+Owns the format. It never touches the disk and never interprets the state. The file has no checksum,
+so the decoder rejects everything that it can prove wrong.
 
     22, version 2
     uvarint ack floor: consumer seq, stream seq
@@ -43,7 +43,7 @@ class SequencePair(NamedTuple):
 NOTHING: Final = SequencePair()
 
 
-class Pending(NamedTuple):
+class PendingDelivery(NamedTuple):
     """A message that was delivered and not acknowledged.
 
     `consumer_seq` is that of its first delivery. `time_ns` plus the ack wait is when it is due
@@ -60,7 +60,7 @@ class ConsumerState:
 
     delivered: SequencePair = NOTHING
     ack_floor: SequencePair = NOTHING
-    pending: dict[int, Pending] = field(default_factory=dict)
+    pending: dict[int, PendingDelivery] = field(default_factory=dict)
     redelivered: dict[int, int] = field(default_factory=dict)
 
     # A `StateSource` of `consumer_states` that is always written as a whole.
@@ -169,7 +169,7 @@ def _read_pending(reader: ByteReader, version: int, state: ConsumerState) -> Non
             raise reader.corrupt(f"a pending message has the time {seconds} s", start)
         if stream_seq == 0 or stream_seq in state.pending:
             raise reader.corrupt(f"sequence {stream_seq} is pending twice or is 0", start)
-        state.pending[stream_seq] = Pending(consumer_seq, time_ns)
+        state.pending[stream_seq] = PendingDelivery(consumer_seq, time_ns)
 
 
 def _read_redelivered(reader: ByteReader, state: ConsumerState) -> None:

@@ -7,7 +7,7 @@ cdef enum:
 
 
 cdef inline int write_uvarint(uint8_t* target, uint64_t value) noexcept nogil:
-    """Write `value` at `target`, which has room for 10 bytes; gives how many it took."""
+    """Write `value` at `target`, which has room for 10 bytes; returns the number of bytes used."""
     cdef int size = 0
     while value >= 0x80:
         target[size] = <uint8_t>(value & 0x7F) | 0x80
@@ -20,7 +20,9 @@ cdef inline int write_uvarint(uint8_t* target, uint64_t value) noexcept nogil:
 cdef inline int read_uvarint(
     const uint8_t* source, Py_ssize_t left, uint64_t* value
 ) noexcept nogil:
-    """Read a number from `left` bytes; gives how many it took, 0 if it is cut off or too large."""
+    """Read a number from `left` bytes; returns the number of bytes used, 0 if it is truncated or
+    too large.
+    """
     cdef uint64_t result = 0
     cdef int size = 0
     while size < left and size < UVARINT_BYTES_MAX:

@@ -1,11 +1,11 @@
 """The subjects of an index.db, which can be millions: bytes to columns and back.
 
-Owns the loop over the subjects only; everything else of the file is `index_file`. Makes no Python
-object per subject: names lie one after the other in one bytes object, numbers in arrays.
+Owns only the loop over the subjects; everything else of the file is `index_file`. It creates no
+Python object per subject: names lie one after the other in one bytes object, numbers in arrays.
 
     a subject:  uvarint length | name | uvarint messages | uvarint first block | uvarint last block
 
-Before version 4 the last block is left out when there is just one message.
+Before version 4 the last block is left out if there is just one message.
 """
 
 from cpython cimport array
@@ -102,9 +102,9 @@ cdef const char* read_subject(
 def decode_subjects(
     data: bytes, offset: int, end: int, count: int, version: int, path: str
 ) -> tuple:
-    """Read `count` subjects that start at `offset`; nothing behind `end` is looked at.
+    """Read `count` subjects that start at `offset`; nothing after `end` is read.
 
-    Gives (names, ends, totals, first blocks, last blocks, next offset): bytes, arrays of u64 and
+    Returns (names, ends, totals, first blocks, last blocks, next offset): bytes, arrays of u64 and
     u64 and u32 and u32, int.
     """
     cdef const uint8_t* source = <const uint8_t*>PyBytes_AS_STRING(data)

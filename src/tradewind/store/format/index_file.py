@@ -1,8 +1,8 @@
-"""index.db: a summary of a stream that saves reading its blocks at start.
+"""index.db: a summary of a stream, so that its blocks need not be read at startup.
 
-Owns the format, and every check of it that needs no other file. Never touches the disk: whether
-the block files agree with the summary is for the store to find out. The file is optional, so
-whoever gets an error here rebuilds from the blocks.
+Owns the format, and every check that needs no other file. It never touches the disk: the store
+compares the summary with the block files. The file is optional; after an error here, the caller
+rebuilds from the blocks.
 
     11, version 4
     uvarint messages, uvarint bytes, uvarint first seq, varint first time (`base`),

@@ -1,24 +1,25 @@
-"""Names, folders and fixed numbers of the store on disk, drawn once.
+"""Names, folders and constants of the store on disk.
 
-Owns the folder layout, which names may become folders, the record layout, the block size rule and
-the texts from which hash keys are made. Never touches the disk: paths are plain strings relative
-to the configured store folder, and the callers hand them to `store.disk`.
+Owns the folder layout, which names may become folders, the record layout, the rule for block sizes
+and the texts from which hash keys are made. It never touches the disk: paths are plain strings
+relative to the configured store folder, and callers pass them to `store.files.disk`. The formats of
+the files are in the modules of this package that are named here.
 
     jetstream/
       <ACCOUNT>/                        "$G" is the default account
         streams/
           <STREAM>/
-            meta.inf  meta.sum          configuration and its hash (store.meta)
-            sources.db                  where each source stands (store.side_files)
-            tradewind.acks.<N>          ours: what has changed of consumers (store.ack_log)
+            meta.inf  meta.sum          configuration and its hash (meta)
+            sources.db                  the position of each source (side_files)
+            tradewind.acks.<N>          changes of consumers, Tradewind only (ack_log)
             msgs/
               <N>.blk                   records, N from 1 and rising, gaps allowed
-              index.db                  optional summary of all blocks (store.index_file)
-              thw.db                    expiry of messages with a TTL (store.timing_wheel)
-              sched.db                  scheduled messages (store.side_files)
+              index.db                  optional summary of all blocks (index_file)
+              thw.db                    expiry of messages with a TTL (timing_wheel)
+              sched.db                  scheduled messages (side_files)
             obs/<CONSUMER>/
               meta.inf  meta.sum
-              o.dat                     what was delivered and acknowledged (store.consumer_file)
+              o.dat                     what was delivered and acknowledged (consumer_file)
             batches/<HASH>/             atomic batches in flight, each shaped like a stream
             __msgs__/  __new_msgs__/    exist only during a purge
           .<STREAM>/                    a stream whose deletion was interrupted
@@ -50,12 +51,17 @@ from typing import Any, Final
 from tradewind.subjects import is_literal
 
 JETSTREAM_FOLDER: Final = "jetstream"
+# Files of ours beside the streams of an account, see `commit_log`.
+JOURNAL_PREFIX: Final = "tradewind.commits."
+JOURNAL_KEY_FILE: Final = f"{JOURNAL_PREFIX}key"
 STREAMS_FOLDER: Final = "streams"
 MESSAGES_FOLDER: Final = "msgs"
 CONSUMERS_FOLDER: Final = "obs"
 BATCHES_FOLDER: Final = "batches"
 PURGED_MESSAGES_FOLDER: Final = "__msgs__"
 NEW_MESSAGES_FOLDER: Final = "__new_msgs__"
+# Ours, in the folder of an account.
+TEMPLATES_FILE: Final = "tradewind.templates"
 SNAPSHOTS_FOLDER: Final = "__snapshots__"
 
 META_FILE: Final = "meta.inf"
@@ -99,6 +105,8 @@ ALGORITHM_S2: Final = 1
 BLOCK_BYTES_SMALL: Final = 32_000
 BLOCK_BYTES_MEDIUM: Final = 4 * 1024 * 1024
 BLOCK_BYTES_LARGE: Final = 8 * 1024 * 1024
+# An encrypted block is read as a whole.
+BLOCK_BYTES_ENCRYPTED: Final = 2_097_152
 PAYLOAD_BYTES_DEFAULT: Final = 1024 * 1024
 # The official server's guess for a stream whose subjects are all wildcards.
 SUBJECT_BYTES_GUESS: Final = 256
@@ -199,16 +207,23 @@ def block_numbers(file_names: Iterable[str]) -> list[int]:
     return sorted(number for name in file_names if (number := block_number(name)))
 
 
+def block_key_file_name(number: int) -> str:
+    """The file with the key of block `number`, if it is encrypted."""
+    return f"{number}{KEY_SUFFIX}"
+
+
+def block_key_number(file_name: str) -> int:
+    """The number of the block whose key is in this file, 0 if the name is not one of a key."""
+    stem = file_name.removesuffix(KEY_SUFFIX)
+    return block_number(stem + BLOCK_SUFFIX) if stem != file_name else 0
+
+
 def is_encrypted(file_names: Iterable[str]) -> bool:
     """Whether the files of one folder (a stream's, its msgs or a consumer's) are encrypted.
 
-    Such a folder has a key file; we have no keys, so it must be refused as it is.
+    Such a folder has a key file.
     """
-    for name in file_names:
-        stem = name.removesuffix(KEY_SUFFIX)
-        if name == META_KEY_FILE or (stem != name and block_number(stem + BLOCK_SUFFIX)):
-            return True
-    return False
+    return any(name == META_KEY_FILE or block_key_number(name) for name in file_names)
 
 
 def block_key_text(stream: str, number: int) -> str:

@@ -1,7 +1,7 @@
 """The value of a Nats-TTL header: how long a message lives.
 
-Owns the grammar, which is that of the official server: whole seconds (`90`), a duration as Go
-writes it (`1m30s`, `1.5h`; what is less than a second of it is cut off), or `never`.
+Owns the grammar, which is that of nats-server: whole seconds (`90`), a duration as Go writes it
+(`1m30s`, `1.5h`; fractions of a second are dropped), or `never`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ def _duration_ns(value: bytes) -> int:
     try:
         return exact_duration_ns(value.decode())
     except DurationTooLong:
-        raise ValueError(f"{value!r} is longer than 292 years; never means for ever") from None
+        raise ValueError(f"{value!r} is longer than 292 years; use never instead") from None
     except ValueError:
-        raise ValueError(
-            f"{value!r} is not a time to live; 90, 1m30s and never are examples of one"
-        ) from None
+        raise ValueError(f"{value!r} is not a time to live such as 90, 1m30s or never") from None

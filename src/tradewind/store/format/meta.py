@@ -1,11 +1,11 @@
 """meta.inf and meta.sum: the configuration of a stream or consumer and its hash.
 
-Owns the order of the fields and Go's way of writing JSON, so that the same configuration gives the
-same bytes as from the official server. Never touches the disk and never judges a value: the
-configuration is a plain dict, as the API has it.
+Owns the order of the fields and Go's formatting of JSON, so that a configuration yields the same
+bytes as in nats-server. It never touches the disk and never validates a value: the configuration is
+a plain dict, as in the API.
 
-The official server takes a stream with a field it does not know offline, so `unknown_fields` is to
-be reported; such fields are kept and written again behind the known ones.
+nats-server takes a stream with an unknown field offline, so callers must report `unknown_fields`.
+Such fields are kept and written again after the known ones.
 """
 
 from __future__ import annotations

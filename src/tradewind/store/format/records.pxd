@@ -1,4 +1,4 @@
-"""One record of a block: written and taken apart in place, without copies.
+"""One record of a block: written and parsed in place, without copies.
 
 The layout is drawn in `layout.py`. These functions own no memory; a Record points into the bytes it
 was parsed from.
@@ -20,7 +20,7 @@ cdef enum:
 cdef enum RecordStatus:
     RECORD_OK = 0
     RECORD_SHORT = 1                    # runs past the end of the bytes
-    RECORD_BAD = 2                      # lengths that cannot be, or a checksum that does not fit
+    RECORD_BAD = 2                      # impossible lengths, or a checksum that does not match
 
 ctypedef struct Record:
     uint64_t seq                        # without the flag bits
@@ -38,13 +38,12 @@ ctypedef struct Record:
 
 
 cdef inline int64_t mark_time(uint64_t kind, uint64_t value) noexcept nogil:
-    """What a mark of ours has in its field for the time: the kind in its highest byte, then the
-    value.
+    """The value in the time field of our marks: the kind in its highest byte, then the value.
 
-    Values with more than 56 bits have kinds of their own, none of which is in the time of a real
-    record: 4 and 5 are 1 and 3 with a block number of 32 and an offset of 24 bits (a smaller offset
-    than the true one only says less), and from 0x80 on the kind is 2, with six bits of the value.
-    Values of kind 6 are small.
+    Values with more than 56 bits have kinds of their own, none of which occurs in the time of a
+    real record: 4 and 5 are 1 and 3 with a block number of 32 and an offset of 24 bits (an offset
+    smaller than the true one only states less), and from 0x80 on the kind is 2, with six bits of
+    the value. Values of kind 6 are small.
     """
     if value >> 56 == 0:
         return <int64_t>(kind << 56 | value)
@@ -55,7 +54,7 @@ cdef inline int64_t mark_time(uint64_t kind, uint64_t value) noexcept nogil:
 
 
 cdef inline uint64_t mark_kind(int64_t timestamp) noexcept nogil:
-    """0: it is none of ours."""
+    """0: it is not one of our marks."""
     cdef uint64_t kind = <uint64_t>timestamp >> 56
     if kind == 4 or kind == 5:
         return 2 * kind - 7
@@ -87,7 +86,7 @@ cdef inline uint64_t record_hash(const HashKey* key, const Record* record) noexc
     parts[0].size = 16
     parts[1].data = record.subject
     if record.header_size == 0:
-        # Subject and payload lie side by side.
+        # Subject and payload are adjacent.
         parts[1].size = <size_t>record.subject_size + record.payload_size
         return hash_parts(key, parts, 2)
     parts[1].size = record.subject_size
@@ -97,7 +96,7 @@ cdef inline uint64_t record_hash(const HashKey* key, const Record* record) noexc
 
 
 cdef inline int parse_record(const char* data, size_t available, Record* record) noexcept nogil:
-    """Take the record at data[0] apart; lengths are checked, the checksum is not."""
+    """Parse the record at data[0]; lengths are checked, the checksum is not."""
     cdef uint32_t length
     cdef uint64_t sequence
     cdef uint16_t subject_size
@@ -202,11 +201,11 @@ cdef inline void write_record(char* target, const HashKey* key, uint64_t sequenc
 
 cdef inline int erase_record(char* target, const HashKey* key, uint32_t size,
                              uint64_t seq) noexcept nogil:
-    """Overwrite a record by one of the same size that only says that the sequence is used.
+    """Overwrite a record by one of the same size that only states that the sequence is used.
 
-    The filling looks like chance and has nothing to do with what was there; -1 without memory. The
-    time stays, as in the tombstone: the official server takes the time of its last record for that
-    of the stream.
+    The filling looks random and is unrelated to what was there; -1 without memory. The time stays,
+    as in the tombstone: the official server takes the time of its last record as that of the
+    stream.
     """
     cdef uint32_t noise_size = size - RECORD_MIN, done = 0, part
     cdef uint64_t state = seq, value

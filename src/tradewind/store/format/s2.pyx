@@ -4,8 +4,9 @@ Owns the Python interface: whole streams, block files and streams in pieces, wit
 Knows nothing of records and never touches a file. The format is drawn in s2_format.pxd; encoding
 and decoding proper are s2_encode.pyx and s2_decode.pyx.
 
-Output is only made after the sizes that the chunks announce were held against the caller's limit,
-so a small input cannot ask for much memory. Work on whole streams is done without the GIL.
+Output is only allocated after the sizes that the chunks announce have been checked against the
+caller's limit, so a small input cannot request much memory. Work on whole streams is done without
+the GIL.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -18,10 +19,11 @@ from tradewind.store.format.s2_decode cimport (
     S2_BAD_IDENTIFIER, S2_BAD_LENGTH, S2_CHECKSUM, S2_CHUNK_CUT, S2_CHUNK_SIZE,
     S2_COPY_BEFORE_START, S2_COPY_WITHOUT_OFFSET, S2_ELEMENT_CUT, S2_NO_IDENTIFIER, S2_OK,
     S2_OUTPUT_OVERRUN, S2_OUTPUT_SHORT, S2_RESERVED_CHUNK, S2_SIZE_LIMIT, Chunk, S2Failure,
-    crc32c_tables, decode_chunk, read_chunk, s2_decode, s2_measure, s2_salvage)
+    crc32c_tables, decode_chunk, masked_crc, read_chunk, s2_decode, s2_measure, s2_salvage)
 from tradewind.store.format.s2_encode cimport S2_TABLE_ENTRIES, s2_encode, s2_encoded_bound
 from tradewind.store.format.s2_format cimport (
-    CHUNK_IDENTIFIER, CHUNK_SKIP_FIRST, S2_CHUNK_BYTES, S2_CHUNK_BYTES_MAX, load_uvarint,
+    CHUNK_IDENTIFIER, CHUNK_RAW, CHUNK_SKIP_FIRST, S2_CHECKSUM_BYTES, S2_CHUNK_BYTES,
+    S2_CHUNK_BYTES_MAX, S2_HEADER_BYTES, S2_IDENTIFIER_BYTES, load_uvarint, store3, store4,
     store_uvarint)
 
 from tradewind.errors import StoreError
@@ -35,6 +37,7 @@ cdef enum:
     BLOCK_TAIL_BYTES = 8                # the checksum of a block's last record, never packed
     BLOCK_ALGORITHM_S2 = 1
     IDENTIFIER_BYTES_ALIKE_MIN = 8
+    SNAPPY_CHUNK_BYTES = 65536
 
 cdef bytes IDENTIFIER = b"\xff\x06\x00\x00S2sTwO"
 cdef bytes IDENTIFIER_SNAPPY = b"\xff\x06\x00\x00sNaPpY"
@@ -118,6 +121,42 @@ def compress(data):
         PyBuffer_Release(&view)
 
 
+def wrap(bytes data not None):
+    """`data` as a whole S2 stream that compresses nothing."""
+    cdef size_t size = len(data), done = 0, part, room
+    cdef const uint8_t* start = <const uint8_t*><const char*>data
+    cdef uint8_t* output
+    room = S2_IDENTIFIER_BYTES + size + (size // S2_CHUNK_BYTES + 1) * (
+        S2_HEADER_BYTES + S2_CHECKSUM_BYTES)
+    cdef bytes result = PyBytes_FromStringAndSize(NULL, room)
+    output = <uint8_t*>PyBytes_AS_STRING(result)
+    memcpy(output, PyBytes_AS_STRING(IDENTIFIER), S2_IDENTIFIER_BYTES)
+    output += S2_IDENTIFIER_BYTES
+    while done < size:
+        part = min(size - done, <size_t>S2_CHUNK_BYTES)
+        output[0] = CHUNK_RAW
+        store3(output + 1, <uint32_t>(part + S2_CHECKSUM_BYTES))
+        store4(output + S2_HEADER_BYTES, masked_crc(start + done, part))
+        output += S2_HEADER_BYTES + S2_CHECKSUM_BYTES
+        memcpy(output, start + done, part)
+        output += part
+        done += part
+    return result[:output - <uint8_t*>PyBytes_AS_STRING(result)]
+
+
+def frame_snappy(bytes data not None):
+    """`data` as a framed Snappy stream, for those who do not know S2; nothing is packed in it."""
+    cdef const uint8_t* start = <const uint8_t*><const char*>data
+    cdef size_t at, size
+    frames = [IDENTIFIER_SNAPPY]
+    for at in range(0, len(data), SNAPPY_CHUNK_BYTES):
+        size = min(<size_t>SNAPPY_CHUNK_BYTES, len(data) - at)
+        frames.append(b"\x01" + (<object>(size + 4)).to_bytes(3, "little")
+                      + (<object>masked_crc(start + at, size)).to_bytes(4, "little"))
+        frames.append(data[at:at + size])
+    return b"".join(frames)
+
+
 def decompress(data, size_t size_limit):
     """The content of a whole S2 or framed Snappy stream, unless it is bad or above the limit."""
     cdef Py_buffer view
@@ -197,8 +236,8 @@ def decode_block(bytes data not None, size_t size_limit=BLOCK_BYTES_MAX):
 def salvage_block(bytes data not None, size_t size_limit=BLOCK_BYTES_MAX):
     """What can still be read of a damaged compressed block file, and the first fault or None.
 
-    Bytes that are lost are zero where others follow them, so every record that is whole is found at
-    its place, with its own checksum.
+    Lost bytes are zero where others follow them, so every intact record is found at its place, with
+    its own checksum.
     """
     cdef S2Failure failure
     cdef uint64_t size
@@ -224,7 +263,7 @@ def salvage_block(bytes data not None, size_t size_limit=BLOCK_BYTES_MAX):
 # ------------------------------------------------------------------ streams in pieces
 
 cdef class Compressor:
-    """Makes one S2 stream of all that is written to it; holds less than one chunk."""
+    """Compresses everything written to it into one S2 stream; holds less than one chunk."""
 
     def __cinit__(self):
         self._held = bytearray()
@@ -263,7 +302,7 @@ cdef class Decompressor:
     def feed(self, data):
         """Take `data`; returns what could be decoded.
 
-        What lies before a fault is returned first; then there is only the S2Error.
+        What precedes a fault is returned first; after that every call raises the S2Error.
         """
         cdef size_t used = 0, budget = OUTPUT_BYTES_PER_FEED
         if self._error is not None:

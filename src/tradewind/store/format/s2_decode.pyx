@@ -1,8 +1,9 @@
 """Decodes S2 streams in memory, for compiled callers.
 
-Owns the checks: every size and offset in the input is compared with what is there before use, and
-nothing is written beyond the given output. So a hostile or damaged stream costs a failure that
-names the byte, and no more. The format is drawn in s2_format.pxd, the Python interface is s2.pyx.
+Owns the checks: every size and offset in the input is checked against what is there before use, and
+nothing is written beyond the given output, so a hostile or damaged stream causes a failure that
+names the byte, and nothing else. The format is drawn in s2_format.pxd, the Python interface is
+s2.pyx.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t

@@ -102,7 +102,7 @@ cdef void sequences_encode(const SequenceTree* tree, uint8_t* target) noexcept n
 cdef bint keep_shape(SequenceTree* tree) noexcept nogil:
     """Link nodes that stand in pre-order as they were; false if they are not in such an order.
 
-    Also false when the tree would not be balanced: then it is built anew.
+    Also false if the tree would not be balanced: then it is rebuilt.
     """
     cdef uint32_t open_links[HEIGHT_MAX]
     cdef int depth = 0
@@ -190,7 +190,7 @@ cdef int decode_aligned(
 cdef int decode_by_member(
     SequenceTree* tree, const uint8_t* source, uint32_t nodes, int words
 ) noexcept nogil:
-    """Read nodes of any base and width one member at a time; -1 no memory, -2 one comes twice."""
+    """Read nodes of any base and width one member at a time; -1 no memory, -2 one occurs twice."""
     cdef uint32_t _
     cdef uint64_t base, bits, offset
     cdef int word, added
@@ -245,7 +245,7 @@ cdef int sequences_decode(
 cdef class SequenceSet:
     """A set of numbers from 0 to 2^64 - 1; see the module for what it costs.
 
-    Iteration gives rising sequences; it may be changed meanwhile, which then shows.
+    Iteration returns ascending sequences; changes made meanwhile are reflected.
     """
 
     def __cinit__(self):
@@ -256,10 +256,10 @@ cdef class SequenceSet:
 
     @staticmethod
     def decode(data: bytes, offset: int = 0, end=None, path: str = "sequence set") -> tuple:
-        """The encoded set that starts at byte `offset`, and the offset behind it.
+        """The encoded set that starts at byte `offset`, and the offset after it.
 
-        Nothing from byte `end` on is looked at. CorruptRecord if it is cut off or contradicts
-        itself; nothing is allocated before the sizes are known to fit.
+        Nothing from byte `end` on is read. CorruptRecord if it is truncated or contradicts itself;
+        nothing is allocated before the sizes are known to fit.
         """
         cdef const uint8_t* source = <const uint8_t*>PyBytes_AS_STRING(data)
         cdef Py_ssize_t start = offset
@@ -307,7 +307,7 @@ cdef class SequenceSet:
         return encoded
 
     def insert(self, uint64_t seq) -> bool:
-        """Add one; whether it was not there before."""
+        """Add a member; returns whether it was new."""
         cdef int added = sequences_insert(&self.tree, seq)
         if added < 0:
             raise MemoryError
@@ -319,11 +319,11 @@ cdef class SequenceSet:
             raise MemoryError
 
     def delete(self, uint64_t seq) -> bool:
-        """Remove one; whether it was there."""
+        """Remove a member; returns whether it was there."""
         return sequences_delete(&self.tree, seq)
 
     def delete_below(self, uint64_t seq) -> int:
-        """Remove everything lower than `seq`; gives how many that were."""
+        """Remove everything lower than `seq`; returns the number of members removed."""
         return sequences_delete_below(&self.tree, seq)
 
     def clear(self) -> None:
@@ -355,7 +355,7 @@ cdef class SequenceSet:
 
     @property
     def count(self) -> int:
-        """How many members there are."""
+        """Number of members."""
         return sequences_count(&self.tree)
 
     @property
@@ -371,7 +371,7 @@ cdef class SequenceSet:
 
     @property
     def node_count(self) -> int:
-        """How many bitmaps there are."""
+        """Number of bitmaps."""
         return self.tree.node_count
 
     @property
@@ -380,7 +380,7 @@ cdef class SequenceSet:
         return self.tree.capacity * sizeof(SequenceNode)
 
     def count_in(self, uint64_t first, uint64_t last) -> int:
-        """How many members are in first..last, both included."""
+        """Number of members in first..last, both included."""
         return sequences_count_in(&self.tree, first, last)
 
     def next_present(self, uint64_t seq) -> int | None:

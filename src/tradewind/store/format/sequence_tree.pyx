@@ -1,11 +1,11 @@
 """The tree behind `sequence_set`: bitmaps of 2048 sequences in a balanced tree, without Python.
 
-Owns the nodes, their balance, and every change and question. Never raises: a failed allocation is
-reported as -1 and leaves the set as it was.
+Owns the nodes, their balance, and every change and query. Never raises: a failed allocation is
+reported as -1 and leaves the set unchanged.
 
 An AVL tree in one array, about 290 bytes for up to 2048 members. Every node knows how many members
-lie below it, so counting a range and leaping over a long run of members take one walk from the
-root, as insert, delete and contains do.
+lie below it, so counting a range and skipping a long run of members take one walk from the root, as
+insert, delete and contains do.
 """
 
 from libc.stdlib cimport free, realloc
@@ -77,7 +77,7 @@ cdef uint32_t new_node(SequenceTree* tree, uint64_t base) noexcept nogil:
 
 
 cdef void drop_node(SequenceTree* tree, uint32_t link) noexcept nogil:
-    """Give a node back that no link leads to; the last one takes all memory with it."""
+    """Release a node that no link refers to; the last one releases all memory."""
     tree.node_count -= 1
     if tree.node_count == 0:
         sequences_free(tree)
@@ -107,7 +107,7 @@ cdef uint32_t rotate_right(SequenceTree* tree, uint32_t link) noexcept nogil:
 
 
 cdef uint32_t balance(SequenceTree* tree, uint32_t link) noexcept nogil:
-    """Restore the invariants of a node whose children keep theirs; gives the new top."""
+    """Restore the invariants of a node whose children keep theirs; returns the new top."""
     cdef SequenceNode* node = at(tree, link)
     cdef int leaning = lean(tree, link)
     if leaning > 1:
@@ -125,7 +125,8 @@ cdef uint32_t balance(SequenceTree* tree, uint32_t link) noexcept nogil:
 cdef int find_path(
     const SequenceTree* tree, uint64_t base, uint32_t* path
 ) noexcept nogil:
-    """The links from the root to the node of `base`, or to where it belongs; gives their number."""
+    """The links from the root to the node of `base`, or to where it belongs; returns their number.
+    """
     cdef int depth = 0
     cdef uint32_t link = tree.root
     cdef SequenceNode* node
@@ -422,7 +423,7 @@ cdef bint sequences_next_absent(
 ) noexcept nogil:
     """Walks to the first node where fewer members lie between than there is room for.
 
-    Everything from `seq` to the start of a node is in the set just when as many members lie there
+    Everything from `seq` to the start of a node is in the set exactly if as many members lie there
     as there are numbers; so each step knows on which side the first gap is.
     """
     cdef uint32_t link = tree.root

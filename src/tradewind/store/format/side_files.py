@@ -1,9 +1,9 @@
-"""sched.db and sources.db: what a stream would else have to find by reading all its messages.
+"""sched.db and sources.db: data that a stream would otherwise have to find in all its messages.
 
-Owns both formats. Never touches the disk. Each file has a stamp, the stream's next sequence when
-it was written: the content covers all lower sequences, and whoever reads it scans the messages
-from there on. So an old or missing file does no harm, and a corrupt one counts as missing. Neither
-has a checksum.
+Owns both formats. It never touches the disk. Each file has a stamp, the stream's next sequence when
+it was written: the contents cover all lower sequences, and the reader scans the messages from
+there. An old or missing file is therefore harmless, and a corrupt one is treated as missing.
+Neither has a checksum.
 
     1 | u64 LE count | u64 LE stamp | count times:
     sched.db     u16 LE length, subject | varint next fire time in ns | uvarint seq

@@ -38,9 +38,9 @@ cdef enum:
 
 
 cdef inline uint64_t first_slot(const TimerTable* table, uint64_t seq) noexcept nogil:
-    """Where a sequence would like to be; neighbours are spread, for they expire together.
+    """The preferred slot of a sequence; neighbours are spread, because they expire together.
 
-    Publishers choose which messages have a time to live, so the places hold a secret.
+    Publishers choose which messages have a time to live, so the slots depend on a secret.
     """
     return fold_multiply(seq ^ table.seed, table.seed ^ <uint64_t>11400714819323198485ULL) \
         & (table.capacity - 1)
@@ -90,7 +90,7 @@ cdef int resize_table(TimerTable* table, uint64_t capacity) noexcept nogil:
 
 
 cdef void clear_place(TimerTable* table, uint64_t place) noexcept nogil:
-    """Empty a place and move those up that would no longer be found behind it."""
+    """Empty a place and move up those that would no longer be found behind it."""
     cdef uint64_t mask = table.capacity - 1
     cdef uint64_t next_place = place
     cdef uint64_t wanted
@@ -149,7 +149,7 @@ cdef int reserve_heap(TimerTable* table, uint64_t size) noexcept nogil:
 
 
 cdef void clean_heap(TimerTable* table) noexcept nogil:
-    """Make the heap anew from the table, which has no leftovers; it never grows by that."""
+    """Rebuild the heap from the table, which has no leftovers; it never grows by that."""
     cdef uint64_t i
     table.heap_size = 0
     for i in range(table.capacity):
@@ -163,7 +163,7 @@ cdef void clean_heap(TimerTable* table) noexcept nogil:
 
 
 cdef void shrink(TimerTable* table) noexcept nogil:
-    """Give memory back after most timers are gone; without memory to do so, it stays."""
+    """Release memory after most timers are gone; without memory to do so, it stays."""
     cdef Timer* heap
     if resize_table(table, table.capacity >> 1) != 0:
         return
@@ -265,7 +265,7 @@ cdef inline uint64_t get_u64(const uint8_t* source) noexcept nogil:
 cdef class TimingWheel:
     """The timers of a stream: at most one per sequence, which is never 0.
 
-    Without a `seed` nobody knows where they are in the table.
+    Without a `seed` their places in the table are unpredictable.
     """
 
     def __cinit__(self, seed=None):
@@ -333,11 +333,11 @@ cdef class TimingWheel:
             raise MemoryError
 
     def remove(self, uint64_t seq, int64_t expires_ns) -> bool:
-        """Stop a timer; whether there was one with that time."""
+        """Stop a timer; returns whether there was one with that time."""
         return timers_remove(&self.table, seq, expires_ns)
 
     def take_expired(self, int64_t now_ns, Py_ssize_t limit) -> list:
-        """Stop up to `limit` timers that have ended; gives (seq, expires_ns), oldest first."""
+        """Stop up to `limit` timers that have ended; returns (seq, expires_ns), oldest first."""
         cdef list expired = []
         cdef Timer timer
         while len(expired) < limit and timers_pop(&self.table, now_ns, &timer):
@@ -367,7 +367,7 @@ cdef class TimingWheel:
 
     @property
     def count(self) -> int:
-        """How many timers there are."""
+        """Number of timers."""
         return self.table.count
 
     @property

@@ -1,8 +1,8 @@
-"""Integers of varying size as Go's encoding/binary writes them, and a reader with bounds.
+"""Variable-length integers as in Go's encoding/binary, and a bounds-checked reader.
 
-Owns the two encodings: uvarint (7 bits per byte, lowest first) and varint (the sign folded into
-the lowest bit, then uvarint). Never reads beyond its data: whatever is missing, too long or too
-large is a CorruptRecord that names file, byte and field.
+Owns the two encodings: uvarint (7 bits per byte, lowest first) and varint (the sign folded into the
+lowest bit, then uvarint). It never reads beyond its data: anything missing, too long or too large
+is a CorruptRecord with file, byte and field.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What is known about damage, and getting out of damaged blocks what is still good."""
+"""Damage reports, and salvaging intact data from damaged blocks."""

@@ -1,8 +1,8 @@
-"""index.db of a stream.
+"""Writes and verifies the index.db of a stream.
 
-Written when the stream is closed, trusted when it is opened if everything in it fits. Owns the
-comparison of the summary with the block files. It reads no message: a stream of any size opens at
-once.
+It is written when the stream is closed, and trusted when the stream is opened if everything in it
+matches. Owns the comparison of the summary with the block files. It never reads a message, so a
+stream of any size opens immediately.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from tradewind.errors import CorruptRecord
-from tradewind.store.files.disk import DiskFault
+from tradewind.errors import StoreError
+from tradewind.store.files.disk import DiskError, DiskFault
 from tradewind.store.format.index_file import (
     EMPTY_CHECKSUM,
     IndexBlock,
@@ -20,14 +20,14 @@ from tradewind.store.format.index_file import (
     decode_index,
     encode_index,
 )
-from tradewind.store.format.layout import RECORD_BYTES_MIN, ZERO_TIME_NS, block_file_name
+from tradewind.store.format.layout import RECORD_BYTES_MIN, ZERO_TIME_NS
 from tradewind.store.table.adoption import adopt_blocks, drop_below
 from tradewind.store.table.block import Block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tradewind.store.files.disk import Disk
+    from tradewind.store.files.disk import DiskFile
     from tradewind.store.folder.filestore import FileStore
     from tradewind.store.format.sequence_set import SequenceSet
 
@@ -64,27 +64,34 @@ def encode_checkpoint(store: FileStore) -> bytes:
     return encode_index(index, store.name)
 
 
-def read_checkpoint(disk: Disk, folder: str, stream: str) -> StreamIndex | None:
+def read_checkpoint(store: FileStore) -> StreamIndex | None:
     """The summary, if there is one and it is intact.
 
     Whether it is up to date is another question.
     """
-    path = f"{folder}/index.db"
-    if not disk.exists(path):
+    path = f"{store.folder}/index.db"
+    if not store.disk.exists(path):
         return None
     try:
-        return decode_index(disk.read_file(path), stream, path)
-    except (CorruptRecord, DiskFault):
+        data = store.disk.read_file(path)
+        if store.vault is not None:
+            data = store.vault.unseal_index(data, path)
+        return decode_index(data, store.name, path)
+    except DiskError as error:
+        if not isinstance(error, DiskFault):
+            raise
         return None
+    except StoreError:
+        return None  # it is damaged, or sealed by another key
 
 
-def fits(index: StreamIndex, disk: Disk, folder: str, numbers: list[int]) -> bool:
+def fits(index: StreamIndex, store: FileStore, numbers: list[int]) -> bool:
     """Whether the block files are those that the summary speaks of."""
     listed = [block.number for block in index.blocks]
     if not numbers or numbers[-1] != listed[-1] or not set(listed) <= set(numbers):
         return False
     try:
-        return _last_checksum(disk, folder, listed[-1]) == index.last_checksum
+        return _last_checksum(store.block_file(listed[-1])) == index.last_checksum
     except DiskFault:
         return False
 
@@ -96,8 +103,11 @@ def contradicts(index: StreamIndex, blocks: list[Block], damaged: set[int]) -> b
     are the numbers of blocks that are known to have lost something.
     """
     listed = {entry.number: entry for entry in index.blocks}
+    is_cut = all(block.number != index.blocks[-1].number for block in blocks)
     for block in blocks:
         entry = listed.get(block.number)
+        if is_cut and block.live_msgs == 0 and block.last_seq <= index.last_seq:
+            continue  # a start that was cut off has begun it behind the one that is gone
         if block.number > index.blocks[-1].number:
             return True
         if block.live_msgs == 0:
@@ -189,10 +199,9 @@ def same_messages(entry: IndexBlock, block: Block) -> bool:
     ) == (count, entry.live_bytes)
 
 
-def _last_checksum(disk: Disk, folder: str, number: int) -> bytes:
-    with disk.open(f"{folder}/{block_file_name(number)}") as file:
-        size = file.size
-        return file.read(size - 8, 8) if size >= 8 else EMPTY_CHECKSUM
+def _last_checksum(file: DiskFile) -> bytes:
+    size = file.size
+    return file.read(size - 8, 8) if size >= 8 else EMPTY_CHECKSUM
 
 
 def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -> bool:
@@ -203,9 +212,7 @@ def adopt_checkpoint(store: FileStore, index: StreamIndex, numbers: list[int]) -
     blocks: list[Block] = []
     seq = 0
     for number in numbers:
-        block = Block(
-            store.name, number, store.files.file(f"{store.folder}/{block_file_name(number)}")
-        )
+        block = Block(store.name, number, store.block_file(number))
         block.adopt_size()
         block.adopt_unverified()
         entry = listed.get(number)

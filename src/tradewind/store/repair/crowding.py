@@ -1,9 +1,9 @@
-"""Messages that limits remove for others whose deletion is forgotten.
+"""Messages that limits remove because the deletions of other messages were lost in damage.
 
-Owns the answer to one question of recovery: damaged bytes may have said that messages are deleted.
-These are there again, count for the limits, and push out older ones that nothing has hit. Which of
-the messages should not be there nobody can know, so the limits hold as always, and whatever they
-take for such a message is named as lost before it goes. Changes nothing.
+Owns the answer to one question of recovery. If damaged bytes recorded that messages were deleted,
+these messages reappear, count towards the limits, and displace older ones that are intact. It
+cannot be known which messages should not be there, so the limits apply as always, and every message
+that is removed because of this is reported as lost first. It never changes anything.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tradewind.store.format.layout import RECORD_BYTES_MIN
 from tradewind.store.repair.damage import DamageEntry, RecoveryReport
 
 if TYPE_CHECKING:
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
 SUBJECTS_PAGE = 100_000
 

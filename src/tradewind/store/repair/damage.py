@@ -1,12 +1,13 @@
-"""What is known about damage in a stream, and the evidence of it.
+"""The record of damage in a stream, and its evidence.
 
-Owns the report about damage and the folder `damage` of a stream: numbered reports, and beside each
-the bytes that were taken out of the blocks. A number is used once, so nothing that was ever written
-there is replaced; only people remove files from it. Decides nothing about messages.
+Owns the damage report and the folder `damage` of a stream: numbered reports, each with the bytes
+that were taken out of the blocks. Numbers are never reused, so nothing in the folder is ever
+replaced; only users remove files from it. It never decides about messages.
 
     damage/3.json       a RecoveryReport: where, how much, which sequences
     damage/3-7.bin      what was taken out of block 7, piece behind piece
     damage/3-7.blk      the whole file of block 7, where it was compressed or cannot be read
+    damage/3-7.key      the key of block 7, if it was encrypted
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import msgspec
 
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import DiskFault, is_unreadable
-from tradewind.store.format.layout import SEQUENCE_MAX
+from tradewind.store.format.layout import BLOCK_SUFFIX, KEY_SUFFIX, SEQUENCE_MAX
 from tradewind.store.format.s2 import is_compressed as is_compressed_block
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk
     from tradewind.store.table.block import Block
 
+HEAD_BYTES = 64
 DAMAGE_FOLDER = "damage"  # in the stream's folder, ours; the official server does not look there
 # The list of lost sequences is for stream info; the ranges of the single damages are complete.
 LOST_LISTED_MAX = 100_000
@@ -86,6 +88,12 @@ class RecoveryReport(msgspec.Struct):
         self.lost_total += len(new)
         self.lost = sorted(self.lost + new[: LOST_LISTED_MAX - len(self.lost)])
 
+    def add(self, found: RecoveryReport) -> None:
+        """What was found before or elsewhere, too."""
+        self.damage += found.damage
+        self.notes += found.notes
+        self.add_lost(found.lost)
+
     def lines(self) -> list[str]:
         """For the log: one line that says what was lost, and one for each note."""
         lines = []
@@ -139,6 +147,12 @@ class DamageFolder:
 
     def _save_pieces(self, name: str, block: Block, pieces: list[DamageEntry]) -> None:
         parts: list[bytes] = []
+        # Of an encrypted block the evidence is as it was on disk, with the key beside it: what is
+        # written in its place has another one.
+        cipher = block.file.cipher
+        if cipher is not None:
+            key = self._disk.read_file(block.path.removesuffix(BLOCK_SUFFIX) + KEY_SUFFIX)
+            self._disk.write_file_atomically(f"{self.path}/{name}{KEY_SUFFIX}", key)
         content = self._content(block)
         if content is None:
             for entry in pieces:
@@ -147,7 +161,8 @@ class DamageFolder:
             self._disk.link(block.path, f"{self.path}/{name}.blk")
             self._disk.sync_directory(self.path)
             return
-        is_compressed = is_compressed_block(content)
+        head = content[:HEAD_BYTES]
+        is_compressed = is_compressed_block(head if cipher is None else cipher.encrypt(head))
         if is_compressed:
             name += ".blk"
             parts.append(content)

@@ -1,8 +1,8 @@
-"""Getting out of a damaged block what is still good.
+"""Salvages intact records from a damaged block.
 
-Owns how damaged bytes are replaced: by a record of the same size that says nothing but which
-sequence is gone, so that no other record moves and all that was noted of offsets and sizes stays
-true. Nothing here changes a file.
+Owns how damaged bytes are replaced: by a record of the same size that states only which sequence is
+lost, so that no other record moves and all known offsets and sizes stay valid. It never changes a
+file.
 """
 
 from __future__ import annotations

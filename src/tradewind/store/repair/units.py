@@ -1,13 +1,13 @@
-"""Messages that are there together or not at all, after a crash.
+"""Groups of messages that must exist together or not at all after a crash.
 
-Owns the answer which of them have arrived in parts. Who stores such a unit puts all of it into one
-block between two commits, so it is synced as a whole, or nobody was promised any of it. Only bytes
-behind the last known sync can hold a part.
+Owns finding groups that have arrived only in part. A group is stored in one block between two
+commits, so it is synced as a whole, or none of it was acknowledged. Only bytes after the last known
+sync can contain a part of a group.
 
-What belongs together is said by a mark in front of it. Behind the first hole, which only a power
-failure leaves, that mark may be lost: there the headers of messages tell, which somebody else reads
-(`UnitRule`). They alone would not do: a message may say so of itself that was stored alone, and was
-acknowledged before any sync. Changes nothing.
+A mark in front of a group defines what belongs to it. After the first hole, which only a power
+failure leaves, that mark may be lost; there the headers of the messages are used, which the caller
+interprets (`UnitRule`). Headers alone would not be enough: a message that was stored on its own may
+contain the same headers, and may have been acknowledged before any sync. It never changes anything.
 """
 
 from __future__ import annotations
@@ -44,14 +44,16 @@ class UnitRule(msgspec.Struct, frozen=True):
     """How units are recognised.
 
     `part_of` says which part a message with this header is, None if it stands for itself. `sign` is
-    in the header of every part: messages without it need not be asked.
+    in the header of every part: messages without it need not be asked. `ends_at_hole`: nothing
+    behind a hole is kept, for somebody is going to store what was there again, in its order.
     """
 
     part_of: Callable[[bytes], UnitPart | None]
     sign: bytes
+    ends_at_hole: bool = False
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
+class MessagePlace(msgspec.Struct, frozen=True, order=True):
     """A message where it lies, as far as somebody may want to cut it out."""
 
     offset: int
@@ -63,13 +65,13 @@ class _Unit(msgspec.Struct):
     """What was found of one. `first_seq` is that of its part 1, whether that is there or not."""
 
     first_seq: int
-    places: list[Place]
+    places: list[MessagePlace]
     last_seq: int = 0  # of its last part, if that is there
 
 
 def half_units(
     block: Block, report: BlockReport, start: int, hole: int | None, rule: UnitRule
-) -> list[Place]:
+) -> list[MessagePlace]:
     """What has to go behind an offset of a block: units that are not whole, with their marks, in
     their order. `hole` is where the first hole is, None: there is none up to the end of the block.
 
@@ -97,10 +99,10 @@ def half_units(
 
 
 def _half_marked(
-    marks: list[tuple[int, int]], places: list[Place], there: set[int], hole: int | None
-) -> set[Place]:
+    marks: list[tuple[int, int]], places: list[MessagePlace], there: set[int], hole: int | None
+) -> set[MessagePlace]:
     """Those that marks speak of, each by its offset and number of messages."""
-    cut: set[Place] = set()
+    cut: set[MessagePlace] = set()
     ends = [offset for offset, _ in marks[1:]]
     for (offset, count), end in zip_longest(marks, ends):
         if count == 0:
@@ -116,19 +118,19 @@ def _half_marked(
                 continue
             cut.update(place for place in behind if place.seq in unit)
         seq = behind[0].seq if behind else places[-1].seq + 1 if places else 1
-        cut.add(Place(offset, RECORD_BYTES_MIN, seq))
+        cut.add(MessagePlace(offset, RECORD_BYTES_MIN, seq))
     return cut
 
 
-def _seq_behind(places: list[Place], offset: int) -> int:
+def _seq_behind(places: list[MessagePlace], offset: int) -> int:
     """The first sequence behind an offset."""
     later = (place.seq for place in places if place.offset > offset)
     return next(later, places[-1].seq + 1)
 
 
 def _half_by_header(
-    found: list[tuple[Place, bytes]], there: set[int], rule: UnitRule
-) -> set[Place]:
+    found: list[tuple[MessagePlace, bytes]], there: set[int], rule: UnitRule
+) -> set[MessagePlace]:
     """Those that messages speak of themselves."""
     units: dict[tuple[bytes, int], _Unit] = {}
     for place, header in found:
@@ -149,7 +151,7 @@ def _is_whole(unit: _Unit, there: set[int]) -> bool:
     return all(seq in there for seq in range(unit.first_seq, last_seq + 1))
 
 
-def _messages(data: bytes, report: BlockReport) -> Iterator[tuple[Place, bytes]]:
+def _messages(data: bytes, report: BlockReport) -> Iterator[tuple[MessagePlace, bytes]]:
     """All messages and their headers; a record that only uses up a sequence has none."""
     damage = {entry.offset: entry.size for entry in report.damage if not entry.out_of_order}
     offset = 0
@@ -166,5 +168,5 @@ def _messages(data: bytes, report: BlockReport) -> Iterator[tuple[Place, bytes]]
                 begin = offset + _HEAD.size + subject_size + 4
                 header_size = int.from_bytes(data[begin - 4 : begin], "little")
                 header = data[begin : begin + header_size]
-            yield Place(offset, size, sequence & ~_SKIP), header
+            yield MessagePlace(offset, size, sequence & ~_SKIP), header
         offset += size

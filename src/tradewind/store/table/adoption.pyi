@@ -1,5 +1,5 @@
 from tradewind.store.table.block import Block
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 def adopt_blocks(
     store: MessageStore, blocks: list[Block], last_seq: int, last_timestamp: int

@@ -1,17 +1,17 @@
-"""What recovery has read becomes the messages of a store; nothing of it is written.
+"""Turns what recovery has read into the messages of a store; nothing of it is written.
 
-Owns the totals that follow from blocks. What the blocks and the marks in them say is found out by
-others (`folder.recover`, `repair.checkpoint`).
+Owns the totals that follow from blocks. What the blocks and the marks in them state is determined
+by others (`folder.recover`, `repair.checkpoint`).
 """
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 
 
 def adopt_blocks(MessageStore store not None, list blocks not None, uint64_t last_seq,
                  int64_t last_timestamp):
-    """Take over blocks that recovery has read; the subjects are in `index` already."""
+    """Adopt blocks that recovery has read; the subjects are in `index` already."""
     cdef Block block
     store.blocks = blocks
     store.recent = None
@@ -31,7 +31,7 @@ def adopt_blocks(MessageStore store not None, list blocks not None, uint64_t las
 
 
 def drop_leading_blocks(MessageStore store not None):
-    """Blocks with neither a live message nor a needed tombstone are of no use to anybody."""
+    """Blocks with neither a live message nor a needed tombstone are useless."""
     cdef Block block
     while (<Block>store.blocks[0]).live_msgs == 0 and store.blocks[0] is not store.last:
         store.drop_block(<Block>store.blocks[0])
@@ -40,8 +40,8 @@ def drop_leading_blocks(MessageStore store not None):
 
 
 def drop_below(MessageStore store not None, uint64_t floor):
-    """A floor mark on disk says that everything below it is removed; nothing is written."""
-    store.written_floor = floor     # first: the block that says so may go on the way
+    """A floor mark on disk states that everything below it is removed; nothing is written."""
+    store.written_floor = floor     # first: the block that states so may go on the way
     while store.msgs and store.first_seq < floor:
         store.forget_message(store.first_seq, False)
     store.limit_floor = max(store.limit_floor, floor)
@@ -49,5 +49,5 @@ def drop_below(MessageStore store not None, uint64_t floor):
 
 
 def forget_recovered(MessageStore store not None, uint64_t seq):
-    """A tombstone on disk says that a message is deleted; nothing is written."""
+    """A tombstone on disk states that a message is deleted; nothing is written."""
     return store.forget_message(seq, False) == 0

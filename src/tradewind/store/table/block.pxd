@@ -47,6 +47,7 @@ cdef class Block:
 
     cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL
     cdef int _map(self) except -1
+    cdef bint _extend(self) except -1
     cdef int _take(self, bytes content) except -1
     cdef bint has_faulted(self) except -1
     cdef int forget_pages(self) except -1

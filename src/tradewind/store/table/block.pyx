@@ -35,8 +35,8 @@ from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.format import s2
 from tradewind.store.files.disk import MissingFile, is_unreadable, read_readable
 from tradewind.store.format.hash import key_for
-from tradewind.store.files.mapping import FileMapping
-from tradewind.store.files.mapping import is_unreadable as has_unreadable_pages
+from tradewind.store.files.file_mapping import FileMapping, PlainCopy
+from tradewind.store.files.file_mapping import is_unreadable as has_unreadable_pages
 
 cdef enum:
     TOMBSTONE_BIT = 62
@@ -45,6 +45,8 @@ cdef enum:
     COMPRESSED_HEAD = 24
     # From the first to the last live message of a block; what is deleted between them are bits.
     SPAN_MAX = 67108864
+    # A decrypted copy of a block that grows has room for as much.
+    COPY_BYTES_MIN = 65536
     FILLER_MAX = 16777216
 
 cdef class Block:
@@ -74,6 +76,8 @@ cdef class Block:
         cdef const unsigned char[::1] view
         if self.file is None:
             raise StoreError("a block in memory has nothing to map")
+        if self.owned and self._extend():
+            return 0
         self.mapped_data = NULL
         self.mapped_size = 0
         self.owned = False
@@ -86,14 +90,43 @@ cdef class Block:
             # Damaged parts come back as zeros: only the records in them are lost.
             raw, self.mapped = self.mapped, None
             return self._take(s2.salvage_block(bytes(raw))[0])
+        self.owned = isinstance(self.mapped.obj, PlainCopy)
+        if self.owned and self.written:
+            # What a failed write has left behind is written again, possibly as something else.
+            self.mapped = self.mapped[:self.written]
         view = self.mapped
         if view.shape[0]:
             self.mapped_data = <const char*>&view[0]
         self.mapped_size = view.shape[0]
         return 0
 
+    cdef bint _extend(self) except -1:
+        """Decrypt only what was written since the copy was made; false if there is none."""
+        cdef const unsigned char[::1] view
+        if self.patched or self.compressed or not isinstance(self.mapped, memoryview) \
+                or not isinstance(self.mapped.obj, PlainCopy):
+            return False
+        copy, start = self.mapped.obj, self.mapped_size
+        content, unreadable = self.file.read_plain(start)
+        content = content[:max(self.written, start) - start]
+        end = start + len(content)
+        if end > len(copy):
+            # Holders of the old copy keep it.
+            larger = PlainCopy(max(2 * end, COPY_BYTES_MIN))
+            memoryview(larger)[:start] = self.mapped
+            larger.unreadable = copy.unreadable
+            copy = larger
+        memoryview(copy)[start:end] = content
+        copy.unreadable += unreadable
+        self.mapped = memoryview(copy)[:end]
+        view = self.mapped
+        if end:
+            self.mapped_data = <const char*>&view[0]
+        self.mapped_size = end
+        return len(content) > 0
+
     cdef int _take(self, bytes content) except -1:
-        """These are the bytes of the file, in memory of ours."""
+        """Use these as the bytes of the file, in memory of ours."""
         cdef const unsigned char[::1] view = content
         self.mapped = content
         self.mapped_data = <const char*>&view[0] if view.shape[0] else NULL
@@ -102,8 +135,8 @@ cdef class Block:
         return 0
 
     def read_again(self):
-        """Have the bytes of the file by reads instead of a mapping: these tell what the disk does
-        not give, and that is zeros then. Gives how many bytes that are; a file that is gone is
+        """Read the bytes of the file instead of mapping them: reads reveal what the disk cannot
+        supply, which becomes zeros. Returns the number of those bytes; a missing file counts as
         empty.
         """
         cdef bytes content
@@ -114,6 +147,12 @@ cdef class Block:
         self.compressed = s2.is_compressed(content[:COMPRESSED_HEAD])
         self._take(s2.salvage_block(content)[0] if self.compressed else content)
         return unreadable
+
+    def stored_bytes(self):
+        """What the file of an encrypted block holds; None if that equals its bytes."""
+        if not isinstance(self.file, BlockFile) or self.file.cipher is None or self.compressed:
+            return None
+        return self.file.read_stored()[0]
 
     cdef bint has_faulted(self) except -1:
         """Whether the system could not read some of the mapping: any part of it may be zeros."""
@@ -149,7 +188,7 @@ cdef class Block:
 
     @property
     def pending_bytes(self):
-        """How much is not in the file yet."""
+        """Number of bytes not yet in the file."""
         return self.size - self.written
 
     cdef int write_tail(self, size_t size_max=0) except -1:
@@ -177,7 +216,8 @@ cdef class Block:
         return 0
 
     cdef int _check_tail(self) except -1:
-        """What is about to be written is whole records, each with its checksum, to the last byte.
+        """Assert that what is about to be written is whole records, each with its checksum, to the
+        last byte.
         """
         cdef Record record
         cdef size_t at = self.tail.begin
@@ -193,18 +233,17 @@ cdef class Block:
     def flush(self, size_t size_max=0):
         """Write the tail, or its first `size_max` bytes, in one write.
 
-        StoreError leaves everything as it was, to be tried again.
+        StoreError leaves everything unchanged, to be retried.
         """
         self.write_tail(size_max)
 
     def assume_written(self):
-        """Somebody else has written the very bytes of the tail to the file."""
+        """Someone else has written the very bytes of the tail to the file."""
         self.written = self.size
         buffer_clear(&self.tail)
 
     def release(self):
-        """Give memory back: the index and the mapping; only for a block with nothing in its tail.
-        """
+        """Release memory: the index and the mapping; only for a block with nothing in its tail."""
         if self.file is None or self.size != self.written or self.patched:
             return
         records_free(&self.records)
@@ -220,19 +259,19 @@ cdef class Block:
 
     @property
     def memory_bytes(self):
-        """Anonymous memory that `release` would give back, and the tail."""
+        """Anonymous memory that `release` would free, and the tail."""
         inflated = self.mapped_size if self.owned or self.patched else 0
         return records_memory(&self.records) + self.tail.capacity + inflated
 
     def rewrite(self, parts, disk):
-        """Write the file anew and forget the index.
+        """Rewrite the file and drop the index.
 
-        `parts` are (offset, size) ranges to keep, or bytes to put in.
+        `parts` are (offset, size) ranges to keep, or bytes to insert.
         """
         cdef bytes plain = self.plain_bytes()[:self.size]
         content = b"".join(part if isinstance(part, bytes) else plain[part[0]:part[0] + part[1]]
                            for part in parts)
-        disk.write_file_atomically(self.file.path, content)
+        disk.write_file_atomically(self.file.path, self.file.stored(content))
         self.patched = False
         self.unreadable = 0
         self.unmap()
@@ -262,7 +301,8 @@ cdef class Block:
         return True
 
     def live_offsets(self):
-        """Where the live messages are, ascending, as 4 bytes each; the block must be loaded."""
+        """The offsets of the live messages, ascending, as 4 bytes each; the block must be loaded.
+        """
         cdef RecordIndex* records = &self.records
         cdef uint32_t entry, count = 0
         cdef bytes result = PyBytes_FromStringAndSize(NULL, records.count * sizeof(uint32_t))
@@ -293,7 +333,7 @@ cdef class Block:
                 return records_seq(records, entry), timestamp
         return 0, 0
 
-    def settle_compacted(self, uint64_t messages, uint64_t lowest, SequenceSet gone not None,
+    def finish_compaction(self, uint64_t messages, uint64_t lowest, SequenceSet gone not None,
                          uint64_t last_seq, int64_t last_timestamp):
         """The copy is the only one that a power failure can leave: `gone` have no records.
 
@@ -318,13 +358,14 @@ cdef class Block:
         return not self.file_records_known or self.file_records > self.live_msgs
 
     cdef uint64_t dead_records(self) noexcept nogil:
-        """How many there are at most."""
+        """The largest possible number of dead records."""
         if not self.file_records_known:
             return self.size // RECORD_MIN
         return self.file_records - min(self.file_records, self.live_msgs)
 
     def is_mostly_dead(self, uint64_t dead_before):
-        """Whether a compaction is worth it; older files hold at most `dead_before` dead records."""
+        """Whether a compaction is worthwhile; older files hold at most `dead_before` dead records.
+        """
         return self.is_sparse(dead_before)
 
     @property
@@ -344,7 +385,7 @@ cdef class Block:
         return record[:RECORD_MIN]
 
     def filler_bytes(self, uint64_t sequence_and_flags, uint64_t size):
-        """Records that fill `size` bytes (at least RECORD_MIN) and say nothing but a sequence."""
+        """Records that fill `size` bytes (at least RECORD_MIN) and state nothing but a sequence."""
         cdef uint64_t part
         cdef bytes padding
         cdef bytearray record
@@ -360,7 +401,7 @@ cdef class Block:
         return b"".join(result)
 
     def patch(self, bytes content not None):
-        """From now on these are the bytes of the block, whatever its file holds.
+        """Use these as the bytes of the block, whatever its file holds.
 
         They stay in memory until they are in the file, or `unpatch` gives them up.
         """
@@ -373,13 +414,13 @@ cdef class Block:
         self.patched = True
 
     def unpatch(self):
-        """Go on with the bytes of the file; the index has to be built again."""
+        """Continue with the bytes of the file; the index has to be rebuilt."""
         self.patched = False
         self.release()
         self.adopt_size()
 
     def is_patched_with(self, content):
-        """Whether these are the bytes that are to take the place of those in the file."""
+        """Whether these are the bytes that replace those in the file."""
         return self.patched and self.mapped is content
 
     def repaired(self, uint64_t size):
@@ -392,11 +433,11 @@ cdef class Block:
         self.size = self.written = size
 
     def forget_index(self):
-        """The index has to be built again."""
+        """Drop the index, which has to be rebuilt."""
         records_free(&self.records)
 
     def lose(self, list sequences not None):
-        """These live sequences are gone; the index has to be built, and `recount` called."""
+        """These live sequences are gone; the index has to be rebuilt, and `recount` called."""
         cdef uint64_t seq
         self.live_msgs -= len(sequences)
         if self.live_msgs == 0:
@@ -428,7 +469,7 @@ cdef class Block:
         return self.plain_bytes()[:self.size] if self.size else b""
 
     cdef int forget_pages(self) except -1:
-        """Leave what was read of the file to the system; it is there again when it is read."""
+        """Release the pages read of the file; they are read again when needed."""
         if self.mapped_data != NULL and not self.owned and not self.patched:
             mapping = self.mapped.obj
             if isinstance(mapping, FileMapping):
@@ -436,7 +477,7 @@ cdef class Block:
         return 0
 
     def unmap(self):
-        """Let go of the mapping of the file."""
+        """Release the mapping of the file."""
         if self.patched:
             return
         self.mapped = None
@@ -503,6 +544,7 @@ cdef class Block:
     def adopt_file(self):
         """Take the size of the block from its file; for recovery."""
         self.written = self.size = 0
+        self.unmap()
         self._map()
         self.written = self.size = self.mapped_size
 
@@ -519,8 +561,8 @@ cdef class Block:
         self.read_again()
 
     def adopt_size(self):
-        """The same without reading the file; a compressed one is inflated, for only that tells its
-        size.
+        """The same without reading the file; a compressed one is inflated, because only that
+        reveals its size.
         """
         size = self.file.size
         head = b""
@@ -535,7 +577,7 @@ cdef class Block:
         self.written = self.size = size
 
     def adopt_unverified(self):
-        """What is in the file has not been looked at yet."""
+        """The content of the file has not been verified yet."""
         self.verified = False
         self.file_records_known = False
 
@@ -562,8 +604,8 @@ cdef class Block:
     # -------------------------------------------------------------- appending
 
     cdef char* room(self, uint32_t size) except NULL:
-        """Where the next record of `size` bytes is to be written; `commit_message` makes it part of
-        the block.
+        """Where to write the next record of `size` bytes; `commit_message` makes it part of the
+        block.
         """
         if self.size + size > 0xFFFFFFF0:
             raise StoreError(f"block {self.number} would be larger than 4 GiB")
@@ -593,11 +635,11 @@ cdef class Block:
         return 0
 
     def seal(self):
-        """No more appends: keep no more memory than needed."""
+        """No more appends: release spare memory."""
         records_shrink(&self.records)
 
     def skip_to(self, uint64_t seq):
-        """Sequences up to `seq` are used up without a message."""
+        """Use up the sequences up to `seq` without a message."""
         if self.live_msgs == 0:
             self.deleted = SequenceSet()
             self.first_seq = seq + 1
@@ -615,7 +657,7 @@ cdef class Block:
             raise MemoryError
 
     cdef int _pass_deleted(self) noexcept nogil:
-        """The first live sequence is behind all deleted ones in front of it."""
+        """Move the first live sequence past the deleted ones in front of it."""
         cdef uint64_t first = self.first_seq
         sequences_next_absent(&self.deleted.tree, self.first_seq, &first)
         sequences_delete_below(&self.deleted.tree, first)
@@ -644,7 +686,7 @@ cdef class Block:
         return 0
 
     cdef bint read_anew(self, uint64_t seq, Record* record) except -1:
-        """Whether the disk gives a whole record when it is asked again."""
+        """Whether the disk supplies an intact record when it is read again."""
         self.read_again()
         try:
             return self.read(seq, record) == 0 and record_is_intact(&self.key, record)
@@ -652,9 +694,9 @@ cdef class Block:
             return False
 
     cdef int64_t first_time_without(self, uint64_t seq) except? -1:
-        """`first_timestamp` when a live sequence has gone; the block must be loaded.
+        """`first_timestamp` after a live sequence is removed; the block must be loaded.
 
-        What can fail at a removal fails here, before anything has changed.
+        What can fail in a removal fails here, before anything has changed.
         """
         cdef uint64_t following = seq + 1
         cdef uint32_t offset
@@ -673,7 +715,7 @@ cdef class Block:
         return timestamp
 
     cdef int drop(self, uint64_t seq, uint32_t size, int64_t first_timestamp) except -1:
-        """A live sequence is live no more; the time is that of `first_time_without`."""
+        """Remove a live sequence; the time is that of `first_time_without`."""
         self.records.offsets[records_find(&self.records, seq)] = NO_RECORD
         self.live_msgs -= 1
         self.live_bytes -= size

@@ -1,4 +1,4 @@
-"""Copies of a block: with records erased, or without those that nobody needs.
+"""Copies of a block: with records erased, or without those that are no longer needed.
 
 Owns what a copy keeps. The bytes come in and go out as they are on disk before compression; nothing
 here touches a file, and everything may run in a worker thread while the block is in use, because it
@@ -73,7 +73,7 @@ cdef class OlderBlocks:
 
 
 def by_last_sequence(Block block not None):
-    """Blocks hold ranges of sequences that do not overlap; equal ends are told by the number."""
+    """Blocks hold ranges of sequences that do not overlap; equal ends are ordered by number."""
     return block.last_seq, block.number
 
 
@@ -148,9 +148,9 @@ cdef class _Copy:
 
 def compacted_copy(const unsigned char[::1] plain not None, bytes live not None,
                    OlderBlocks older not None):
-    """The block without what nobody needs, and how many messages and tombstones are left.
+    """The block without what is no longer needed, and how many messages and tombstones are left.
 
-    `live` are the offsets of the live messages as Block.live_offsets gives them. None if the
+    `live` are the offsets of the live messages as Block.live_offsets returns them. None if the
     records are damaged.
     """
     cdef _Copy copy = _Copy.__new__(_Copy)

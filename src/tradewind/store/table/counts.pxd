@@ -1,7 +1,7 @@
 """How many messages there are; the code and the explanation are in counts.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.table.subject_index cimport SubjectFilter
 
 # Messages from `seq` on that pass.

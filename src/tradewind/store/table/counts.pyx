@@ -1,6 +1,6 @@
-"""How many messages there are from a sequence on, and where so many or a time begin.
+"""How many messages there are from a sequence on, and where a given number or time begins.
 
-Owns the counting: ids in memory are counted, from the nearer end, and no message is read but for
+Owns the counting: ids in memory are counted, from the nearer end, and no message is read except for
 its time.
 """
 
@@ -29,7 +29,7 @@ cdef uint64_t count_from(MessageStore store, SubjectFilter chosen, uint64_t seq)
             low = middle + 1
         else:
             high = middle
-    if chosen.everything or store.unsettled or len(store.blocks) - low <= low + 1:
+    if chosen.everything or store.has_open_damage or len(store.blocks) - low <= low + 1:
         for index in range(low, len(store.blocks)):
             total += count_in_block(store, store.blocks[index], chosen, seq)
         return total

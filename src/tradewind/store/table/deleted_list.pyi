@@ -1,4 +1,4 @@
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 class DeletedList:
     def __init__(self, store: MessageStore, limit: int) -> None: ...

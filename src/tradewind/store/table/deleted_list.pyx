@@ -1,14 +1,14 @@
 """The sequences of a stream that have no message, as the JSON of stream info.
 
-Owns the text so far and where it ends. It is made in steps, for there may be a million of them;
-what is deleted between two steps is in it or not, as the place has it.
+Owns the text so far and where it ends. It is built in steps, because there may be a million of
+them; a deletion between two steps is included only if it lies beyond the current place.
 
     [2,3,17]
 """
 
 from libc.stdint cimport uint64_t
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.format.sequence_tree cimport sequences_next_present
 from tradewind.containers.buffer cimport (
     Buffer, buffer_free, buffer_init, buffer_reserve, buffer_size, write_decimal)
@@ -24,7 +24,7 @@ cdef class DeletedList:
     cdef uint64_t next_seq
     cdef readonly uint64_t count
     cdef uint64_t limit
-    cdef Buffer found               # each with a comma behind it
+    cdef Buffer found               # each followed by a comma
 
     def __cinit__(self, *_, **__):
         buffer_init(&self.found)
@@ -43,7 +43,7 @@ cdef class DeletedList:
         return b"[" + (self.found.data + self.found.begin)[:size - 1] + b"]" if size else b"[]"
 
     def collect(self, uint64_t step):
-        """Add up to `step` sequences; whether there may be more."""
+        """Add up to `step` sequences; returns whether there may be more."""
         cdef MessageStore store = self.store
         cdef Py_ssize_t low = 0, high = len(store.blocks), middle
         cdef uint64_t last = min(self.count + step, self.limit), seq = 0

@@ -1,12 +1,17 @@
 """What expires when; the code and the explanation are in expiry.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.format.timing_wheel cimport TimingWheel
 
 cdef bint is_too_old(MessageStore store, int64_t now_ns) except -1
 # The next message that has expired, 0 if there is none.
 cdef uint64_t next_to_expire(MessageStore store, int64_t now_ns) except? 0
+# The same, only by its own time to live.
+cdef uint64_t next_timed_out(MessageStore store, int64_t now_ns) except? 0
+# (sequence, time) of the first message from a sequence on that ages, or None.
+cdef object aging_at(MessageStore store, uint64_t from_seq)
+cdef bint has_expired(MessageStore store, uint64_t seq, int64_t now_ns) except -1
 # Whether a message that has expired has to be replaced instead of being removed.
 cdef bint leaves_marker(MessageStore store, uint64_t seq) except -1
 # A time, or None.

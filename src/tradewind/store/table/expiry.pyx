@@ -1,13 +1,13 @@
 """Which messages of a store have expired: by the age limit of the stream, or their time to live.
 
-Owns the decision, never the removal. Both kinds are independent: a message goes with whatever
-comes first. Only `Nats-TTL: never` keeps a message from aging.
+Owns the decision, never the removal. Both kinds are independent: a message goes by whichever comes
+first. Only `Nats-TTL: never` keeps a message from aging.
 
-Age is looked for from the front, as times rise with sequences. Messages that never expire are
-passed over once: every live message below `aging_from` is one of them.
+Aged messages are searched from the front, because times rise with sequences. Messages that never
+expire are skipped once: every live message below `aging_from` is one of them.
 
-A time to live is in the header of its message, and that alone counts: a timer only says when to
-look. So a damaged or outdated thw.db never removes a message too early.
+The header of a message alone determines its time to live: a timer only states when to check. A
+damaged or outdated thw.db therefore never removes a message too early.
 """
 
 from libc.string cimport memcmp
@@ -22,7 +22,9 @@ from tradewind.store.format.message_ttl import parse_ttl_ns
 
 
 cdef int64_t ttl_of(const Record* record) except? -2:
-    """What the header says in ns: 0 if nothing that can be understood, negative for never."""
+    """The time to live in the header in ns: 0 if there is none that can be understood, negative for
+    never.
+    """
     cdef size_t size = 0
     cdef const char* value
     if record.header_size == 0:
@@ -44,7 +46,7 @@ cdef uint64_t next_aging(MessageStore store, int64_t born_until_ns, Record* reco
     cdef uint64_t seq
     while store.msgs:
         if store.aging_from <= store.first_seq:
-            # Mostly it is the first one, whose time is known without reading it.
+            # Usually it is the first one, whose time is known without reading it.
             if store.first_timestamp() > born_until_ns:
                 return 0
             seq = store.first_seq
@@ -70,13 +72,18 @@ cdef bint is_too_old(MessageStore store, int64_t now_ns) except -1:
 
 cdef uint64_t next_to_expire(MessageStore store, int64_t now_ns) except? 0:
     cdef Record record
-    cdef Timer timer
     cdef uint64_t seq
-    cdef int64_t ttl_ns
     if store.age_max_ns > 0:
         seq = next_aging(store, now_ns - store.age_max_ns, &record)
         if seq:
             return seq
+    return next_timed_out(store, now_ns)
+
+
+cdef uint64_t next_timed_out(MessageStore store, int64_t now_ns) except? 0:
+    cdef Record record
+    cdef Timer timer
+    cdef int64_t ttl_ns
     while timers_peek(&store.timers.table, &timer) and timer.expires_ns <= now_ns:
         ttl_ns = ttl_of(&record) if store.read(timer.seq, &record) == 0 else 0
         if ttl_ns > 0 and later(record.timestamp, ttl_ns) <= now_ns:
@@ -88,9 +95,35 @@ cdef uint64_t next_to_expire(MessageStore store, int64_t now_ns) except? 0:
     return 0
 
 
+cdef object aging_at(MessageStore store, uint64_t from_seq):
+    cdef SubjectFilter everything = SubjectFilter(store.index, ())
+    cdef Record record
+    cdef uint64_t seq = max(from_seq, store.first_seq)
+    while store.msgs:
+        seq = store.next_matching(seq, everything)
+        if seq == 0 or store.read(seq, &record) != 0:
+            return None
+        if ttl_of(&record) >= 0:
+            return seq, record.timestamp
+        seq += 1
+    return None
+
+
+cdef bint has_expired(MessageStore store, uint64_t seq, int64_t now_ns) except -1:
+    cdef Record record
+    cdef int64_t ttl_ns
+    if not store.is_live(seq) or store.read(seq, &record) != 0:
+        return False
+    ttl_ns = ttl_of(&record)
+    if ttl_ns > 0 and store.message_ttl and later(record.timestamp, ttl_ns) <= now_ns:
+        return True
+    return ttl_ns >= 0 and store.age_max_ns > 0 \
+        and record.timestamp <= now_ns - store.age_max_ns
+
+
 cdef bint leaves_marker(MessageStore store, uint64_t seq) except -1:
-    """Whether a message that has expired is to be replaced by a marker instead of being removed: it
-    is the only one of its subject, and does not itself say that something is gone.
+    """Whether an expired message is to be replaced by a marker instead of being removed: it is the
+    only one of its subject, and is not itself such a marker.
     """
     cdef Record record
     cdef SubjectEntry* entry

@@ -1,8 +1,8 @@
-"""Where the blocks of a `MessageStore` lie, and what becomes of them there.
+"""The storage of the blocks of a `MessageStore`.
 
-Owns the contract, `BlockKeeper`, and its simplest case, memory. The other one is `FileStore`. A
-store decides what is in a block, its keeper what is in a file. A keeper is called while the store
-changes, so it must not store or remove messages.
+Owns the contract, `BlockKeeper`, and its simplest implementation, memory. The other one is
+`FileStore`. A store decides what is in a block, its keeper what is in a file. A keeper is called
+while the store changes, so it must never store or remove messages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """State of a kept record; the explanation is in kept_record.pyx."""
 
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.format.records cimport Record
 from tradewind.containers.buffer cimport Buffer
 

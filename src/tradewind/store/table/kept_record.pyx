@@ -1,15 +1,15 @@
-"""A record that stays where it is while the store goes on.
+"""A record that stays valid while the store changes.
 
-Owns the one record that somebody needs for longer than until the next call of its store: loading a
-block may release another, and an append may move what is not in a file yet. A record in a mapping
-or in inflated bytes is held there; one that may move is copied.
+Owns the one record that is needed beyond the next call of its store: loading a block may release
+another, and an append may move what is not in a file yet. A record in a mapping or in inflated
+bytes is held there; one that may move is copied.
 """
 
 from libc.stddef cimport ptrdiff_t
 from tradewind.containers.buffer cimport buffer_append, buffer_clear, buffer_free, buffer_init
 
 cdef enum:
-    # Memory for a copy that is kept when there is none.
+    # Up to this much memory of a copy is kept for the next one.
     COPY_KEEP_BYTES = 16384
 
 
@@ -23,7 +23,7 @@ cdef class KeptRecord:
         buffer_free(&self.moved)
 
     cdef int keep(self, MessageStore store, Record* record) except -1:
-        """Keep what `read` of the store gave a moment ago, instead of the one before."""
+        """Keep what the store's `read` just returned, instead of the previous record."""
         cdef ptrdiff_t distance
         self.keeper = store.keeper(record)
         if self.keeper is not None:
@@ -39,7 +39,7 @@ cdef class KeptRecord:
         return 0
 
     cdef int let_go(self) except -1:
-        """Nobody needs it any more."""
+        """Release the record."""
         self.keeper = None
         if self.moved.capacity > COPY_KEEP_BYTES:
             buffer_free(&self.moved)

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 from tradewind.store.format.records cimport Record
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 
 # As `MessageStore.read` and `forget_message`, when the record is not what was stored.
 cdef int read_damaged(MessageStore store, Block block, uint64_t seq, Record* record) except -1

@@ -1,5 +1,5 @@
 from tradewind.store.table.block import Block
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 def take_salvaged(store: MessageStore, block: Block, lost: list[int]) -> None: ...
 def count_block(store: MessageStore, block: Block) -> None: ...

@@ -1,7 +1,8 @@
-"""Messages that their file does not hold any more, while the store goes on with all others.
+"""Messages that their file no longer holds, while the store continues with all others.
 
-Owns what of the totals and the subjects is right at once, and what has to wait for a recount. What
-is still good in a damaged block is found by others (`repair`), and told by `take_salvaged`.
+Owns which of the totals and subjects are correct immediately, and which have to wait for a recount.
+What is still good in a damaged block is determined by others (`repair`), and reported by
+`take_salvaged`.
 """
 
 from libc.stdint cimport uint32_t
@@ -10,9 +11,13 @@ from tradewind.store.table.subject_index cimport SubjectEntry
 
 from tradewind.errors import CorruptRecord
 
+cdef enum:
+    REASON_LOST = 5         # as in `tradewind.chain.entries`
+
 
 cdef int read_damaged(MessageStore store, Block block, uint64_t seq, Record* record) except -1:
-    """The bytes of a file have changed since they were verified: go on with what is good in it."""
+    """The bytes of a file have changed since they were verified: continue with what is good in it.
+    """
     if block is store.last:
         if block.has_faulted() and block.read_anew(seq, record):
             return 0
@@ -31,10 +36,10 @@ cdef int forget_damaged(MessageStore store, Block block, uint64_t seq, bint tomb
 
 
 def take_salvaged(MessageStore store not None, Block block not None, list lost not None):
-    """Go on without these messages of a block; its bytes hold all others.
+    """Continue without these messages of a block; its bytes hold all others.
 
-    The totals are right at once; those of the subjects only after a recount, for nobody knows
-    which subjects the lost messages had.
+    The totals are correct immediately; those of the subjects only after a recount, because the
+    subjects of the lost messages are unknown.
     """
     cdef uint64_t msgs = block.live_msgs, size = block.live_bytes, seq
     cdef uint64_t first_seq = block.first_seq
@@ -42,12 +47,14 @@ def take_salvaged(MessageStore store not None, Block block not None, list lost n
     block.lose(lost)
     for seq in lost:
         store.forget_times(seq)
+        if store.chain is not None:
+            store.chain.remove(seq, seq, REASON_LOST)
     if load_block_index(block, store.index, True) != 0:
         raise CorruptRecord(block.path, 0, "the block cannot be read in spite of its repair")
     block.recount()
     store.msgs -= msgs - block.live_msgs
     store.bytes -= size - block.live_bytes
-    store.unsettled = True
+    store.has_open_damage = True
     store.first_seq = store.last_seq + 1
     for other in store.blocks:
         if other.live_msgs:
@@ -60,7 +67,7 @@ def take_salvaged(MessageStore store not None, Block block not None, list lost n
 
 
 cdef int forget_ends(MessageStore store, uint64_t first, uint64_t last) except -1:
-    """No subject may remember a message between these that is gone."""
+    """No subject may refer to a message between these that is gone."""
     cdef uint32_t index
     cdef SubjectEntry* entry
     for index in range(store.index.entry_count):
@@ -81,5 +88,5 @@ def count_block(MessageStore store not None, Block block not None):
 
 
 def finish_count(MessageStore store not None):
-    """All blocks are counted; the last one a moment ago."""
+    """All blocks are counted; the last one just now."""
     store.recount.finish(store.index)

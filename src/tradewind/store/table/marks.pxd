@@ -1,13 +1,13 @@
-"""What a store says of what is gone; the code and the explanation are in marks.pyx."""
+"""What a store records about what is gone; the code and the explanation are in marks.pyx."""
 
 from libc.stdint cimport uint64_t
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 
 cdef enum MarkKind:
     MARK_SYNCED = 1         # value: block number << 32 | offset; everything before that was synced
     MARK_FLOOR = 2          # value: all sequences below it are removed
     MARK_PREVIOUS = 3       # value: block number << 32 | size of the block before this one
-    MARK_UNIT = 6           # value: so many messages behind it belong together; 0: no more do
+    MARK_UNIT = 6           # value: this many following messages belong together; 0: end
 
 cpdef int write_mark(MessageStore store, uint64_t kind, uint64_t value) except -1
 cdef int mark_floor(MessageStore store) except -1

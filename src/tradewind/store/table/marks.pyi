@@ -1,6 +1,6 @@
 from typing import Final
 
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 MARK_SYNCED_KIND: Final[int]
 MARK_FLOOR_KIND: Final[int]

@@ -1,23 +1,23 @@
-"""What a store says in its last block of what is gone, beside the messages themselves.
+"""What a store records in its last block about what is gone, besides the messages themselves.
 
-Owns which words are written when. Marks are records of our own, with sequence 0, whose time says
-what they mean (see records.pxd); the official server passes over them. Tombstones are its own.
+Owns which records are written when. Marks are records of our own, with sequence 0, whose time field
+defines their meaning (see records.pxd); the official server skips them. Tombstones are its own.
 
-What limits removed stays away, although they write nothing while messages come and go
-- Every removal but one from the front by a limit leaves a tombstone behind the record that caused
-  it. The latter only move `limit_floor`, and each commit writes that down (`write_floor`) behind
-  all that it covers. So everything that a commit promises is gone is said to be gone in its
-  bytes; it never has to follow from the limits, which may have room again by then.
+What limits removed stays removed, although they write nothing while messages come and go
+- Every removal except one from the front by a limit leaves a tombstone after the record that caused
+  it. The latter only move `limit_floor`, and each commit records that (`write_floor`) after all
+  that it covers. So everything that a commit promises to be gone is stated in its bytes; it never
+  has to follow from the limits, which may have room again by then.
 - What is not committed counts only as far as it arrived in one piece: recovery drops the rest. It
   therefore starts from a state that the store really had, plus messages that a limit had removed
   meanwhile. All of those are older than what was live, of their subject or of all, so the limits,
   applied once more, subjects first, take them before they could take anything that was live.
-- What a start shows is promised at once, though the limits may have removed messages just then.
-  Until the next commit that follows from the limits once more. So the floor is said in front of
-  whatever could make room: by `apply_limits`, and by `write_last_seq` if a limit took the last
-  message.
-- A block that goes may take the word with it: the next commit says it again, and no file is removed
-  before that commit is known to be on disk.
+- What a start shows is promised immediately, although the limits may have removed messages just
+  then. Until the next commit that follows from the limits once more. So the floor is recorded
+  before anything that could make room: by `apply_limits`, and by `write_last_seq` if a limit took
+  the last message.
+- A block that goes may take the record with it: the next commit writes it again, and no file is
+  removed before that commit is known to be on disk.
 """
 
 from tradewind.store.format.records cimport RECORD_MIN, Record, mark_time
@@ -38,10 +38,10 @@ cpdef int write_mark(MessageStore store, uint64_t kind, uint64_t value) except -
 
 
 cdef int mark_floor(MessageStore store) except -1:
-    """Tombstones for what a limit has removed from the front, before another removal.
+    """Write tombstones for what a limit has removed from the front, before another removal.
 
-    We say that by the floor; the official server does not know about it, and would let removed
-    messages come back when a removal behind them makes room. Only those that are still in a
+    Our own record of that is the floor; the official server does not know about it, and would let
+    removed messages come back when a removal behind them makes room. Only those that are still in a
     block with live messages need one.
     """
     cdef uint64_t seq, low = store.marked_floor
@@ -58,9 +58,9 @@ cdef int mark_floor(MessageStore store) except -1:
 
 
 cpdef int write_floor(MessageStore store) except -1:
-    """Write down what limits have removed from the front; see the top of this module.
+    """Record what limits have removed from the front; see the top of this module.
 
-    When blocks went, all that is gone from the front: then their files may go in any order.
+    If blocks went, record all that is gone from the front: then their files may go in any order.
     """
     cdef uint64_t floor = store.limit_floor
     if store.blocks_went:
@@ -75,21 +75,21 @@ cpdef int write_floor(MessageStore store) except -1:
 
 
 def mark_limit_floor(MessageStore store not None):
-    """Say on disk what a limit has removed, before the store is closed."""
+    """Record on disk what a limit has removed, before the store is closed."""
     if store.blocks:
         mark_floor(store)
         write_floor(store)
 
 
 cdef int write_tombstone(MessageStore store, uint64_t seq) except -1:
-    """Write down that a message is gone; it is gone already."""
+    """Record that a message, already removed, is gone."""
     store.prepare_room(RECORD_MIN, store.last_seq)
     store.last.append_mark(seq | TOMBSTONE, store.last_timestamp)
     return 0
 
 
 cdef int write_last_seq(MessageStore store) except -1:
-    """Before a block goes: the last one must tell how far the sequences have come."""
+    """Before a block goes: the last one must record how far the sequences have come."""
     cdef Record record
     if not store.keeps_tombstones or store.last_seq == 0 \
             or store.written_last_seq == store.last_seq \
@@ -98,7 +98,7 @@ cdef int write_last_seq(MessageStore store) except -1:
     if store.read(store.last_seq, &record) == 0:
         return 0
     if store.limit_floor > store.written_floor:
-        # The last message may have pushed out others; without it the limits have room again.
+        # The last message may have displaced others; without it the limits have room again.
         write_mark(store, MARK_FLOOR, store.limit_floor)
         store.written_floor = store.limit_floor
     store.last.append_mark(store.last_seq | TOMBSTONE, store.last_timestamp)
@@ -108,14 +108,14 @@ cdef int write_last_seq(MessageStore store) except -1:
 
 
 def repeat_last(MessageStore store not None):
-    """Let the last block tell how far the sequences have come, whatever was said before."""
+    """Let the last block record how far the sequences have come, whatever was recorded before."""
     store.written_last_seq = 0
     write_last_seq(store)
 
 
 def write_again(MessageStore store not None, list removed not None):
-    """Damaged bytes may have said these things, and nothing else may say them: that these
-    messages are gone, how far limits have come, and the sequences.
+    """Record again what only damaged bytes may have stated: that these messages are gone, how far
+    limits have come, and the sequences.
     """
     for seq in removed:
         if seq >= store.limit_floor and not store.is_live(seq):

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from tradewind.containers.buffer cimport Buffer
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 
 # Subjects whose newest message is too new: the blocks are walked back for an older one of each.

@@ -1,7 +1,7 @@
 """The newest messages: of a subject, of a pattern, of each subject that matches.
 
-Owns the search. The index remembers the last message of most subjects; whoever asks for those up to
-a sequence may want an older one, and then the blocks are walked back, once for all subjects.
+Owns the search. The index holds the last message of most subjects; a request for those up to a
+sequence may need an older one, and then the blocks are walked back, once for all subjects.
 """
 
 from libc.stdlib cimport calloc, free, qsort
@@ -38,8 +38,8 @@ cdef uint64_t last_accepted_in(Block block, uint64_t seq, SubjectFilter chosen,
 cdef uint64_t last_accepted(MessageStore store, SubjectFilter chosen, uint64_t up_to) except? 0:
     """The newest sequence at or below `up_to` that passes; 0 if there is none.
 
-    A pattern for many subjects is found soon among the newest messages. For one that matches
-    few, the subjects are asked instead, so that not the whole stream is walked through.
+    A pattern that matches many subjects is found quickly among the newest messages. For one that
+    matches few, the subjects are asked instead, so that the stream is not walked as a whole.
     """
     cdef SubjectEntry* entry
     cdef Block block
@@ -93,7 +93,9 @@ cdef uint64_t last_up_to(MessageStore store, SubjectEntry* entry, uint64_t up_to
 
 cdef int collect_last(MessageStore store, SubjectFilter chosen, uint64_t up_to, size_t count_max,
                       Buffer* found) except -1:
-    """Those that pass are asked one by one; whoever has only newer messages is looked for later."""
+    """Those that pass are asked one by one; subjects that have only newer messages are searched
+    later.
+    """
     cdef OlderOnes older
     cdef SubjectEntry* entry
     cdef bytes subject

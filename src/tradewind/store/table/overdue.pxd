@@ -1,7 +1,7 @@
 """What limits have left to remove; the code and the explanation are in overdue.pyx."""
 
 from libc.stdint cimport uint64_t
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 
 # All limits are to be looked at, whatever was under way.
 cdef int begin_limits(MessageStore store) except -1

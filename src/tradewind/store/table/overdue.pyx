@@ -1,18 +1,18 @@
 """What limits have left to remove: all of it at once could take long, so it is done in steps.
 
-Owns the order of these steps. Where they are is in the store (`messages.pxd`), which changes
+Owns the order of these steps. Their state is in the store (`message_store.pxd`), which changes
 between two of them: messages come, and others are removed.
 
-1. Is any subject above its limit? Only the totals are looked at, from one number of a subject to
-   the next, so a store that is within its limits reads no block.
+1. Is any subject above its limit? Only the totals are read, in the order of subject numbers, so a
+   store that is within its limits reads no block.
 2. One walk through all messages, oldest first, removes those whose subject has too many. Whatever
-   the walk has left behind it is of a subject within its limit. So an append removes one message of
-   its subject if that was within the limit before, and leaves one that was not to the walk.
+   the walk has left behind belongs to a subject within its limit. So an append removes one message
+   of its subject if that was within the limit before, and leaves one that was not to the walk.
 3. What is too much in number or bytes goes from the front, subjects first: cutting the front before
    would take messages that fit. Until then an append removes none from the front, and then only a
    few while there is more to do here.
 
-A crash in between loses nothing of this: a start applies all limits, and until it is done there
+A crash in between loses nothing of this: a start applies all limits, and until that is done there
 is no promise that a message is gone.
 """
 
@@ -54,7 +54,7 @@ cdef inline void spend(uint64_t* budget, uint64_t cost) noexcept nogil:
 
 
 cdef bint remove_overdue(MessageStore store, uint64_t* budget) except -1:
-    if store.unsettled:
+    if store.has_open_damage:
         # Totals may count lost messages; when all is counted the subjects are looked at anew.
         store.trims = False
     if store.trims and not store.trims_messages and find_excess(store, budget):
@@ -159,8 +159,8 @@ cdef uint64_t excessive_in(MessageStore store, Block block, uint64_t* budget) no
 
 
 cdef int make_room(MessageStore store) except -1:
-    """A message was stored: others go from the front. The many small ones in the place of a
-    large one, or of limits that were lowered, go in steps.
+    """A message was stored: remove others from the front. Many small ones that make way for a large
+    one, or for lowered limits, go in steps.
     """
     cdef uint64_t budget = CUT_PER_APPEND_OVERDUE if store.cuts_front else CUT_PER_APPEND
     if store.trims:
@@ -192,7 +192,7 @@ cdef int trim_subject(MessageStore store, bytes subject, uint64_t keep) except -
     cdef uint64_t seq
     while entry != NULL and entry.total > keep:
         seq = store.first_of(entry)
-        if store.unsettled:
+        if store.has_open_damage:
             # The total may count lost messages: never take a good one in their place. The limit
             # is applied when all is counted.
             return 0

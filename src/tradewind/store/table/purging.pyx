@@ -1,18 +1,21 @@
 """Removing many messages on request: some that match, or all at once.
 
-Owns how a purge of everything begins a new block and what is said there. In which steps the rest
-goes is the business of `MessageStore.purge_steps`.
+Owns how a purge of everything begins a new block and what is recorded there.
+`MessageStore.purge_steps` decides in which steps the rest goes.
 """
 
 from tradewind.store.format.records cimport RECORD_MIN
 from tradewind.store.table.marks cimport MARK_FLOOR, write_mark
+
+cdef enum:
+    REASON_PURGED = 2       # as in `tradewind.chain.entries`
 
 cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
 
 
 cdef uint64_t purge_some(MessageStore store, SubjectFilter chosen, uint64_t seq, uint64_t below,
                          uint64_t count) except? 0xFFFFFFFFFFFFFFFF:
-    """Remove up to `count` that match in [seq, below); gives where to go on, 0 at the end."""
+    """Remove up to `count` that match in [seq, below); returns where to continue, 0 at the end."""
     if chosen.everything:
         while store.msgs and store.first_seq < below:
             if count == 0:
@@ -36,6 +39,8 @@ cdef int purge_all(MessageStore store) except -1:
     if store.last_seq == 0:
         return begin_with_first(store)
     fresh = store.block_keeper.open_block(store.last.number + 1)
+    if store.chain is not None and store.msgs:
+        store.chain.remove(store.first_seq, store.last_seq, REASON_PURGED)
     store.blocks = []
     store.recent = None
     store.index.reset()
@@ -61,8 +66,8 @@ cdef int purge_all(MessageStore store) except -1:
 
 
 cdef int begin_with_first(MessageStore store) except -1:
-    """A store that had no message yet says 1 as its first sequence from now on, not 0: that is
-    how nats-server tells that somebody has purged it, or asked for that sequence.
+    """A store that never had a message reports 1 as its first sequence from now on, not 0, by which
+    nats-server shows that it was purged, or that this sequence was requested.
     """
     if store.first_seq == 0 and store.keeps_tombstones and store.last is not None:
         store.prepare_room(RECORD_MIN, 1)

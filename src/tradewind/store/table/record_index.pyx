@@ -1,9 +1,9 @@
-"""Per message of a block: the offset of its record and the id of its subject.
+"""The offset of the record and the id of the subject, for each message of a block.
 
-Owns three arrays. Usually the sequences of a block are dense, and entry i simply is sequence
-base + i, with NO_RECORD for the few that are missing: 8 bytes a message, found in one step. Where a
-block has a large gap (a compaction, a skipped range) filling it would cost memory without end, so
-the index turns sparse: it then keeps the sequence of each entry too, and looks them up by halves.
+Owns three arrays. Usually the sequences of a block are dense, and entry i simply is sequence base +
+i, with NO_RECORD for the few that are missing: 8 bytes a message, found in one step. Where a block
+has a large gap (a compaction, a skipped range) filling it would cost unbounded memory, so the index
+turns sparse: it then keeps the sequence of each entry too, and finds them by binary search.
 """
 
 from libc.stdlib cimport free, malloc, realloc

@@ -1,8 +1,8 @@
 """Counting the messages of every subject again, a block at a time.
 
-Owns the totals while they are counted. The store may change between two blocks: it tells of every
+Owns the totals while they are counted. The store may change between two blocks: it reports every
 removal, and the last block, which takes the appends, is counted right before `finish`. Which blocks
-there are, and when they are read, is the business of others.
+there are, and when they are read, is decided elsewhere.
 """
 
 from libc.stdlib cimport free, malloc, realloc
@@ -59,7 +59,7 @@ cdef class Recount:
             total.last_seq = 0
 
     cdef void restart(self) noexcept nogil:
-        """What was counted so far is void."""
+        """Discard what was counted so far."""
         self.below = 0
         if self.totals != NULL:
             memset(self.totals, 0, self.id_count * sizeof(SubjectEntry))

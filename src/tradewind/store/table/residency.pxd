@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 
 cdef int limit_mappings(list blocks, Block kept) except -1
 cdef int note_reading(MessageStore store, Block block) except -1

@@ -1,10 +1,10 @@
 """How much of the blocks of a store is in memory.
 
-Owns what is given back and in which order: indexes, inflated bytes, mappings and pages. Whatever
-is given back is made again when it is needed. When to look is the business of the store.
+Owns what is released and in which order: indexes, inflated bytes, mappings and pages. Whatever is
+released is rebuilt when it is needed. The store decides when to check.
 """
 
-from tradewind.store.files.mapping import mappings_alive
+from tradewind.store.files.file_mapping import mappings_alive
 
 cdef enum:
     READS_IN_ROW_MIN = 256
@@ -15,7 +15,7 @@ MAPPINGS_MAX = 16384
 
 
 cdef int forget_pages(list blocks) except -1:
-    """Leave what was read of their files to the system: else it counts as our memory."""
+    """Release the pages read of their files, which would count as our memory."""
     cdef Block block
     for block in blocks:
         block.forget_pages()
@@ -23,8 +23,9 @@ cdef int forget_pages(list blocks) except -1:
 
 
 cdef int note_reading(MessageStore store, Block block) except -1:
-    """A message of another block than before is read. A block that was read through is left to
-    the system, and all are when many were read here and there: else it counts as our memory.
+    """A message of another block than before is read. The pages of a block that was read through
+    are released, and those of all blocks if many were read here and there, because they count as
+    our memory.
     """
     store.reads_elsewhere += 1
     if store.reading is not None and store.reads_in_row >= READS_IN_ROW_MIN:
@@ -37,7 +38,7 @@ cdef int note_reading(MessageStore store, Block block) except -1:
 
 
 cdef int limit_mappings(list blocks, Block kept) except -1:
-    """Let go of mapped files if all streams together have too many."""
+    """Release mapped files if all streams together have too many."""
     cdef Block block
     if mappings_alive() > MAPPINGS_MAX:
         for block in blocks:

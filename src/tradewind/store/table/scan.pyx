@@ -1,9 +1,8 @@
-"""Reading a block from end to end.
+"""Reading a block from end to end, to rebuild its index or to recover it with every checksum
+verified.
 
-That is done to build its index again, or to recover it with every checksum verified.
-
-Owns the walk over records and what is done about damage. A record that does not verify never takes
-its neighbours along: the walk looks for the next one that does, and reports the bytes in between.
+Owns the walk over records and the handling of damage. A record that does not verify never takes its
+neighbours with it: the walk searches for the next one that does, and reports the bytes in between.
 Only what follows the last good record of a block may be a torn write; it is reported too, as the
 tail. Nothing here changes a file.
 """
@@ -23,8 +22,8 @@ from tradewind.store.format.sequence_tree cimport sequences_contains, sequences_
 from tradewind.store.table.subject_index cimport SubjectEntry
 
 cdef enum:
-    # Behind damage every byte may be the begin of a record, and what is there may have been made to
-    # look like one. Beyond so many bytes of a block only short records are looked for.
+    # After damage every byte may be the beginning of a record, and the bytes may have been made to
+    # look like one. Beyond this many bytes of a block only short records are searched for.
     HASHED_BYTES_MAX = 1073741824
 
 cdef uint32_t SHORT_BYTES = 4096
@@ -97,8 +96,8 @@ class BlockReport:
 cdef int load_block_index(Block block, SubjectIndex index, bint adding=False) except -1:
     """Build the index of a block whose totals are known; dead records are left out.
 
-    Gives 1, with nothing loaded, if the block is not what its totals say. Checksums are verified
-    the first time. `adding`: a subject that is not known is added, with no messages.
+    Returns 1, with nothing loaded, if the block does not match its totals. Checksums are verified
+    the first time. `adding`: an unknown subject is added, with no messages.
     """
     cdef uint64_t position = 0, pushed = 0
     cdef const char* data
@@ -151,7 +150,7 @@ cdef bint is_record(Block block, const char* data, uint64_t position, Record* re
 
 cdef uint64_t next_record(Block block, const char* data, uint64_t position,
                           uint64_t* hashed) noexcept nogil:
-    """Where the next intact record behind the damaged one at `position` begins; 0 if there is none.
+    """Where the next intact record after the damaged one at `position` begins; 0 if there is none.
 
     A payload may hold bytes that look like a record. So if the length of the damaged one leads to
     an intact record, one on the way counts only if a chain of them leads there too.
@@ -172,12 +171,13 @@ cdef uint64_t next_record(Block block, const char* data, uint64_t position,
     return target
 
 
-cdef list claimed_sequences(const char* data, uint64_t available, uint64_t after_seq,
-                            bint is_unreadable):
-    """The sequences of records that are all there but for their checksums, one behind the other.
+cdef list claimed_sequences(const char* data, const char* stored, uint64_t available,
+                            uint64_t after_seq, bint is_unreadable):
+    """The consecutive sequences of records that are complete except for their checksums.
 
     A write cut off by a crash is not: a torn write ends early, or its missing sectors are zeros up
-    to the end. Zeros mean nothing where the disk `is_unreadable`.
+    to the end. Zeros mean nothing where the disk `is_unreadable`; they are searched for in what is
+    `stored`, which is not `data` if that was decrypted.
     """
     cdef Record record
     cdef uint32_t index
@@ -189,7 +189,7 @@ cdef list claimed_sequences(const char* data, uint64_t available, uint64_t after
             if record.seq <= after_seq or record.seq - after_seq > CLAIM_GAP_MAX:
                 break
             for index in range(record.size - 8, record.size):
-                if data[position + index] != 0 or is_unreadable:
+                if stored[position + index] != 0 or is_unreadable:
                     break
             else:
                 break
@@ -201,10 +201,10 @@ cdef list claimed_sequences(const char* data, uint64_t available, uint64_t after
 
 
 cdef bint has_hole(const char* data, uint64_t start, uint64_t end) noexcept nogil:
-    """Whether bytes [start, end), at least 4, look like a write that arrived only in parts.
+    """Whether stored bytes [start, end), at least 4, look like a write that arrived only in parts.
 
-    Then they are zero at their begin or end, in front of a sector, or over some length; rot hardly
-    ever looks like that.
+    They are then zero at their beginning or end, in front of a sector, or over some length; bit rot
+    hardly ever looks like that.
     """
     cdef uint32_t length, zeros = 0
     memcpy(&length, data + start, 4)
@@ -282,6 +282,22 @@ def note_removals(Block block not None, SequenceSet held not None, SequenceSet t
         position += record.size
 
 
+cdef object damage_at(Block block, const char* data, const char* stored, uint64_t position,
+                      uint64_t next_position, uint64_t last, uint64_t after_seq):
+    """The Damage from `position` to the next good record (0: there is none)."""
+    cdef Record record
+    cdef uint64_t end = next_position or block.size
+    claimed = claimed_sequences(data + position, stored + position, end - position, last,
+                                block.unreadable > 0)
+    if claimed:
+        parse_record(data + position, block.size - position, &record)
+        unfinished = has_hole(stored, position, position + record.size)
+    else:
+        unfinished = next_position == 0 or end < position + 4 or has_hole(stored, position, end)
+    return Damage(position, end - position, last, 0, next_position == 0, last == after_seq, claimed,
+                  unfinished)
+
+
 def recover_block(Block block not None, SubjectIndex index not None, uint64_t after_seq):
     """Walk the whole block, verify everything, fill its index and the subjects.
 
@@ -292,27 +308,26 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
     cdef int64_t newest_timestamp = 0
     cdef uint64_t position = 0, next_position, last = after_seq, hashed = 0
     cdef const char* data
+    cdef const char* stored
+    cdef bytes encrypted = None
     cdef Record record
     report = BlockReport()
     block.start_after(after_seq)
     if block.size == 0:
         return report
-    data = block.plain_bytes()
+    data = stored = block.plain_bytes()
     block.reset_index()
     while position < block.size:
         if parse_record(data + position, block.size - position, &record) != RECORD_OK \
                 or not record_is_intact(&block.key, &record):
+            if not report.damage:
+                # What never arrived is zeros on disk, and noise when it is decrypted.
+                encrypted = block.stored_bytes()
+                if encrypted is not None and <uint64_t>len(encrypted) >= block.size:
+                    stored = encrypted
             next_position = next_record(block, data, position, &hashed)
-            end = next_position or block.size
-            claimed = claimed_sequences(data + position, end - position, last, block.unreadable > 0)
-            if claimed:
-                parse_record(data + position, block.size - position, &record)
-                unfinished = has_hole(data, position, position + record.size)
-            else:
-                unfinished = next_position == 0 or end < position + 4 \
-                    or has_hole(data, position, end)
-            report.damage.append(Damage(position, end - position, last, 0, next_position == 0,
-                                        last == after_seq, claimed, unfinished))
+            report.damage.append(
+                damage_at(block, data, stored, position, next_position, last, after_seq))
             if next_position == 0:
                 break
             position = next_position

@@ -1,6 +1,6 @@
 from array import array
 
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 def note_schedule(store: MessageStore, seq: int, due_ns: int) -> None: ...
 def forget_schedule(store: MessageStore, subject: bytes) -> None: ...

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.store.table.block cimport Block
-from tradewind.store.table.messages cimport MessageStore
+from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectIndex
 
 # The last, or first, live sequence of a subject in a loaded block, 0 if none; those of other

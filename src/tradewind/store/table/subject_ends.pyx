@@ -1,10 +1,10 @@
-"""Where the first and the last message of a subject are, once nobody remembers.
+"""Finds the first and the last message of a subject when they are not in the index.
 
 Owns the search: through the blocks from either end, and through one of them. After a start none of
-these ends is known, and whoever wants all of them must not walk through a block once per subject.
-So a search that has not come across its subject soon goes through the whole block, and remembers
-what it meets of all others: each message is looked at once for all subjects together, not once for
-each.
+these ends is known, and a caller that wants all of them must not walk through a block once per
+subject. So a search that does not find its subject soon goes through the whole block, and records
+the ends it meets of all others: each message is examined once for all subjects together, not once
+for each.
 """
 
 from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_seq
@@ -89,7 +89,7 @@ cdef uint32_t unknown_lasts(SubjectIndex index) noexcept:
 
 
 cdef uint64_t find_end(MessageStore store, SubjectEntry* entry, bint is_last) except? 0:
-    """Look for the last or first live message of a subject, and remember it."""
+    """Search for the last or first live message of a subject, and record it."""
     cdef Py_ssize_t index = len(store.blocks) - 1 if is_last else 0
     cdef Py_ssize_t step = -1 if is_last else 1
     cdef Block block
@@ -112,7 +112,7 @@ cdef uint64_t find_end(MessageStore store, SubjectEntry* entry, bint is_last) ex
             if entry.first_seq:
                 entry.first_block = block.number
                 return entry.first_seq
-    if store.unsettled:
+    if store.has_open_damage:
         return 0
     end = "last" if is_last else "first"
     raise StoreError(

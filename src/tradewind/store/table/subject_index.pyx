@@ -1,12 +1,12 @@
 """Which subjects a stream holds: name -> id, totals, and where the first and the last message are.
 
 Owns one entry per subject that has live messages. Blocks keep only subject ids per message, so
-whether a message matches a filter is one look into an array: a filter asks each subject once and
-remembers the verdict. It never reads a message; where it does not know a first or last sequence it
-says 0, and the store looks it up in the blocks.
+whether a message matches a filter is one array access: a filter checks each subject once and caches
+the result. It never reads a message; an unknown first or last sequence is 0, and the store finds it
+in the blocks.
 
-Ids are handed out in order and never reused, so a remembered verdict stays true; when most ids are
-dead the store renumbers them, and `epoch` tells the filters to start over.
+Ids are assigned in order and never reused, so a cached result stays valid; when most ids are dead
+the store renumbers them, and `epoch` tells the filters to start over.
 """
 
 from array import array
@@ -20,12 +20,12 @@ from tradewind.containers.table cimport (
 
 cdef enum:
     RENUMBER_IDS_MIN = 65536
-    # More patterns than this are not asked one by one.
+    # More patterns than this are not checked one by one.
     PATTERNS_LISTED_MAX = 4
 
 
 cdef class SubjectIndex:
-    """One per stream. Publishers choose the subjects: without a `seed` nobody knows it."""
+    """One per stream. Publishers choose the subjects, so without a `seed` it is unpredictable."""
 
     def __cinit__(self, seed=None):
         table_init(&self.names, int.from_bytes(urandom(8), "little") if seed is None else seed)
@@ -48,7 +48,7 @@ cdef class SubjectIndex:
             &self.names, table_hash(&self.names, name, size), name, size)
 
     cdef SubjectEntry* find_or_add(self, const char* name, uint32_t size) noexcept nogil:
-        """The same, made with a total of 0 if it is new; NULL without memory."""
+        """The same, created with a total of 0 if it is new; NULL without memory."""
         cdef uint32_t hash_value = table_hash(&self.names, name, size)
         cdef SubjectEntry* entry = <SubjectEntry*>table_find(&self.names, hash_value, name, size)
         cdef SubjectEntry** entries
@@ -79,7 +79,7 @@ cdef class SubjectIndex:
         return entry
 
     cdef void forget(self, SubjectEntry* entry) noexcept nogil:
-        """The last message of a subject is gone."""
+        """Remove a subject whose last message is gone."""
         table_remove(&self.names, table_hash(&self.names, &entry.name[0], entry.name_size),
                      &entry.name[0], entry.name_size)
         self.entries[entry.id] = NULL
@@ -244,7 +244,7 @@ cdef class SubjectFilter:
         return False
 
     cdef int prepare(self) except -1:
-        """Ask the subjects that are new since the last time; `accepts` may be called until a
+        """Check the subjects that are new since the last call; `accepts` may be called until a
         subject is added.
         """
         cdef uint32_t capacity
@@ -253,7 +253,7 @@ cdef class SubjectFilter:
         if self.everything:
             return 0
         if self.is_literal:
-            # There is one verdict, so it takes no memory per subject.
+            # There is one result, so it takes no memory per subject.
             entry = self.index.find(self.literal, <uint32_t>len(self.literal))
             self.literal_id = SUBJECT_NONE if entry == NULL else entry.id
             return 0

@@ -1,9 +1,9 @@
 """A page of the subjects of a stream with their totals, as the JSON of stream info.
 
-Owns copies of what it has collected. That is done in steps in the loop, for the index belongs to
-it; sorting and writing need the copies only, and any thread may do it: it holds no lock of the
-interpreter, so a million subjects hold up nobody. Subjects that come or go between two steps may
-be in it or not.
+Owns copies of what it has collected. Collecting is done in steps in the loop, to which the index
+belongs; sorting and writing need only the copies and may run in any thread without the
+interpreter's lock, so a million subjects hold up nobody. Subjects that come or go between two steps
+may or may not be included.
 
     {"orders.1":3,"orders.2":1}
 """
@@ -20,12 +20,12 @@ import json
 
 cdef enum:
     DECIMAL_BYTES_MAX = 24
-    # Subjects that have other numbers now are collected anew, but not for ever.
+    # After a renumbering the subjects are collected again, but not for ever.
     RESTARTS_MAX = 3
 
 ctypedef struct Row:
-    const char* name        # known when all are there: until then the names may move
-    size_t offset           # ... and this says where it is
+    const char* name        # set once all are there: until then the names may move
+    size_t offset           # ... and this is its place
     uint64_t total
     uint32_t size
 
@@ -38,7 +38,7 @@ cdef int compare_rows(const void* one, const void* other) noexcept nogil:
 
 
 cdef bint is_plain(const Row* row) noexcept nogil:
-    """Whether a name stands in JSON as it is."""
+    """Whether a name needs no escaping in JSON."""
     cdef uint32_t place
     cdef unsigned char byte
     for place in range(row.size):
@@ -49,7 +49,8 @@ cdef bint is_plain(const Row* row) noexcept nogil:
 
 
 cdef class SubjectPage:
-    """`collect` until it is false, then `write`; `chosen` is None if nothing can match."""
+    """Call `collect` until it returns false, then `write`; `chosen` is None if nothing can match.
+    """
 
     cdef SubjectIndex index
     cdef SubjectFilter chosen
@@ -84,7 +85,7 @@ cdef class SubjectPage:
         return self.row_count
 
     def collect(self, uint32_t step):
-        """Look at up to `step` subjects; whether there are more."""
+        """Examine up to `step` subjects; returns whether there are more."""
         cdef SubjectIndex index = self.index
         cdef SubjectEntry* entry
         cdef uint32_t last
@@ -125,7 +126,7 @@ cdef class SubjectPage:
         return 0
 
     def write(self, size_t offset, size_t limit):
-        """Sort what was collected and write `text`; any thread may call it, once."""
+        """Sort what was collected and write `text`; may be called from any thread, once."""
         cdef size_t row, last, size
         with nogil:
             for row in range(self.row_count):
@@ -171,7 +172,7 @@ cdef class SubjectPage:
         return 0
 
     cdef int _put_unusual(self, const Row* row) except -1 with gil:
-        """A name that has to be escaped, as the encoder of the API does it."""
+        """Write a name that has to be escaped, as the encoder of the API does."""
         cdef bytes text = self._escaped(row.name[:row.size])
         self._put(text, len(text))
         return 0

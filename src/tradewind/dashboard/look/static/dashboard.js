@@ -69,7 +69,7 @@ async function keepCurrent() {
 // ---------------------------------------------------------------- charts under the pointer
 
 function pointAt(event) {
-  const chart = event.target.closest && event.target.closest("svg.chart");
+  const chart = event.target.closest && event.target.closest("svg[data-points]");
   if (!chart) return;
   const figure = chart.closest(".figure");
   const data = JSON.parse(chart.dataset.points);
@@ -124,21 +124,43 @@ function watchSlider(slider) {
   slider.addEventListener("change", () => slider.form.requestSubmit());
 }
 
-async function upload(form) {
+// A file is sent as it is, so that the dashboard can pass it on piece by piece.
+function upload(form) {
   const file = form.querySelector("input[type=file]").files[0];
   const bar = form.querySelector("progress");
   const note = form.querySelector(".upload-state");
-  if (!file) return;
+  const stop = form.querySelector(".upload-stop");
+  const button = form.querySelector("button.main");
+  if (!file || button.disabled) return;
+  const query = new URLSearchParams({ name: file.name, size: file.size });
+  for (const field of form.querySelectorAll("input:not([type=file])")) {
+    if (field.value.trim()) query.set(field.name, field.value.trim());
+  }
   const request = new XMLHttpRequest();
-  request.open("PUT", `${form.dataset.upload}/${encodeURIComponent(file.name)}`);
-  request.setRequestHeader("X-CSRF-Token", document.querySelector("meta[name=csrf]").content);
-  bar.hidden = false;
-  request.upload.onprogress = (event) => { bar.value = event.loaded / Math.max(event.total, 1); };
-  request.onload = () => {
-    if (request.status === 201) location.reload();
-    else note.textContent = request.responseText;
+  const end = (text) => {
+    note.textContent = text;
+    bar.hidden = stop.hidden = true;
+    button.disabled = false;
   };
-  request.onerror = () => { note.textContent = "The upload was cut off."; };
+  request.open("PUT", `${form.dataset.upload}?${query}`);
+  request.setRequestHeader("X-CSRF-Token", document.querySelector("meta[name=csrf]").content);
+  request.setRequestHeader("Content-Type", "application/octet-stream");
+  bar.hidden = stop.hidden = false;
+  button.disabled = true;
+  note.textContent = "";
+  request.upload.onprogress = (event) => {
+    const part = event.loaded / Math.max(event.total, 1);
+    bar.value = part;
+    note.textContent = part < 1 ? `${Math.floor(part * 100)} %` : "The server stores the rest.";
+  };
+  request.onload = () => {
+    const target = request.getResponseHeader("Location");
+    if (request.status === 201 && target && target.startsWith("/")) location.assign(target);
+    else end(request.responseText);
+  };
+  request.onerror = () => end("The upload was cut off; nothing of it is kept.");
+  request.onabort = () => end("Stopped; nothing of it is kept.");
+  stop.onclick = () => request.abort();
   request.send(file);
 }
 
@@ -155,6 +177,9 @@ document.addEventListener("keydown", (event) => {
     if (search) { search.focus(); event.preventDefault(); }
   }
   if (event.key === "Escape" && typing) event.target.blur();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    if (event.target.matches("textarea[data-submits]")) event.target.form.requestSubmit();
+  }
 });
 document.addEventListener("pointermove", pointAt);
 document.addEventListener("pointerout", pointAway);

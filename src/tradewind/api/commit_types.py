@@ -1,0 +1,89 @@
+"""$TW.API.COMMIT: messages and acknowledgements that happen together, or not at all.
+
+Owns the shapes of the request and of its answer, and the bounds on both. The subject is in
+`endpoints`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tradewind.api.base import ApiStruct, always, always_list
+from tradewind.api.errors import INVALID_JSON, ApiError
+
+PUBLISHES_MAX: Final = 1000
+ACKS_MAX: Final = 10_000
+DELETES_MAX: Final = 1000
+REVIVALS_MAX: Final = 1000
+
+
+class CommitPublish(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message; `payload` is base64 in JSON. What it expects is said in its headers."""
+
+    subject: str
+    payload: bytes = b""
+    headers: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
+
+
+class CommitDelete(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message that goes."""
+
+    stream: str
+    seq: int
+
+
+class CommitRevival(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message that a consumer is done with, and is to deliver again."""
+
+    stream: str
+    consumer: str
+    seq: int
+
+
+class CommitRequest(ApiStruct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`acks` are the reply subjects of delivered messages."""
+
+    publishes: list[CommitPublish] = msgspec.field(default_factory=list)
+    acks: list[str] = msgspec.field(default_factory=list)
+    deletes: list[CommitDelete] = msgspec.field(default_factory=list)
+    revivals: list[CommitRevival] = msgspec.field(default_factory=list)
+
+
+class CommittedPublish(ApiStruct, frozen=True, kw_only=True):
+    """Where a message is."""
+
+    stream: str = always("")
+    seq: int = always(0)
+
+
+class CommitResponse(
+    ApiStruct,
+    frozen=True,
+    kw_only=True,
+    tag_field="type",
+    tag="io.tradewind.api.v1.commit_response",
+):
+    """All of it has happened."""
+
+    publishes: list[CommittedPublish] = always_list()
+    acks: int = always(0)
+    deletes: int = always(0)
+    revivals: int = 0
+
+
+_DECODER: Final = msgspec.json.Decoder(CommitRequest)
+
+
+def decode_commit(body: bytes) -> CommitRequest:
+    """The request; ApiError 10025 names what is wrong, and where."""
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise INVALID_JSON(err=str(error)) from None
+
+
+def at(list_name: str, index: int, error: ApiError) -> ApiError:
+    """The error of one member of a request: which one is said in front."""
+    return ApiError(error.code, error.err_code, f"{list_name}[{index}]: {error.description}")

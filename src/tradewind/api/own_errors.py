@@ -1,0 +1,43 @@
+"""The errors of requests that only this server has (`$TW.API`): codes above those of nats-server.
+
+Owns the numbers and the texts; see `errors` for how a kind is used.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tradewind.api.errors import ErrorKind
+
+TRANSACTION_INVALID: Final = ErrorKind(400, 20001, "{err}")
+TRANSACTION_NO_STREAM: Final = ErrorKind(404, 20002, "no stream takes subject {subject}")
+TRANSACTION_NOT_ALLOWED: Final = ErrorKind(403, 20003, "publishing to {subject} is not allowed")
+TRANSACTION_NOT_AWAITED: Final = ErrorKind(
+    409, 20004, "message {seq} is not waiting for an acknowledgement"
+)
+TRANSACTION_REDELIVERED: Final = ErrorKind(
+    409,
+    20005,
+    "message {seq} was delivered again: this is delivery {given}, the last one is {last}",
+)
+TRANSACTION_TOO_LARGE: Final = ErrorKind(
+    400, 20006, "there are {count} {things}, at most {most} are allowed"
+)
+TRANSACTION_BUSY: Final = ErrorKind(429, 20007, "too many transactions wait for the disk")
+TRANSACTION_FAILED: Final = ErrorKind(
+    503, 20008, "the journal could not be written, nobody knows whether it happened: {err}"
+)
+TRANSACTION_NOT_DONE: Final = ErrorKind(
+    409, 20009, "message {seq} cannot be delivered again: {err}"
+)
+DEAD_LETTER_INVALID: Final = ErrorKind(400, 20101, "consumer metadata {key}: {err}")
+STREAM_NO_CHAIN: Final = ErrorKind(
+    404, 20201, "stream {stream} has no chain: create it with the metadata tradewind.chain"
+)
+CHAIN_INVALID: Final = ErrorKind(400, 20202, "stream metadata {key}: {err}")
+CHAIN_REQUEST_INVALID: Final = ErrorKind(400, 20203, "{err}")
+CHAIN_FAILED: Final = ErrorKind(503, 20204, "the chain cannot be read or written: {err}")
+
+OWN_KINDS: Final = {
+    kind.err_code: kind for kind in list(globals().values()) if isinstance(kind, ErrorKind)
+}

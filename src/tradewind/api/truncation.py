@@ -1,0 +1,179 @@
+"""Truncating a stream and taking that back: requests and answers of our own API.
+
+Owns the fields, their rules, and what a request means in times and bytes. Never touches a stream.
+nats-server has neither; both are below `$TW.API.STREAM.`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import field
+
+from tradewind.api.base import ApiStruct, Duration, Time, Uint64, always
+from tradewind.api.errors import STREAM_PURGE_FAILED
+from tradewind.api.times import parse_time
+from tradewind.subjects import is_valid_subject
+
+OWN_TYPE_PREFIX: Final = "io.tradewind.api.v1."
+SUBJECTS_MAX: Final = 100
+HEADER_BYTES_MAX: Final = 1024
+KEEP_FOR_NS_MAX: Final = 90 * 86_400 * 1_000_000_000
+# So many truncations of a stream can be taken back at a time.
+WINDOWS_MAX: Final = 16
+
+
+class HeaderMatch(ApiStruct, frozen=True, kw_only=True):
+    """Messages with this header; with this value, if one is given."""
+
+    name: str = always("")
+    value: str | None = None
+
+
+class StreamTruncateRequest(ApiStruct, frozen=True, kw_only=True):
+    """STREAM.TRUNCATE: messages go to which all that is said applies.
+
+    `newest`: of these, only so many of the newest. `keep_for`: how long it can be taken back.
+    """
+
+    before: Time | None = None
+    after: Time | None = None
+    newest: Uint64 = 0
+    subjects: list[str] = field(default_factory=list)
+    header: HeaderMatch | None = None
+    keep_for: Duration = 0
+    dry_run: bool = False
+
+
+class StreamUndoRequest(ApiStruct, frozen=True, kw_only=True):
+    """STREAM.UNDO: of the latest truncation, unless `id` names another one."""
+
+    id: str = ""
+    dry_run: bool = False
+
+
+class Removed(ApiStruct, frozen=True, kw_only=True):
+    """Messages that go, went or come back: the first and the last of them, and how many."""
+
+    messages: Uint64 = always(0)
+    bytes: Uint64 = always(0)
+    first_seq: Uint64 = always(0)
+    first_time: Time | None = None
+    last_seq: Uint64 = always(0)
+    last_time: Time | None = None
+
+
+class StreamTruncateResponse(
+    Removed,
+    tag_field="type",
+    tag=OWN_TYPE_PREFIX + "stream_truncate_response",
+    frozen=True,
+    kw_only=True,
+):
+    """STREAM.TRUNCATE. `undo_id` is what STREAM.UNDO wants, until `undo_until`."""
+
+    success: bool = False
+    dry_run: bool = False
+    undo_id: str = ""
+    undo_until: Time | None = None
+
+
+class UndoWindow(Removed, frozen=True, kw_only=True):
+    """A truncation that can be taken back."""
+
+    id: str = always("")
+    until: Time | None = None
+
+
+class StreamUndoResponse(
+    ApiStruct,
+    tag_field="type",
+    tag=OWN_TYPE_PREFIX + "stream_undo_response",
+    frozen=True,
+    kw_only=True,
+):
+    """STREAM.UNDO. `messages` are there again; a dry run lists what can be taken back."""
+
+    success: bool = False
+    dry_run: bool = False
+    messages: Uint64 = always(0)
+    bytes: Uint64 = always(0)
+    windows: list[UndoWindow] = field(default_factory=list)
+
+
+class Criteria(msgspec.Struct, frozen=True):
+    """What a request asks for. `before_ns` and `after_ns`: None means no bound."""
+
+    patterns: tuple[bytes, ...]
+    before_ns: int | None
+    after_ns: int | None
+    header_name: bytes
+    header_value: bytes | None
+    newest: int
+
+    def takes(self, timestamp_ns: int, header: bytes) -> bool:
+        """Whether a message of a matching subject is one of those."""
+        if self.before_ns is not None and timestamp_ns >= self.before_ns:
+            return False
+        if self.after_ns is not None and timestamp_ns <= self.after_ns:
+            return False
+        return not self.header_name or self._has_header(header)
+
+    def _has_header(self, header: bytes) -> bool:
+        start = header.find(b"\r\n" + self.header_name + b":")
+        while start >= 0:
+            begin = start + len(self.header_name) + 3
+            end = header.find(b"\r\n", begin)
+            if self.header_value is None or header[begin:end].strip() == self.header_value:
+                return True
+            start = header.find(b"\r\n" + self.header_name + b":", end)
+        return False
+
+
+def criteria_of(request: StreamTruncateRequest) -> Criteria:
+    """What a request means; ApiError with the field and what would be right."""
+    header = request.header
+    if not (request.before or request.after or request.newest or request.subjects or header):
+        raise _refused(
+            "before, after, newest, subjects or header: say which messages are to go;"
+            " STREAM.PURGE removes all"
+        )
+    if len(request.subjects) > SUBJECTS_MAX:
+        raise _refused(f"subjects: at most {SUBJECTS_MAX}, not {len(request.subjects)}")
+    for subject in request.subjects:
+        if not is_valid_subject(subject):
+            raise _refused(f"subjects: {subject[:64]!r} is no subject, nor a pattern of one")
+    if not 0 <= request.keep_for <= KEEP_FOR_NS_MAX:
+        raise _refused("keep_for: from 0 to 90 days, in nanoseconds")
+    name, value = "", None
+    if header is not None:
+        name, value = header.name, header.value
+        if not name or len(name.encode()) > HEADER_BYTES_MAX or any(c in name for c in ":\r\n"):
+            raise _refused("header: a name without colon and line breaks is needed")
+        if value is not None and len(value.encode()) > HEADER_BYTES_MAX:
+            raise _refused(f"header: a value of at most {HEADER_BYTES_MAX} bytes")
+    before_ns, after_ns = _time_of("before", request.before), _time_of("after", request.after)
+    if before_ns is not None and after_ns is not None and after_ns >= before_ns:
+        raise _refused("after: a time in front of that of before")
+    return Criteria(
+        tuple(subject.encode("utf-8", "surrogateescape") for subject in request.subjects),
+        before_ns,
+        after_ns,
+        name.encode("utf-8", "surrogateescape"),
+        None if value is None else value.strip().encode("utf-8", "surrogateescape"),
+        request.newest,
+    )
+
+
+def _time_of(name: str, text: str | None) -> int | None:
+    if not text:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError:
+        raise _refused(f"{name}: a time as 2026-01-31T12:00:00Z, not {text[:64]!r}") from None
+
+
+def _refused(text: str) -> Exception:
+    return STREAM_PURGE_FAILED(err=text)

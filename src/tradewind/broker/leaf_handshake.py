@@ -1,0 +1,192 @@
+"""INFO and CONNECT on a leaf connection: the two JSON lines with which servers introduce
+themselves.
+
+Owns their fields, in both directions. It never decides anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tradewind._version import __version__
+from tradewind.broker.connect import ConnectRequest
+from tradewind.broker.info import RUNTIME
+from tradewind.errors import ProtocolError
+from tradewind.route.permission_rules import PermissionRules
+from tradewind.wire import ops
+
+if TYPE_CHECKING:
+    from tradewind.broker.broker import Broker
+
+# A cluster has few servers; who names more is not believed.
+URLS_MAX = 1024
+_encode = msgspec.json.Encoder().encode
+
+
+class LeafSubjectRules(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What may go one way."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] | None = None
+
+
+class LeafInfo(msgspec.Struct, frozen=True):
+    """INFO, as far as it matters on a leaf connection."""
+
+    server_id: str = ""
+    server_name: str = ""
+    version: str = ""
+    proto: int = 0
+    cluster: str = ""
+    domain: str = ""
+    nonce: str = ""
+    client_id: int = 0
+    headers: bool = False
+    jetstream: bool = False
+    tls_required: bool = False
+    max_payload: int = 0
+    compression: str = ""
+    info_on_connect: bool = False
+    connect_info: bool = False
+    remote_account: str = ""
+    leafnode_urls: tuple[str, ...] | None = None
+    ws_connect_urls: tuple[str, ...] | None = None
+    imports: LeafSubjectRules | None = msgspec.field(name="import", default=None)
+    exports: LeafSubjectRules | None = msgspec.field(name="export", default=None)
+
+
+class LeafConnect(msgspec.Struct, frozen=True):
+    """CONNECT of a server that dials."""
+
+    version: str = ""
+    name: str = ""
+    server_id: str = ""
+    cluster: str = ""
+    domain: str = ""
+    headers: bool = False
+    jetstream: bool = False
+    is_hub: bool = False
+    isolate: bool = False
+    remote_account: str = ""
+    deny_pub: tuple[str, ...] | None = None
+    compress_mode: str = ""
+    protocol: int = 0
+    lang: str = ""
+    gateway: str = ""
+    user: str = ""
+    password: str = msgspec.field(name="pass", default="")
+    token: str = msgspec.field(name="auth_token", default="")
+    nkey: str = ""
+    signature: str = msgspec.field(name="sig", default="")
+    jwt: str = ""
+
+    def __repr__(self) -> str:
+        """Without anything that is secret."""
+        return f"LeafConnect(name={self.name!r}, cluster={self.cluster!r}, user={self.user!r})"
+
+    def as_client(self) -> ConnectRequest:
+        """What the gate asks of everybody."""
+        return ConnectRequest(
+            verbose=False,
+            pedantic=False,
+            headers=self.headers,
+            user=self.user,
+            password=self.password,
+            token=self.token,
+            nkey=self.nkey,
+            signature=self.signature,
+            jwt=self.jwt,
+            name=self.name,
+            version=self.version,
+            protocol=self.protocol,
+        )
+
+
+class LeafPeer(msgspec.Struct, frozen=True):
+    """The server at the other end."""
+
+    name: str
+    server_id: str = ""
+    version: str = ""
+    cluster: str = ""
+    domain: str = ""
+    account: str = ""  # how it calls the account that is connected
+    jetstream: bool = False
+    protocol: int = 0
+
+
+_info_decoder = msgspec.json.Decoder(LeafInfo)
+_connect_decoder = msgspec.json.Decoder(LeafConnect)
+
+
+def parse_info(argument: bytes) -> LeafInfo:
+    """INFO of a server."""
+    try:
+        return _info_decoder.decode(argument)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ProtocolError(f"INFO of a leaf node cannot be read: {error}") from None
+
+
+def parse_leaf_connect(argument: bytes) -> LeafConnect:
+    """CONNECT of a server."""
+    try:
+        return _connect_decoder.decode(argument)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ProtocolError(f"CONNECT of a leaf node cannot be read: {error}") from None
+
+
+def info_line(broker: Broker, connection_type: str, cluster: str, **extra: Any) -> bytes:
+    """INFO for a leaf connection; what is empty is left out, except what servers expect."""
+    listener = broker.info.listener("LEAFNODE")
+    options = broker.options
+    optional = {
+        "tls_required": listener.tls_required and connection_type == "LEAFNODE",
+        "tls_verify": listener.tls_verify and connection_type == "LEAFNODE",
+        "jetstream": broker.info.jetstream,
+        "ip": "" if not listener.port else f"nats-leaf://{listener.host}:{listener.port}/",
+        "cluster": cluster,
+        "domain": broker.info.domain,
+        **extra,
+    }
+    fields = {
+        "server_id": broker.server_id,
+        "server_name": broker.server_name,
+        "version": ops.NATS_VERSION,
+        "proto": ops.LEAF_PROTOCOL_VERSION,
+        "go": RUNTIME,
+        "tradewind": __version__,
+        "host": listener.host,
+        "port": listener.port,
+        "headers": not options.no_header_support,
+        "auth_required": True,
+        "max_payload": options.max_payload_bytes,
+        **{key: value for key, value in optional.items() if value},
+        "api_lvl": ops.JETSTREAM_API_LEVEL,
+        "info_on_connect": True,
+        "leafnode_urls": list(listener.connect_urls),
+    }
+    return b"INFO " + _encode(fields) + b" \r\n"
+
+
+def compression_line(mode: str) -> bytes:
+    """INFO by which a server that dials says how it compresses: nothing else in it matters."""
+    return b"INFO " + _encode({"server_id": "", "compression": mode}) + b"\r\n"
+
+
+def connect_line(fields: dict[str, Any]) -> bytes:
+    """CONNECT; what is empty is left out."""
+    return b"CONNECT " + _encode({key: value for key, value in fields.items() if value}) + b"\r\n"
+
+
+def rules_for_info(rules: PermissionRules | None) -> dict[str, LeafSubjectRules]:
+    """What INFO says of the permissions of a user: `import` is what it may subscribe to."""
+    if rules is None:
+        return {}
+    found = {}
+    if rules.subscribe_allow is not None or rules.subscribe_deny:
+        found["import"] = LeafSubjectRules(rules.subscribe_allow, rules.subscribe_deny or None)
+    if rules.publish_allow is not None or rules.publish_deny:
+        found["export"] = LeafSubjectRules(rules.publish_allow, rules.publish_deny or None)
+    return found

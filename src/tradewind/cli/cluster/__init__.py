@@ -1,0 +1,1 @@
+"""`tradewind cluster`: a nats-server cluster in one command."""

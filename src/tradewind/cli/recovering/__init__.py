@@ -1,0 +1,1 @@
+"""`tradewind dr`: disaster recovery of streams with a mirror on another server."""

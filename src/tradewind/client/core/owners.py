@@ -1,0 +1,49 @@
+"""The interfaces that the compiled parts of a connection call on their owners.
+
+Declares every such call, and has no behaviour. A `ClientWire` belongs to a connection, a
+`MessageInbox` to its reader. These methods are called inside the parser or the event loop, so they
+must never block or raise, except for coroutines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from tradewind.client.core.protocol import MessageInbox
+    from tradewind.client.message import Msg
+
+
+class WireOwner(Protocol):
+    """A connection, as its wire and the messages that came over it see it."""
+
+    def _schedule_flush(self) -> None:
+        """The outbox has its first bytes."""
+
+    def _on_control(self, kind: str, argument: bytes) -> None:
+        """INFO, -ERR, PING or PONG."""
+
+    def _on_slow_consumer(self, inbox: MessageInbox) -> None:
+        """The first message since the queue was half empty had to be dropped."""
+
+    def _on_handler_error(self, error: Exception) -> None:
+        """A handler that gets messages inside the parser raised."""
+
+    def _run_for_user(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """What a method of a message gives: something to await, or for threads its result."""
+
+    async def wait_for_room(self) -> None:
+        """Wait until the outbox has room."""
+
+    async def request(self, subject: str, payload: bytes, *, timeout: float | None) -> Msg:
+        """Publish a message and wait for the first answer."""
+        ...
+
+
+class InboxOwner(Protocol):
+    """Whoever iterates over an inbox."""
+
+    async def _wait_next(self) -> Msg:
+        """The next message; the queue is empty now. StopAsyncIteration at the end."""
+        ...

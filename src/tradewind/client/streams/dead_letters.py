@@ -1,0 +1,346 @@
+"""Dead letters: look at them, change them, send them back, remove them.
+
+Owns how a dead letter is recognised and what a message is that goes back. To send one back, or to
+change it, is one transaction: the new message and the end of the dead letter happen together, so
+that nothing is lost and nothing is there twice. Only a Tradewind server has dead letters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api.dead_letters import HEADER_PREFIX, ORIGINAL_PREFIX
+from tradewind.client.api_errors import NoMessageFoundError, SequenceNotFoundError
+from tradewind.client.core.headers import Headers
+from tradewind.client.errors import OptionsError
+from tradewind.subjects import is_subset
+
+if TYPE_CHECKING:
+    from tradewind.client.connection import HeaderInput, Payload
+    from tradewind.client.jetstream import JetStream
+
+REDRIVEN_HEADER: Final = "Tradewind-Redriven"
+EDITED_HEADER: Final = f"{HEADER_PREFIX}Edited"
+DIGITS_MAX: Final = 20
+# The slowest that a rate can be: one in a quarter of an hour.
+RATE_MIN: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDeadLetter:
+    """A message that a consumer has given up, as it is in the dead-letter stream."""
+
+    stream: str
+    seq: int
+    subject: str
+    data: bytes
+    headers: Headers
+    time: datetime
+
+    def _said(self, name: str) -> str:
+        return self.headers.get(HEADER_PREFIX + name, "")
+
+    @property
+    def origin_stream(self) -> str:
+        """Where it came from."""
+        return self._said("Stream")
+
+    @property
+    def origin_consumer(self) -> str:
+        """Who has given it up."""
+        return self._said("Consumer")
+
+    @property
+    def origin_subject(self) -> str:
+        """What its subject was."""
+        return self._said("Subject")
+
+    @property
+    def origin_seq(self) -> int:
+        """What its sequence was."""
+        return _number(self._said("Sequence"))
+
+    @property
+    def reason(self) -> str:
+        """max_deliver or term."""
+        return self._said("Reason")
+
+    @property
+    def detail(self) -> str:
+        """What a client has said when it terminated the message."""
+        return self._said("Detail")
+
+    @property
+    def deliveries(self) -> int:
+        """How often it was delivered."""
+        return _number(self._said("Deliveries"))
+
+    @property
+    def attempts(self) -> list[str]:
+        """When it was delivered, as RFC 3339, as far as the server knew; it forgets these times
+        when it starts again.
+        """
+        return [time for time in self._said("Attempts").split(",") if time]
+
+    @property
+    def clients(self) -> list[str]:
+        """Which connection each of the `attempts` went to, as `id/name`; "?" where the server did
+        not know it.
+        """
+        return [client for client in self._said("Clients").split(",") if client]
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether its payload or its headers were changed since."""
+        return EDITED_HEADER in self.headers
+
+    @property
+    def redriven(self) -> int:
+        """How often it was sent back before."""
+        return _number(self.headers.get(REDRIVEN_HEADER, ""))
+
+    def own_headers(self) -> Headers:
+        """What its publisher has given it; ids and other demands on the stream are left out."""
+        kept = Headers()
+        for name, value in self.headers.fields():
+            if not name.startswith((HEADER_PREFIX, ORIGINAL_PREFIX)) and name != REDRIVEN_HEADER:
+                kept.add(name, value)
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class LetterFilter:
+    """Which dead letters are wanted: where they come from, why, and what their subject was, which
+    may be a pattern. What is empty does not matter.
+    """
+
+    origin: str = ""
+    consumer: str = ""
+    reason: str = ""
+    subject: str = ""
+
+    def takes(self, letter: StoredDeadLetter) -> bool:
+        """Whether this is one of them."""
+        return (
+            self.origin in ("", letter.origin_stream)
+            and self.consumer in ("", letter.origin_consumer)
+            and self.reason in ("", letter.reason)
+            and (not self.subject or is_subset(letter.origin_subject, self.subject))
+        )
+
+
+class DeadLetters:
+    """Those of an account. Made by `js.dead_letters`.
+
+    >>> async for letter in js.dead_letters.letters("DEAD", consumer="billing"):
+    ...     print(letter.seq, letter.reason, letter.origin_subject)
+    >>> await js.dead_letters.redrive_all("DEAD", consumer="billing", rate=100)
+    """
+
+    def __init__(self, js: JetStream) -> None:
+        self._js = js
+
+    async def get(self, stream: str, seq: int) -> StoredDeadLetter:
+        """One of them; OptionsError if the message is none."""
+        stored = await self._js.manager.streams.get_message(stream, seq=seq)
+        found = letter_of(
+            stored.stream, stored.seq, stored.subject, stored.data, stored.headers, stored.time
+        )
+        if found is None:
+            raise OptionsError(f"message {seq} of stream {stream!r} is not a dead letter")
+        return found
+
+    async def letters(
+        self,
+        stream: str,
+        *,
+        origin: str = "",
+        consumer: str = "",
+        reason: str = "",
+        subject: str = ">",
+        origin_subject: str = "",
+        first: int = 1,
+    ) -> AsyncIterator[StoredDeadLetter]:
+        """All of a stream from a sequence on, or those of an origin stream, a consumer, a reason,
+        a pattern of subjects of the dead-letter stream, or of those that they had before.
+        """
+        wanted = LetterFilter(origin, consumer, reason, origin_subject)
+        streams = self._js.manager.streams
+        seq = max(first, 1)
+        while True:
+            try:
+                found = await streams.get_message(stream, seq=seq, next_by_subject=subject or ">")
+            except NoMessageFoundError:
+                return
+            seq = found.seq + 1
+            letter = letter_of(
+                found.stream, found.seq, found.subject, found.data, found.headers, found.time
+            )
+            if letter is not None and wanted.takes(letter):
+                yield letter
+
+    async def redrive(
+        self,
+        letter: StoredDeadLetter,
+        *,
+        to: str = "",
+        data: Payload | None = None,
+        headers: HeaderInput | None = None,
+        consumer: bool = False,
+    ) -> int:
+        """Send one back to its subject, or `to` another one; gives its new sequence.
+
+        `data` and `headers` are sent instead of its own. The dead letter is gone when it is stored.
+
+        `consumer`: only the consumer that gave it up delivers it again. The stream must still have
+        the message, and the letter must not be changed. Gives the sequence that it had.
+        """
+        if consumer:
+            if to or data is not None or headers is not None:
+                raise OptionsError("consumer: without `to`, `data` and `headers`")
+            return await self._revive(letter)
+        target = to or letter.origin_subject
+        if not target:
+            raise OptionsError(f"dead letter {letter.seq} does not say its subject; use `to`")
+        if isinstance(headers, bytes):
+            raise OptionsError("headers: a mapping, not a finished block")
+        made = letter.own_headers() if headers is None else Headers(headers)
+        made[REDRIVEN_HEADER] = str(letter.redriven + 1)
+        transaction = self._js.transaction()
+        transaction.publish(target, letter.data if data is None else data, headers=made)
+        transaction.delete(letter.stream, letter.seq)
+        return (await transaction.commit()).publishes[0].seq
+
+    async def _revive(self, letter: StoredDeadLetter) -> int:
+        if letter.is_edited:
+            raise OptionsError(
+                f"dead letter {letter.seq} was changed, and its consumer has only the original"
+            )
+        transaction = self._js.transaction()
+        transaction.revive(letter.origin_stream, letter.origin_consumer, letter.origin_seq)
+        transaction.delete(letter.stream, letter.seq)
+        await transaction.commit()
+        return letter.origin_seq
+
+    async def redrive_all(
+        self,
+        stream: str,
+        *,
+        origin: str = "",
+        consumer: str = "",
+        reason: str = "",
+        subject: str = ">",
+        origin_subject: str = "",
+        to: str = "",
+        to_consumer: bool = False,
+        rate: float = 0.0,
+        limit: int = 0,
+    ) -> int:
+        """Send back all that `letters` gives, those that come meanwhile excepted; gives how many.
+
+        `rate` is how many per second at most, `limit` how many in all; 0: no limit. `to_consumer`:
+        as `consumer` of `redrive`.
+        """
+        count = 0
+        async for _ in self.redriving(
+            stream,
+            origin=origin,
+            consumer=consumer,
+            reason=reason,
+            subject=subject,
+            origin_subject=origin_subject,
+            to=to,
+            to_consumer=to_consumer,
+            rate=rate,
+            limit=limit,
+        ):
+            count += 1
+        return count
+
+    async def redriving(
+        self,
+        stream: str,
+        *,
+        origin: str = "",
+        consumer: str = "",
+        reason: str = "",
+        subject: str = ">",
+        origin_subject: str = "",
+        to: str = "",
+        to_consumer: bool = False,
+        rate: float = 0.0,
+        limit: int = 0,
+    ) -> AsyncIterator[StoredDeadLetter]:
+        """`redrive_all` step by step: gives each that was sent back. One that somebody else has
+        sent back or removed in the meantime is passed over.
+        """
+        if limit < 0 or (rate != 0 and not RATE_MIN <= rate < math.inf):
+            raise OptionsError(f"limit: 0 or more; rate: 0 for no limit, or {RATE_MIN} or more")
+        last = (await self._js.manager.streams.info(stream)).state.last_seq
+        count = 0
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        async for letter in self.letters(
+            stream,
+            origin=origin,
+            consumer=consumer,
+            reason=reason,
+            subject=subject,
+            origin_subject=origin_subject,
+        ):
+            if letter.seq > last or (limit and count == limit):
+                break
+            if rate:
+                await asyncio.sleep(max(begun + count / rate - loop.time(), 0.0))
+            try:
+                await self.redrive(letter, to=to, consumer=to_consumer)
+            except SequenceNotFoundError:
+                continue
+            count += 1
+            yield letter
+
+    async def edit(
+        self,
+        letter: StoredDeadLetter,
+        *,
+        data: Payload | None = None,
+        headers: HeaderInput | None = None,
+    ) -> StoredDeadLetter:
+        """Have another payload, or other headers of its publisher, in the place of a dead letter;
+        gives the new one, which has another sequence.
+        """
+        if isinstance(headers, bytes):
+            raise OptionsError("headers: a mapping, not a finished block")
+        made = letter.own_headers() if headers is None else Headers(headers)
+        for name, value in letter.headers.fields():
+            if name.startswith((HEADER_PREFIX, ORIGINAL_PREFIX)) or name == REDRIVEN_HEADER:
+                made.add(name, value)
+        made[EDITED_HEADER] = "1"
+        transaction = self._js.transaction()
+        transaction.publish(letter.subject, letter.data if data is None else data, headers=made)
+        transaction.delete(letter.stream, letter.seq)
+        answer = await transaction.commit()
+        return await self.get(answer.publishes[0].stream, answer.publishes[0].seq)
+
+    async def remove(self, letter: StoredDeadLetter) -> None:
+        """Forget one of them for good."""
+        await self._js.manager.streams.delete_message(letter.stream, letter.seq)
+
+
+def _number(text: str) -> int:
+    """A number of a header; 0 if it is none, as whoever may publish there can write anything."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else 0
+
+
+def letter_of(
+    stream: str, seq: int, subject: str, data: bytes, headers: Headers, time: datetime
+) -> StoredDeadLetter | None:
+    """A message of a stream as a dead letter; None if it is another message."""
+    if f"{HEADER_PREFIX}Stream" not in headers:
+        return None
+    return StoredDeadLetter(stream, seq, subject, data, headers, time)

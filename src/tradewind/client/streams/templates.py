@@ -1,0 +1,71 @@
+"""Templates: subjects whose first publish makes a stream. Needs a tradewind-server.
+
+Owns the calls of that part of the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from tradewind.api.stream_types import StreamConfig
+from tradewind.api.templates import (
+    STREAMS_DEFAULT,
+    TemplateListResponse,
+    TemplatePutRequest,
+    TemplatePutResponse,
+    TemplateStatus,
+    TemplateTryResponse,
+)
+from tradewind.client.streams.api_requests import make_config, to_ns
+
+if TYPE_CHECKING:
+    from tradewind.client.streams.api_requests import ApiRequests
+
+
+class StreamTemplates:
+    """The templates of an account: `manager.templates`."""
+
+    def __init__(self, api: ApiRequests) -> None:
+        self._api = api
+
+    async def put(
+        self,
+        name: str,
+        *,
+        match: str,
+        stream: str,
+        max_streams: int = STREAMS_DEFAULT,
+        idle: timedelta | None = None,
+        config: StreamConfig | None = None,
+        dry_run: bool = False,
+        **settings: Any,
+    ) -> None:
+        """Make or change a template; `settings` are those of the streams, as for `streams.add`.
+
+        >>> await templates.put("k8s", match="k8s.*.>", stream="k8s_{1}", max_age=timedelta(days=7))
+        """
+        body = TemplatePutRequest(
+            name=name,
+            match=match,
+            stream=stream,
+            max_streams=max_streams,
+            idle=0 if idle is None else to_ns(idle),
+            config=make_config(config or StreamConfig(), settings),
+            dry_run=dry_run,
+        )
+        await self._api.call(TemplatePutResponse, "template_put", name, body=body)
+
+    async def delete(self, name: str) -> None:
+        """Remove a template; the streams that it has made stay."""
+        await self._api.call(TemplatePutResponse, "template_delete", name)
+
+    async def list(self) -> Sequence[TemplateStatus]:
+        """All templates, each with the number of its streams."""
+        return (await self._api.call(TemplateListResponse, "template_list")).templates
+
+    async def try_subject(self, subject: str) -> TemplateTryResponse:
+        """What a first publish to this subject would do."""
+        body = {"subject": subject}
+        return await self._api.call(TemplateTryResponse, "template_try", body=body)

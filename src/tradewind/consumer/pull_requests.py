@@ -1,0 +1,116 @@
+"""Parses pull requests and the arguments of acknowledgements.
+
+Owns their texts and limits. It never uses anything of a consumer but its configuration.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from tradewind.api.consumer_types import ConsumerConfig, PriorityPolicy
+from tradewind.api.errors import ApiError
+from tradewind.api.request_types import NextRequest
+from tradewind.api.requests import decode_lenient
+from tradewind.api.versioning import is_level_known
+from tradewind.durations import DURATION_NS_MAX, format_duration, parse_duration_ns
+
+PRIORITY_MAX: Final = 9
+_DECODER: Final = msgspec.json.Decoder(NextRequest)
+
+
+class RefusedRequestError(ValueError):
+    """A pull request that gets this status and nothing else."""
+
+
+def decode_pull(header: bytes, payload: bytes) -> tuple[NextRequest, bool]:
+    """A pull request, and whether it speaks of priorities: nothing and a number of messages say
+    no more than how many, JSON also says to which group it belongs.
+    """
+    if header and not is_level_known(header):
+        raise RefusedRequestError("412 Required Api Level")
+    body = payload.strip()
+    if not body.startswith(b"{"):
+        return NextRequest(batch=_number(body) if body else 1), False
+    request = _decode_plainly(body)
+    if request is None:
+        try:
+            request = decode_lenient(NextRequest, body)
+        except ApiError as error:
+            reason = error.description.removeprefix("invalid JSON: ")
+            raise RefusedRequestError(f"400 Bad Request - {reason}") from None
+    if request.idle_heartbeat > 0 and request.idle_heartbeat * 2 > request.expires:
+        raise RefusedRequestError("400 Bad Request - heartbeat value too large")
+    return request, True
+
+
+def _decode_plainly(body: bytes) -> NextRequest | None:
+    """The quick way, for what clients send; None if it is to be looked at more closely."""
+    try:
+        request = _DECODER.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    numbers = (
+        request.expires,
+        request.batch,
+        request.max_bytes,
+        request.idle_heartbeat,
+        request.min_pending,
+        request.min_ack_pending,
+        request.priority,
+    )
+    return request if min(numbers) >= -(2**63) and max(numbers) < 2**63 else None
+
+
+def _number(text: bytes) -> int:
+    """A text that is not a number asks for one message."""
+    if re.fullmatch(rb"[+-]?[0-9]{1,18}", text):
+        return int(text)
+    return 1
+
+
+def check_pull(request: NextRequest, config: ConsumerConfig, *, has_group: bool) -> None:
+    """The limits of the consumer, and what only priority groups may ask for."""
+    if 0 < config.max_batch < request.batch:
+        raise RefusedRequestError(f"409 Exceeded MaxRequestBatch of {config.max_batch}")
+    if 0 < config.max_expires < request.expires:
+        limit = format_duration(config.max_expires)
+        raise RefusedRequestError(f"409 Exceeded MaxRequestExpires of {limit}")
+    if 0 < config.max_bytes < request.max_bytes:
+        raise RefusedRequestError(f"409 Exceeded MaxRequestMaxBytes of {config.max_bytes}")
+    if not has_group:
+        return
+    policy = config.priority_policy
+    if (request.min_pending or request.min_ack_pending) and policy != PriorityPolicy.OVERFLOW:
+        raise RefusedRequestError("400 Bad Request - Not a Overflow Priority consumer")
+    if request.id and policy != PriorityPolicy.PINNED_CLIENT:
+        raise RefusedRequestError("400 Bad Request - Not a Pinned Client Priority consumer")
+    if not 0 <= request.priority <= PRIORITY_MAX:
+        raise RefusedRequestError("400 Bad Request - Priority must be between 0 and 9")
+    if policy == PriorityPolicy.NONE:
+        return
+    if not request.group:
+        raise RefusedRequestError("400 Bad Request - Priority Group missing")
+    if request.group not in config.priority_groups:
+        raise RefusedRequestError("400 Bad Request - Invalid Priority Group")
+
+
+class _NakOptions(msgspec.Struct):
+    delay: int = 0
+
+
+def nak_delay_ns(argument: bytes) -> int | None:
+    """How long to wait with a redelivery: -1 at once; None if the argument is neither."""
+    text = argument.strip()
+    if not text:
+        return -1
+    try:
+        if text.startswith(b"{"):
+            delay_ns: int | None = msgspec.json.decode(text, type=_NakOptions).delay
+        else:
+            delay_ns = parse_duration_ns(text.decode())
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if delay_ns is None else min(max(delay_ns, 0), DURATION_NS_MAX // 4)

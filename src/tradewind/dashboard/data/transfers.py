@@ -1,0 +1,151 @@
+"""File transfers between a browser and the server: their progress, and cancelling them.
+
+Owns the counters and the limits; it never holds data of a file. A finished transfer is kept for a
+while, so that a page can show its result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from typing import Final, Literal, TypeVar
+
+from tradewind.dashboard.data.problems import problem_of
+from tradewind.errors import TradewindError
+
+Kind = Literal["upload", "download", "backup", "restore"]
+State = Literal["running", "done", "failed", "stopped"]
+Result = TypeVar("Result")
+# Under way at once in one login, and how many are remembered.
+TRANSFERS_MAX: Final = 16
+KEPT_MAX: Final = 32
+STOPPED: Final = "It was stopped; nothing of it is kept."
+LEFT: Final = "The browser has broken it off; nothing of it is kept."
+
+
+class TooManyTransfersError(TradewindError):
+    """As many files are on their way as may be."""
+
+
+class TransferStoppedError(TradewindError):
+    """Somebody has stopped a transfer."""
+
+
+class BrokenOffError(TradewindError):
+    """The browser went away in the middle of what it sent."""
+
+
+class Transfer:
+    """One file. `total` is how many bytes it has in all, None if nobody knows."""
+
+    def __init__(self, kind: Kind, name: str, place: str, total: int | None) -> None:
+        self.id = secrets.token_hex(8)
+        self.kind = kind
+        self.name = name
+        self.place = place
+        self.total = total
+        self.done = 0
+        self.state: State = "running"
+        self.text = ""
+        self.began = time.monotonic()
+        self._is_stopped = False
+        self._limit: asyncio.Timeout | None = None
+
+    def stop(self) -> None:
+        """End it where it is."""
+        self._is_stopped = True
+        if self._limit is not None and not self._limit.expired():
+            self._limit.reschedule(0)
+
+    async def carry(self, work: Awaitable[Result]) -> Result:
+        """Do the whole of it, be it stopped or not."""
+        result = await self.prepare(work)
+        self.state = "done"
+        return result
+
+    async def prepare(self, work: Awaitable[Result]) -> Result:
+        """Do what must be done before the bytes."""
+        try:
+            return await self._stoppable(work)
+        except BaseException as error:
+            self._failed(error)
+            raise
+
+    async def passing(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Bytes that are counted inside of `carry`."""
+        async for chunk in chunks:
+            self.done += len(chunk)
+            yield chunk
+
+    async def counted(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The bytes that pass."""
+        source = aiter(chunks)
+        try:
+            while (chunk := await self._stoppable(anext(source, None))) is not None:
+                self.done += len(chunk)
+                yield chunk
+                self._check_stopped()
+        except BaseException as error:
+            self._failed(error)
+            raise
+        finally:
+            if isinstance(source, AsyncGenerator):
+                await source.aclose()
+        self.state = "done"
+
+    def _check_stopped(self) -> None:
+        if self._is_stopped:
+            raise TransferStoppedError(STOPPED)
+
+    async def _stoppable(self, work: Awaitable[Result]) -> Result:
+        try:
+            async with asyncio.timeout(None) as self._limit:
+                return await work
+        except TimeoutError:
+            if self._is_stopped:
+                raise TransferStoppedError(STOPPED) from None
+            raise
+        finally:
+            self._limit = None
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, TransferStoppedError):
+            self.state, self.text = "stopped", STOPPED
+        elif isinstance(error, TradewindError) and not isinstance(error, BrokenOffError):
+            self.state, self.text = "failed", problem_of(error).text
+        elif isinstance(error, Exception) and not isinstance(error, BrokenOffError):
+            self.state, self.text = "failed", "The dashboard has failed; see its log."
+        else:
+            self.state, self.text = "stopped", LEFT
+
+
+class Transfers:
+    """All transfers of one login."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, Transfer] = OrderedDict()
+
+    def begin(self, kind: Kind, name: str, place: str, total: int | None = None) -> Transfer:
+        """A new one; TooManyTransfersError if there are too many."""
+        running = sum(each.state == "running" for each in self._known.values())
+        if running >= TRANSFERS_MAX:
+            raise TooManyTransfersError(
+                f"{TRANSFERS_MAX} files are on their way already: wait for one, or stop it"
+            )
+        made = Transfer(kind, name, place, total)
+        self._known[made.id] = made
+        for each in list(self._known.values()):
+            if len(self._known) > KEPT_MAX and each.state != "running":
+                del self._known[each.id]
+        return made
+
+    def of(self, place: str) -> list[Transfer]:
+        """Those of a stream or store, newest first."""
+        return [each for each in reversed(self._known.values()) if each.place == place]
+
+    def find(self, number: str) -> Transfer | None:
+        """One of them."""
+        return self._known.get(number)

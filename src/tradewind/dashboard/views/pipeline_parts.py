@@ -1,0 +1,359 @@
+"""The parts of the page of one pipeline: its graph, charts, lags, batches and dead letters."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from tradewind.dashboard.data.pipelines import SLOTS, PipelineLook, written_ranges
+from tradewind.dashboard.data.series import KEPT_SECONDS, Point
+from tradewind.dashboard.data.texts import count, many, short, span
+from tradewind.dashboard.look.charts import Line, line_chart
+from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.graphs import Box, flow_graph
+from tradewind.dashboard.look.layout import badge, card, figure_card, grid, table
+from tradewind.pipelines.explaining import explain_lines
+from tradewind.pipelines.status import DEAD_SUFFIX, RECENT_MAX
+
+if TYPE_CHECKING:
+    from tradewind.dashboard.data.series import Series
+    from tradewind.dashboard.views.call import Call
+    from tradewind.pipelines.model import Pipeline, Sink, Source, Step
+    from tradewind.pipelines.status import BatchStatus, QueryStatus
+    from tradewind.spark.stream_lag import StreamLag
+
+# A bar of the chart of rows per second stands for this long.
+BIN_SECONDS: Final = 5.0
+QUERY_COLUMNS: Final = (
+    "Sink",
+    "Goes to",
+    "Rows#",
+    "In all#",
+    "Rows per second#",
+    "Batches#",
+    "Last batch#",
+    "Bad rows#",
+    "Remembered rows#",
+)
+LAG_COLUMNS: Final = ("Sink", "Stream", "Read up to#", "Behind#", "Oldest unread#")
+BATCH_COLUMNS: Final = (
+    "Sink",
+    "Batch#",
+    "Stream",
+    "Read#",
+    "Rows#",
+    "Took#",
+    "Written#",
+    "Planned",
+    "State",
+)
+BATCHES_SHOWN: Final = 20
+
+
+async def pipeline_content(call: Call, look: PipelineLook, series: Series) -> list[Child]:
+    """Everything about a pipeline whose file is right."""
+    pipeline = look.known.pipeline
+    if pipeline is None:
+        return []
+    return [
+        _numbers(look),
+        card("What flows where", _graph(pipeline, look)),
+        _charts(look),
+        _behind(look, series),
+        _queries(look),
+        await _dead_letters(call, pipeline, look),
+        _batches(look),
+        card(
+            "In words",
+            tag("pre", "\n".join(explain_lines(pipeline))),
+            tag("p", f"File: {look.known.path}", class_="faint"),
+        ),
+    ]
+
+
+def _numbers(look: PipelineLook) -> Markup | None:
+    queries = look.queries
+    if not queries:
+        return None
+    behind = look.behind
+    rate = sum(query.rows_per_second for query in queries) if look.is_alive else 0
+    bad = sum(query.bad_rows for query in queries)
+    return tag(
+        "div",
+        figure_card("Rows per second", short(rate)),
+        figure_card("Rows in this run", count(sum(query.rows for query in queries))),
+        figure_card("Rows in all", count(sum(query.rows_total for query in queries))),
+        figure_card("Behind", "unknown" if behind is None else count(behind), "messages"),
+        figure_card("Last batch", seconds_text(max(query.batch_ms for query in queries) / 1000)),
+        figure_card("Bad rows", count(bad), "in this run", "warning" if bad else ""),
+        class_="numbers",
+    )
+
+
+# ---------------------------------------------------------------------- the picture
+
+
+def _graph(pipeline: Pipeline, look: PipelineLook) -> Markup:
+    """Sources, then steps by how many others they are behind, then sinks."""
+    queries = {query.name: query for query in look.queries}
+    lags = {lag.stream: lag for query in look.queries for lag in query.lags}
+    depths = dict.fromkeys(pipeline.sources, 0)
+    columns: list[list[Box]] = [
+        [_source_box(name, source, lags) for name, source in pipeline.sources.items()]
+    ]
+    edges: list[tuple[str, str]] = []
+    for name, step in pipeline.steps.items():
+        used = _fed_by(step, sorted(pipeline.uses.get(name, ())))
+        depths[name] = 1 + max((depths[each] for each in used), default=0)
+        edges += [(f"table {each}", f"table {name}") for each in used]
+        while len(columns) <= depths[name]:
+            columns.append([])
+        under = {"sql": "SQL", "python": step.python, "window": f"windows of {step.window}"}
+        columns[depths[name]].append(Box(f"table {name}", name, under[step.kind]))
+    last: list[Box] = []
+    for name, sink in pipeline.sinks.items():
+        last.append(_sink_box(name, sink, queries.get(name) if look.is_alive else None))
+        edges.append((f"table {sink.input}", f"sink {name}"))
+    for name, source in pipeline.sources.items():
+        if source.payload is not None and source.payload.dead_letter is not None:
+            stream = source.payload.dead_letter.stream
+            href = address("streams", stream)
+            last.append(Box(f"dead {name}", f"bad rows of {name}", f"stream {stream}", href, "bad"))
+            edges.append((f"table {name}", f"dead {name}"))
+    return flow_graph(f"The flow of {pipeline.name}", [*columns, last], edges)
+
+
+def _fed_by(step: Step, used: list[str]) -> list[str]:
+    """The tables that a step reads; a name that only stands for a column in its SQL is none."""
+    listed = r"(?:`?\w+`?(?:\s+(?:as\s+)?\w+)?\s*,\s*)*"
+    named = [
+        name
+        for name in used
+        if re.search(rf"\b(?:from\s+{listed}|join\s+)`?{name}\b", step.sql, re.IGNORECASE)
+    ]
+    return named or used
+
+
+def _source_box(name: str, source: Source, lags: dict[str, StreamLag]) -> Box:
+    where = ", ".join(source.streams) or str(getattr(source, source.kind))
+    under, href = f"{source.kind} {where}", ""
+    stream = f"KV_{source.bucket}" if source.bucket else where
+    if source.bucket:
+        href = address("kv", source.bucket)
+    elif len(source.streams) == 1 and not any(sign in where for sign in "*?["):
+        href = address("streams", where)
+    lag = lags.get(stream)
+    if lag is not None and lag.messages is not None:
+        under += f", {short(lag.messages)} behind" if lag.messages else ", all read"
+    return Box(f"table {name}", name, under, href, "self")
+
+
+def _sink_box(name: str, sink: Sink, query: QueryStatus | None) -> Box:
+    where = "" if sink.console else sink.iceberg.table if sink.iceberg else getattr(sink, sink.kind)
+    under = f"{sink.kind} {where}".rstrip()
+    if query is not None and query.rows_per_second:
+        under += f", {short(query.rows_per_second)}/s"
+    href = address("streams", sink.stream) if sink.stream else ""
+    if sink.bucket:
+        href = address("kv", sink.bucket)
+    return Box(f"sink {name}", name, under, href, "self")
+
+
+# ---------------------------------------------------------------------- charts
+
+
+def _charts(look: PipelineLook) -> Markup | None:
+    if not look.queries:
+        return None
+    now = time.time()
+    is_alive = look.is_alive
+    rates = [Line(query.name, _rates(query, now, is_alive=is_alive)) for query in look.queries]
+    times = [
+        Line(
+            query.name,
+            [Point(one.done_ms / 1000, one.took_ms / 1000) for one in _charted(query, now)],
+        )
+        for query in look.queries
+    ]
+    if not any(line.points for line in (*rates, *times)):
+        return None  # its last batch was long ago
+    return grid(
+        card("", line_chart("Rows per second", rates, now=now)),
+        card("", line_chart("Time of a batch", times, label=seconds_text, now=now)),
+    )
+
+
+def _behind(look: PipelineLook, series: Series) -> Markup | None:
+    """How far it is behind, over time and now."""
+    if not any(query.lags for query in look.queries):
+        return None
+    if not look.is_alive:
+        return _lags(look)
+    lines = [
+        Line(query.name, series.levels(f"behind{index}"))
+        for index, query in enumerate(look.queries[:SLOTS])
+        if query.lags
+    ]
+    chart = line_chart("Messages behind", lines, whole=True, now=time.time())
+    return grid(card("", chart), _lags(look))
+
+
+def _charted(query: QueryStatus, now: float) -> list[BatchStatus]:
+    return [one for one in query.recent if one.done_ms / 1000 >= now - KEPT_SECONDS]
+
+
+def _rates(query: QueryStatus, now: float, *, is_alive: bool) -> list[Point]:
+    """Rows per second over stretches of some seconds; nothing where nothing is known."""
+    batches = _charted(query, now)
+    if not batches:
+        return []
+    first = batches[0].done_ms / 1000
+    # What was before the oldest batch that is remembered is not known.
+    is_cut = len(query.recent) >= RECENT_MAX
+    last = now if is_alive else batches[-1].done_ms / 1000
+    bins = max(int((last - first) // BIN_SECONDS), 0) + 1
+    rows = [0] * bins
+    for one in batches[1:] if is_cut else batches:
+        place = min(int((one.done_ms / 1000 - first) // BIN_SECONDS), bins - 1)
+        rows[max(place, 0)] += one.rows
+    # The newest stretch is not over yet.
+    whole = rows[:-1] if is_alive and bins > 1 else rows
+    return [
+        Point(first + (index + 1) * BIN_SECONDS, number / BIN_SECONDS)
+        for index, number in enumerate(whole)
+    ]
+
+
+def seconds_text(seconds: float) -> str:
+    """Few seconds in few characters."""
+    return f"{seconds:.0f} s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.2g} s"
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _queries(look: PipelineLook) -> Markup | None:
+    if not look.queries:
+        return None
+    rows: list[list[Child]] = [
+        [
+            [query.name, tag("small", f"late before {query.watermark}") if _is_late(query) else ""],
+            query.target,
+            count(query.rows),
+            count(query.rows_total),
+            short(query.rows_per_second) if look.is_alive else "",
+            [count(query.batches), _restarts(query)],
+            seconds_text(query.batch_ms / 1000) if query.batches else "",
+            badge(count(query.bad_rows), "warning") if query.bad_rows else "0",
+            count(query.state_rows),
+        ]
+        for query in look.queries
+    ]
+    return card("Sinks", table(QUERY_COLUMNS, rows, empty=""))
+
+
+def _is_late(query: QueryStatus) -> bool:
+    return bool(query.watermark) and not query.watermark.startswith("1970")
+
+
+def _restarts(query: QueryStatus) -> Markup | None:
+    return tag("small", many(query.restarts, "restart")) if query.restarts else None
+
+
+def _lags(look: PipelineLook) -> Markup:
+    rows: list[list[Child]] = [
+        [
+            query.name,
+            tag("a", lag.stream, href=address("streams", lag.stream)),
+            count(lag.seq) + ("" if lag.last_seq is None else f" of {count(lag.last_seq)}"),
+            "unknown" if lag.messages is None else count(lag.messages),
+            "unknown" if lag.seconds is None else span(lag.seconds) if lag.messages else "none",
+        ]
+        for query in look.queries
+        for lag in query.lags
+    ]
+    return card("Streams that are read", table(LAG_COLUMNS, rows, empty=""))
+
+
+async def _dead_letters(call: Call, pipeline: Pipeline, look: PipelineLook) -> Markup | None:
+    """Where bad rows go, and how many are there."""
+    bad = {query.name: query.bad_rows for query in look.queries}
+    sent = {query.name: query.rows for query in look.queries}
+    rows: list[list[Child]] = []
+    notes: list[str] = []
+    for name, source in pipeline.sources.items():
+        payload = source.payload
+        if payload is None:
+            continue
+        if payload.dead_letter is None:
+            way = {"fail": "stop the pipeline", "skip": "are counted and skipped"}[payload.bad]
+            notes.append(f"Bad rows of {name} {way}.")
+            continue
+        stream = payload.dead_letter.stream
+        seen = await call.workspace.catalog.stream(stream)
+        stored = count(seen.value.state.messages) if seen.value is not None else "unknown"
+        link = tag("a", f"stream {stream}", href=address("streams", stream, "messages"))
+        rows.append([name, link, count(sent.get(f"{name}{DEAD_SUFFIX}", 0)), stored])
+    if not rows and not notes:
+        return None
+    total = sum(bad.values())
+    notes.append(f"{many(total, 'bad row')} in this run." if total else "No bad row in this run.")
+    columns = ("Source", "Goes to", "In this run#", "Stored#")
+    return card(
+        "Dead letters",
+        table(columns, rows, empty="") if rows else None,
+        tag("p", " ".join(notes), class_="faint"),
+    )
+
+
+def _batches(look: PipelineLook) -> Markup | None:
+    """Which sequences the last batches have read, and how far their targets have grown."""
+    known = {query.name: query for query in look.queries}
+    rows: list[list[Child]] = []
+    for query, ranges in look.batches.items():
+        status = known.get(query)
+        told = {one.batch: one for one in status.recent} if status is not None else {}
+        written = written_ranges(status) if status is not None else {}
+        for one in reversed(ranges):
+            batch = told.get(one.batch)
+            is_done = one.state == "committed"
+            rows.append(
+                [
+                    query,
+                    str(one.batch),
+                    tag(
+                        "a",
+                        one.stream,
+                        href=address("streams", one.stream, "messages", start=one.first_seq),
+                    ),
+                    _range(one.first_seq, one.last_seq),
+                    count(batch.rows) if batch is not None else "",
+                    seconds_text(batch.took_ms / 1000) if batch is not None else "",
+                    _range(*written[one.batch]) if one.batch in written else "",
+                    _moment(one.planned_at),
+                    badge(one.state, "good" if is_done else "warning"),
+                ]
+            )
+    if not rows:
+        return None
+    newest = sorted(rows, key=_by_time, reverse=True)[:BATCHES_SHOWN]
+    note = (
+        "Read are sequences of the stream, written those by which the stream of the sink has grown"
+        " meanwhile, where that is known."
+    )
+    return card("Batches", table(BATCH_COLUMNS, newest, empty=""), tag("p", note, class_="faint"))
+
+
+def _by_time(row: Sequence[Child]) -> str:
+    return str(row[7])
+
+
+def _range(first: int, last: int) -> str:
+    return f"{count(first)} to {count(last)}" if last > first else count(first)
+
+
+def _moment(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

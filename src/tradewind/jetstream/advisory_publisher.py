@@ -1,0 +1,238 @@
+"""Advisories and metrics about streams and consumers.
+
+Owns the subjects and types of nats-server's advisories and metrics; their fields are in
+`api.events`. An event without a subscriber is not even encoded. It never decides that something has
+happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from tradewind.api import events
+from tradewind.api.base import encode
+from tradewind.api.events import EventClient
+from tradewind.api.stream_types import StreamState
+from tradewind.api.times import format_time
+from tradewind.broker.accounts import Account
+from tradewind.jetstream.name_source import NameSource
+
+ADVISORY_PREFIX: Final = "$JS.EVENT.ADVISORY"
+METRIC_PREFIX: Final = "$JS.EVENT.METRIC"
+ADVISORY_TYPE: Final = "io.nats.jetstream.advisory.v1."
+OWN_ADVISORY_PREFIX: Final = "$TW.EVENT.ADVISORY"
+OWN_ADVISORY_TYPE: Final = "io.tradewind.advisory.v1."
+METRIC_TYPE: Final = "io.nats.jetstream.metric.v1."
+
+# Makes an event of its fields; all events have a domain, each at its own place.
+Members: TypeAlias = Callable[..., events.ApiEvent]
+
+# kind of a consumer's event -> subject below the prefix, prefix of its type, members
+_CONSUMER_KINDS: Final[dict[str, tuple[str, str, Members]]] = {
+    "consumer_pause": (
+        f"{ADVISORY_PREFIX}.CONSUMER.PAUSE",
+        ADVISORY_TYPE,
+        events.ConsumerPause,
+    ),
+    "consumer_group_pinned": (
+        f"{ADVISORY_PREFIX}.CONSUMER.PINNED",
+        ADVISORY_TYPE,
+        events.GroupPinned,
+    ),
+    "consumer_group_unpinned": (
+        f"{ADVISORY_PREFIX}.CONSUMER.UNPINNED",
+        ADVISORY_TYPE,
+        events.GroupUnpinned,
+    ),
+    "max_deliver": (
+        f"{ADVISORY_PREFIX}.CONSUMER.MAX_DELIVERIES",
+        ADVISORY_TYPE,
+        events.MaxDeliver,
+    ),
+    "nak": (f"{ADVISORY_PREFIX}.CONSUMER.MSG_NAKED", ADVISORY_TYPE, events.Nak),
+    "terminated": (
+        f"{ADVISORY_PREFIX}.CONSUMER.MSG_TERMINATED",
+        ADVISORY_TYPE,
+        events.Terminated,
+    ),
+    "consumer_ack": (f"{METRIC_PREFIX}.CONSUMER.ACK", METRIC_TYPE, events.ConsumerAck),
+}
+
+
+class AdvisoryPublisher:
+    """Publishes events; `now_ns` is the wall clock."""
+
+    def __init__(self, names: NameSource, now_ns: Callable[[], int], domain: str = "") -> None:
+        self._names = names
+        self._now_ns = now_ns
+        self._domain = domain
+
+    def publish(
+        self, account: Account, subject: str, members: Members, kind: str, /, **fields: Any
+    ) -> None:
+        """An event with these fields, if anybody wants it."""
+        if not account.has_interest(subject):
+            return
+        event = members(
+            type=kind,
+            id=self._names.event_id(),
+            timestamp=format_time(self._now_ns()),
+            domain=self._domain,
+            **{name: _readable(value) for name, value in fields.items()},
+        )
+        account.publish(subject, encode(event))
+
+    def stream_action(self, account: Account, stream: str, action: str) -> None:
+        """A stream was created, modified or deleted."""
+        verb = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}[action]
+        self.publish(
+            account,
+            f"{ADVISORY_PREFIX}.STREAM.{verb}.{stream}",
+            events.StreamAction,
+            ADVISORY_TYPE + "stream_action",
+            stream=stream,
+            action=action,
+        )
+
+    def batch_abandoned(self, account: Account, stream: str, batch: str, reason: str) -> None:
+        """An atomic batch was given up before it was committed."""
+        self.publish(
+            account,
+            f"{ADVISORY_PREFIX}.STREAM.BATCH_ABANDONED.{stream}",
+            events.BatchAbandoned,
+            ADVISORY_TYPE + "stream_batch_abandoned",
+            stream=stream,
+            batch=batch,
+            reason=reason,
+        )
+
+    def chain_broken(self, account: Account, stream: str, index: int, reason: str) -> None:
+        """The chain of a stream does not fit its messages; an event of our own."""
+        self.publish(
+            account,
+            f"{OWN_ADVISORY_PREFIX}.STREAM.CHAIN_BROKEN.{stream}",
+            events.ChainBroken,
+            OWN_ADVISORY_TYPE + "stream_chain_broken",
+            stream=stream,
+            index=index,
+            reason=reason,
+        )
+
+    def snapshot_create(
+        self, account: Account, stream: str, state: StreamState, client: EventClient
+    ) -> None:
+        """A backup has begun."""
+        self._backup(
+            account, stream, "snapshot_create", events.SnapshotCreate, state=state, client=client
+        )
+
+    def snapshot_complete(
+        self, account: Account, stream: str, start_ns: int, client: EventClient, error: str
+    ) -> None:
+        """A backup has ended, well or with an error."""
+        self._backup(
+            account,
+            stream,
+            "snapshot_complete",
+            events.SnapshotComplete,
+            **self._from_to(start_ns),
+            client=client,
+            error=error,
+        )
+
+    def restore_create(self, account: Account, stream: str, client: EventClient) -> None:
+        """A backup is being restored."""
+        self._backup(account, stream, "restore_create", events.RestoreCreate, client=client)
+
+    def restore_complete(
+        self, account: Account, stream: str, start_ns: int, size: int, client: EventClient
+    ) -> None:
+        """That has ended, well or not."""
+        self._backup(
+            account,
+            stream,
+            "restore_complete",
+            events.RestoreComplete,
+            **self._from_to(start_ns),
+            bytes=size,
+            client=client,
+        )
+
+    def _from_to(self, start_ns: int) -> dict[str, Any]:
+        return {"start": format_time(start_ns), "end": format_time(self._now_ns())}
+
+    def _backup(
+        self, account: Account, stream: str, kind: str, members: Members, /, **fields: Any
+    ) -> None:
+        subject = f"{ADVISORY_PREFIX}.STREAM.{kind.upper()}.{stream}"
+        self.publish(account, subject, members, ADVISORY_TYPE + kind, stream=stream, **fields)
+
+    def consumer_action(self, account: Account, stream: str, consumer: str, action: str) -> None:
+        """A consumer was created or deleted."""
+        verb = {"create": "CREATED", "delete": "DELETED"}[action]
+        self.publish(
+            account,
+            f"{ADVISORY_PREFIX}.CONSUMER.{verb}.{stream}.{consumer}",
+            events.ConsumerActionEvent,
+            ADVISORY_TYPE + "consumer_action",
+            stream=stream,
+            consumer=consumer,
+            action=action,
+        )
+
+    def consumer_event(
+        self, account: Account, stream: str, consumer: str, kind: str, fields: dict[str, object]
+    ) -> None:
+        """Something that a consumer tells of itself: a key of the table above."""
+        subject, prefix, members = _CONSUMER_KINDS[kind]
+        self.publish(
+            account,
+            f"{subject}.{stream}.{consumer}",
+            members,
+            prefix + kind,
+            stream=stream,
+            consumer=consumer,
+            **fields,
+        )
+
+    def api_audit(
+        self,
+        account: Account,
+        *,
+        server: str,
+        client: EventClient,
+        subject: str,
+        request: str,
+        response: str,
+    ) -> None:
+        """A request of the API was answered."""
+        self.publish(
+            account,
+            f"{ADVISORY_PREFIX}.API",
+            events.ApiAudit,
+            ADVISORY_TYPE + "api_audit",
+            server=server,
+            client=client,
+            subject=subject,
+            request=request,
+            response=response,
+        )
+
+    def api_limit_reached(self, account: Account, *, server: str, dropped: int) -> None:
+        """Too many requests were waiting, and all of them were dropped."""
+        self.publish(
+            account,
+            f"{ADVISORY_PREFIX}.API.LIMIT_REACHED",
+            events.ApiLimitReached,
+            ADVISORY_TYPE + "api_limit_reached",
+            server=server,
+            dropped=dropped,
+        )
+
+
+def _readable(value: Any) -> Any:
+    """Subjects and bodies are bytes on the wire and need not be text."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return value

@@ -1,0 +1,178 @@
+"""Links to an origin: a stream of this account, or of another server.
+
+Owns the interface of a link and the choice of the link for a source. A link carries API requests
+and the messages that consumers deliver; it never knows about streams. `LocalLink` leads into the
+same account, `LeafLink` through it to a server behind a leaf connection. Links to other servers use
+connections that the engine never creates: its owner supplies them (`Remotes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from tradewind.api.endpoints import PREFIX
+from tradewind.api.source_rules import is_local
+
+if TYPE_CHECKING:
+    from tradewind.api.stream_types import StreamSource
+    from tradewind.broker.accounts import InternalMessage
+    from tradewind.jetstream.engine import JetStreamEngine
+    from tradewind.jetstream.jetstream_account import JetStreamAccount
+    from tradewind.jetstream.replication.inbox import Inbox
+
+# Called with the header block, the body, and what went wrong; the last is empty if nothing did.
+Answered = Callable[[bytes, bytes, str], None]
+
+
+class OriginLink(Protocol):
+    """A way to the API of an account, here or elsewhere. Callbacks run in the loop of the engine,
+    at the present time, and a turn follows.
+    """
+
+    @property
+    def name(self) -> str:
+        """How messages call the server at its other end; empty: it is this one."""
+
+    @property
+    def server_id(self) -> str:
+        """Of that server; empty: it is not known."""
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be asked now; empty: it can."""
+
+    @property
+    def on_arrival(self) -> Callable[[], None] | None:
+        """What an inbox calls before it wakes its owner."""
+
+    def ask(self, request: str, header: bytes, body: bytes, answered: Answered) -> None:
+        """Send a request of the API (`STREAM.INFO.X`); `answered` is called once, or never."""
+
+    def publish(self, subject: str, header: bytes) -> None:
+        """Send a message without a body."""
+
+    def listen(self, subject: str, inbox: Inbox) -> Callable[[], None]:
+        """Have all that comes on a subject put into the inbox; what it gives ends that."""
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Have `changed` called when `problem` is another; what it gives ends that."""
+
+
+class Remotes(Protocol):
+    """The links that a configuration names."""
+
+    def find(self, account: str, prefix: str) -> OriginLink | None:
+        """The link by which streams of an account reach the API with this prefix."""
+
+    def prefixes(self, account: str) -> list[str]:
+        """Those that `find` knows."""
+
+
+class NoRemotes:
+    """A server that knows no other."""
+
+    def find(self, account: str, prefix: str) -> OriginLink | None:  # noqa: ARG002
+        """None."""
+        return None
+
+    def prefixes(self, account: str) -> list[str]:  # noqa: ARG002
+        """None."""
+        return []
+
+
+class LocalLink:
+    """Into the own account, for consumers that somebody has made there."""
+
+    name = ""
+    server_id = ""
+    problem = ""
+    on_arrival = None
+
+    def __init__(
+        self, engine: JetStreamEngine, tenant: JetStreamAccount, prefix: str = PREFIX
+    ) -> None:
+        self._names = engine.names
+        self._account = tenant.account
+        self._prefix = prefix
+
+    def ask(self, request: str, header: bytes, body: bytes, answered: Answered) -> None:
+        """As any client asks."""
+        account = self._account
+
+        def take(message: InternalMessage) -> None:
+            account.unsubscribe(token)
+            answered(message.header, message.payload, "")
+
+        reply = f"$JSC.R.{self._names.event_id()}"
+        token = account.subscribe(reply, take)
+        if not account.publish(self._prefix + request, body, reply, header):
+            account.unsubscribe(token)
+            self.unheard(answered)
+
+    def unheard(self, answered: Answered) -> None:
+        """Nobody has got a request."""
+        answered(b"", b"", "nobody answers there")
+
+    def publish(self, subject: str, header: bytes) -> None:
+        """Send a message without a body."""
+        self._account.publish(subject, b"", header=header)
+
+    def listen(self, subject: str, inbox: Inbox) -> Callable[[], None]:
+        """By a hook."""
+        token = inbox.listen(self._account, subject.encode("utf-8", "surrogateescape"))
+        return lambda: self._account.unsubscribe(token)
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
+        """Nothing ever changes."""
+        return lambda: None
+
+
+class LeafLink(LocalLink):
+    """To the server behind a leaf connection that answers requests with this prefix."""
+
+    def __init__(self, engine: JetStreamEngine, tenant: JetStreamAccount, api: str) -> None:
+        super().__init__(engine, tenant, f"{api}.")
+        self.name = api
+        self._changed: Callable[[], None] | None = None
+        self._cancel: Callable[[], None] | None = None
+
+    def unheard(self, answered: Answered) -> None:
+        """It is not connected: go on as soon as it is."""
+        if self._cancel is None and self._changed is not None:
+            self._cancel = self._account.watch_interest(f"{self._prefix}INFO", self._returned)
+        super().unheard(answered)
+
+    def _returned(self) -> None:
+        self._cancel = None
+        if self._changed is not None:
+            self._changed()
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Have `changed` called when the server is there again."""
+        self._changed = changed
+        return self._unwatch
+
+    def _unwatch(self) -> None:
+        self._changed = None
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+
+def is_in_process(engine: JetStreamEngine, source: StreamSource) -> bool:
+    """Whether a source is copied from store to store."""
+    return source.consumer is None and is_local(source, engine.domain)
+
+
+def link_to(
+    engine: JetStreamEngine, tenant: JetStreamAccount, source: StreamSource
+) -> OriginLink | None:
+    """The way to the origin of a source; None: the configuration names none."""
+    if is_local(source, engine.domain):
+        return LocalLink(engine, tenant)
+    assert source.external is not None
+    link = engine.remotes.find(tenant.name, source.external.api)
+    if link is None and engine.broker.leaves is not None:
+        return LeafLink(engine, tenant, source.external.api)
+    return link

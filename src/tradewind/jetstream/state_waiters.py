@@ -1,0 +1,132 @@
+"""Acks with a reply and requests that wait until the state of a consumer is stored.
+
+Owns the order in which they are answered, per consumer: none waits for the state of another.
+"Stored" means what the stream guarantees to publishers: on disk, or handed to the operating system
+if it is synced by an interval, or nothing at all with `persist_mode: async`. Many acks share one
+commit, that of all consumers of the stream; the event loop never waits for a sync.
+
+In a stream that keeps messages for its consumers, an ack removes a message, and is answered when
+the removal is stored as well. If the disk fails, nothing is answered, and clients retry. If the
+stream no longer accepts changes, a stored state is enough: it is applied at the next start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tradewind.errors import StoreError
+from tradewind.store.syncer import SyncMode
+
+if TYPE_CHECKING:
+    from tradewind.consumer.consumer import ServerConsumer
+    from tradewind.jetstream.hosted import HostedStream
+
+Told = Callable[[StoreError | None], None]
+Waiting = dict[str, deque[tuple[int, Told]]]
+
+
+class _Answers:
+    """The answers to the acks of one consumer in one turn; `_left` is what they wait for."""
+
+    __slots__ = ("_consumer", "_end", "_left")
+
+    def __init__(self, consumer: ServerConsumer, left: int) -> None:
+        self._consumer = consumer
+        self._end = consumer.delivery.answers_end
+        self._left = left
+
+    def state_kept(self, error: StoreError | None) -> None:
+        """The state says what was acknowledged, or cannot."""
+        if error is not None:
+            self._consumer.delivery.leave_unanswered()
+        self._left -= 1
+        if self._left == 0:
+            self._consumer.delivery.answer_acks(self._end)
+
+    def removed(self, error: StoreError | None) -> None:
+        """The messages are gone, or cannot go: then all depends on the state."""
+        self.state_kept(error if self._consumer.config.mem_storage else None)
+
+
+class StateWaiters:
+    """Of one stream."""
+
+    def __init__(self, hosted: HostedStream) -> None:
+        self._hosted = hosted
+        # By consumer, with rising tickets: for those who wait for the disk, and for the system.
+        self._until_synced: Waiting = {}
+        self._until_written: Waiting = {}
+        self._until_taken: dict[str, list[Callable[[], None]]] = {}
+
+    def keep_acks(self, consumer: ServerConsumer) -> None:
+        """Have the answers to the acks of this turn leave when they are true."""
+        mode, retention = self._hosted.stream.sync_mode, self._hosted.retention
+        if mode is SyncMode.ASYNC:
+            consumer.delivery.answer_acks(consumer.delivery.answers_end)
+            return
+        answers = _Answers(consumer, 1 if retention is None else 2)
+        if retention is not None:
+            self._hosted.commits.when_durable(answers.removed)
+        self.when_kept(consumer, answers.state_kept, is_synced=mode is SyncMode.ALWAYS)
+
+    def when_kept(self, consumer: ServerConsumer, told: Told, *, is_synced: bool = True) -> None:
+        """Call `told` when the state of a consumer is on disk, or at least with the system."""
+        hosted, files = self._hosted, self._hosted.files
+        if files is None or consumer.config.mem_storage:
+            told(None)
+            return
+        entry, name = hosted.files_entry, consumer.name
+        assert entry is not None
+        ticket = files.states.mark(name, consumer, is_urgent=True)
+        if entry.has_failed:
+            told(StoreError(f"the state of consumer {name!r} cannot be written"))
+            return
+        if not is_synced and files.write(name):
+            told(None)
+            return
+        waiting = self._until_synced if is_synced else self._until_written
+        waiting.setdefault(name, deque()).append((ticket, told))
+        hosted.engine.syncer.mark_dirty(files, hosted.engine.turn.monotonic_ns)
+
+    def when_taken(self, consumer: str, told: Callable[[], None]) -> None:
+        """Call `told` when a commit has begun that has the state of a consumer as it is now."""
+        self._until_taken.setdefault(consumer, []).append(told)
+
+    def progressed(self) -> None:
+        """More may be kept than before."""
+        assert self._hosted.files is not None
+        states = self._hosted.files.states
+        for consumer in [name for name in self._until_taken if not states.is_waiting(name)]:
+            self._tell_taken(consumer)
+        for consumer in list(self._until_synced):
+            self._tell(self._until_synced, consumer, None, states.kept_ticket(consumer))
+        for consumer in list(self._until_written):
+            self._tell(self._until_written, consumer, None, states.written_ticket(consumer))
+
+    def failed(self, error: StoreError) -> None:
+        """Nobody who waits is going to be told anything else."""
+        for consumer in list(self._until_taken):
+            self._tell_taken(consumer)
+        for waiting in (self._until_synced, self._until_written):
+            for consumer in list(waiting):
+                self._tell(waiting, consumer, error)
+
+    def _tell_taken(self, consumer: str) -> None:
+        for told in self._until_taken.pop(consumer):
+            told()
+
+    def _tell(
+        self, waiting: Waiting, consumer: str, error: StoreError | None, kept: int | None = None
+    ) -> None:
+        """Those who wait for this consumer, with `kept` up to this ticket."""
+        queue = waiting[consumer]
+        while queue and (kept is None or queue[0][0] <= kept):
+            _, told = queue.popleft()
+            try:
+                told(error)
+            except Exception as fault:
+                self._hosted.engine.faults.contain("request", fault, self._hosted.place)
+        if not queue:
+            del waiting[consumer]

@@ -1,0 +1,285 @@
+"""Creates, updates and deletes streams.
+
+Owns the order of these changes: first the checks, then the disk, then the running server, then the
+event. It never changes anything if a check fails. The checks of a configuration are in
+`tradewind.api`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tradewind.api import errors
+from tradewind.api.chain_rules import chain_rule_of, check_chain_update
+from tradewind.api.configs import stream_config_to_dict
+from tradewind.api.limits import Reserved, check_resources, check_resources_of_update
+from tradewind.api.stream_rules import (
+    check_consumer_limits,
+    check_overlap,
+    check_stream_config,
+    check_stream_create,
+    check_stream_update,
+)
+from tradewind.api.stream_types import StorageType, StreamConfig
+from tradewind.consumer.consumer import DELETED
+from tradewind.errors import StoreError
+from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.jetstream_account import stream_usage
+from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed, let_others_go_first
+from tradewind.jetstream.usage import Usage
+from tradewind.store.format.meta import StreamMeta
+from tradewind.stream.stream import Stream
+from tradewind.stream.stream_context import StreamContext
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.engine import JetStreamEngine
+    from tradewind.jetstream.jetstream_account import JetStreamAccount
+    from tradewind.jetstream.lanes import Steps
+
+
+def stream_context(engine: JetStreamEngine, tenant: JetStreamAccount, name: str) -> StreamContext:
+    """What a stream is given of the server around it."""
+    options = engine.settings.options
+
+    def resources(size: int) -> errors.ApiError | None:
+        hosted = tenant.streams.get(name)
+        return hosted.room_problem(size) if hosted is not None else None
+
+    context = StreamContext(
+        engine.router,
+        tenant.account,
+        engine.log,
+        engine.broker.chance,
+        domain=engine.domain,
+        batches=engine.batches,
+        abandoned=partial(engine.advisories.batch_abandoned, tenant.account),
+        syncs=options.sync_interval_ns == 0,
+        resources=resources,
+    )
+    if options.max_buffered_msgs:
+        context.waiting_msgs_max = options.max_buffered_msgs
+    if options.max_buffered_bytes:
+        context.waiting_bytes_max = options.max_buffered_bytes
+    return context
+
+
+def is_large_config(config: StreamConfig) -> bool:
+    """Whether the event loop has better things to do than to check it."""
+    parts = (config.subjects, config.sources, config.metadata)
+    return sum(len(part or ()) for part in parts) > INLINE_PARTS_MAX
+
+
+def create_stream(
+    engine: JetStreamEngine,
+    tenant: JetStreamAccount,
+    wanted: StreamConfig,
+    *,
+    pedantic: bool,
+    may_overlap: bool = False,
+) -> Steps[HostedStream]:
+    """A new stream, or the one that is there with the same configuration.
+
+    `may_overlap`: other streams may take its subjects too, as in the first preview.
+    """
+    while tenant.is_being_created(wanted.name):
+        yield Wait.OTHERS_FIRST
+    is_large = is_large_config(wanted)
+    check = partial(
+        check_stream_create,
+        wanted,
+        streams=tenant.configs,
+        pedantic=pedantic,
+        server=engine.server_limits,
+        account=tenant.limits,
+    )
+    config = yield from computed(check, is_large=is_large)
+    if config.name in tenant.streams:
+        return tenant.streams[config.name]
+    if config.name in tenant.problems:
+        raise errors.STREAM_OFFLINE_REASON(err=tenant.problems[config.name])
+    check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
+    if not may_overlap:
+        yield from computed(partial(check_overlap, config, tenant.owners), is_large=is_large)
+    try:
+        with _announced(engine, tenant, config):
+            stream = yield from _new_stream(engine, tenant, config)
+    except StoreError as error:
+        raise errors.STREAM_CREATE(err=str(error)) from None
+    hosted = HostedStream(engine, tenant, stream)
+    hosted.attach()
+    engine.advisories.stream_action(tenant.account, config.name, "create")
+    return hosted
+
+
+@contextmanager
+def _announced(
+    engine: JetStreamEngine, tenant: JetStreamAccount, config: StreamConfig
+) -> Iterator[None]:
+    """A stream is being created: its subjects and what it reserves are taken."""
+    nothing, usage = Usage(), stream_usage(config, 0)
+    tenant.stream_configured(config.name, config)
+    for total in (tenant.usage, engine.usage):
+        total.replace(nothing, usage)
+    try:
+        yield
+    except BaseException:
+        tenant.stream_configured(config.name, None)
+        raise
+    finally:
+        for total in (tenant.usage, engine.usage):
+            total.replace(usage, nothing)
+
+
+def _new_stream(
+    engine: JetStreamEngine, tenant: JetStreamAccount, config: StreamConfig
+) -> Steps[Stream]:
+    """A stream that takes no messages yet; if it is in files, all of it is durable."""
+    context = stream_context(engine, tenant, config.name)
+    meta = StreamMeta(stream_config_to_dict(config), engine.turn.now_ns)
+    if config.storage is StorageType.MEMORY:
+        return Stream.in_memory(context, meta)
+    if engine.root is None:
+        raise StoreError(f"stream {config.name!r} is to be in files, but there is no store")
+    folder = engine.root.stream(tenant.name, config.name)
+    yield folder.creation(meta)
+    files = folder.begin(meta, seed=context.chance.getrandbits(64))
+    stream = Stream(context, meta, files.table, files, folder)
+    try:
+        while (commit := files.begin_commit()) is not None:
+            yield commit.run
+            files.finish_commit(commit)
+    except BaseException:
+        files.abandon()
+        raise
+    return stream
+
+
+def reserved(
+    engine: JetStreamEngine, tenant: JetStreamAccount, without: StreamConfig | None = None
+) -> Reserved:
+    """What streams have reserved, except `without`."""
+    mine = stream_usage(without, 0) if without is not None else Usage()
+    return Reserved(
+        len(tenant.configs),
+        tenant.usage.reserved_memory - mine.reserved_memory,
+        tenant.usage.reserved_storage - mine.reserved_storage,
+        engine.usage.reserved_memory - mine.reserved_memory,
+        engine.usage.reserved_storage - mine.reserved_storage,
+    )
+
+
+def update_stream(
+    engine: JetStreamEngine,
+    tenant: JetStreamAccount,
+    name: str,
+    wanted: StreamConfig,
+    *,
+    pedantic: bool,
+) -> Steps[HostedStream]:
+    """Change a stream; what does not fit its consumers is refused."""
+    configs = tenant.configs
+    is_large = is_large_config(wanted)
+    # A configuration that is wrong by itself is refused before anybody looks for the stream.
+    check = partial(
+        check_stream_config,
+        wanted,
+        streams=configs,
+        pedantic=pedantic,
+        server=engine.server_limits,
+        account=tenant.limits,
+    )
+    yield from computed(check, is_large=is_large)
+    if wanted.name != name:
+        raise errors.STREAM_MISMATCH()
+    hosted = tenant.stream(name)
+    old = hosted.config
+    check = partial(
+        check_stream_update,
+        old,
+        wanted,
+        streams=configs,
+        pedantic=pedantic,
+        server=engine.server_limits,
+        account=tenant.limits,
+    )
+    config = yield from computed(check, is_large=is_large)
+    _check_chain(hosted, config)
+    check_consumer_limits(
+        config,
+        {
+            consumer.name: (consumer.config.max_ack_pending, consumer.config.inactive_threshold)
+            for consumer in hosted.consumers.values()
+        },
+    )
+    check_resources_of_update(
+        old, config, reserved(engine, tenant, old), tenant.limits, engine.server_limits
+    )
+    yield from computed(partial(check_overlap, config, tenant.owners), is_large=is_large)
+    meta = hosted.stream.meta_with(config)
+    try:
+        if (folder := hosted.stream.folder) is not None:
+            yield partial(folder.update, meta)
+        for _ in hosted.stream.before_change(config):
+            yield let_others_go_first
+        hosted.apply(meta, config)
+        yield from hosted.catch_up()
+    except StoreError as error:
+        raise errors.STREAM_UPDATE(err=str(error)) from None
+    engine.advisories.stream_action(tenant.account, config.name, "modify")
+    return hosted
+
+
+def _check_chain(hosted: HostedStream, config: StreamConfig) -> None:
+    """ApiError if what the metadata say of the chain cannot be changed any more."""
+    files = hosted.stream.files
+    size = 0 if files is None or files.chain is None else files.chain.links.size
+    check_chain_update(
+        chain_rule_of(hosted.config.metadata),
+        chain_rule_of(config.metadata),
+        size=size,
+        msgs=hosted.stream.store.msgs,
+    )
+
+
+def delete_stream(engine: JetStreamEngine, hosted: HostedStream) -> Steps[None]:
+    """A stream goes with its messages and consumers; their space is given back later."""
+    for consumer in list(hosted.consumers.values()):
+        hosted.remove_consumer(consumer, DELETED)
+        engine.advisories.consumer_action(
+            hosted.tenant.account, hosted.name, consumer.name, "delete"
+        )
+    hosted.retire()
+    if (folder := hosted.stream.folder) is not None:
+        try:
+            yield folder.retire
+        except StoreError as error:
+            if not folder.is_retired:
+                hosted.tenant.problems[hosted.name] = f"it could not be deleted: {error}"
+            raise errors.STREAM_DELETE(err=str(error)) from None
+        if hosted.tenant.transactions is not None:
+            yield from hosted.tenant.transactions.void(hosted)
+        engine.workers.submit(folder.remove_retired, hosted.removed)
+    engine.advisories.stream_action(hosted.tenant.account, hosted.name, "delete")
+
+
+def delete_offline_stream(
+    engine: JetStreamEngine, tenant: JetStreamAccount, name: str
+) -> Steps[None]:
+    """A stream that could not be opened goes, because somebody asks for that by its name."""
+    assert engine.root is not None
+    folder = engine.root.stream(tenant.name, name)
+    try:
+        yield folder.retire
+    except StoreError as error:
+        raise errors.STREAM_DELETE(err=str(error)) from None
+    del tenant.problems[name]
+
+    def removed(error: Exception | None) -> None:
+        if error is not None:
+            engine.log.error(f"JetStream cannot remove '{tenant.name} > {name}' from disk: {error}")
+
+    engine.workers.submit(folder.remove_retired, removed)
+    engine.advisories.stream_action(tenant.account, name, "delete")

@@ -1,0 +1,1 @@
+"""Changes of several streams and consumers that happen together, or not at all."""

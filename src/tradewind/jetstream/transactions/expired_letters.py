@@ -1,0 +1,129 @@
+"""Dead letters of messages whose time is over before a consumer is done with them.
+
+Owns which messages of a stream are kept beyond their time, until copies of them are safe. The
+copies for all consumers that miss a message, its removal and the marker that it may leave are one
+transaction, so that nothing is lost and nothing is there twice. If a stream refuses its copy, the
+message stays, and is tried again later; consumers can still be given it. Other messages expire
+meanwhile, as long as not too many are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api import errors
+from tradewind.api.dead_letters import EXPIRED
+from tradewind.consumer.given_up import GivenUp
+from tradewind.errors import StoreError
+from tradewind.jetstream.transactions.dead_letters import (
+    DeadLetterProposal,
+    Letter,
+    NotWantedError,
+    desk_of,
+)
+from tradewind.store.contract import NotFoundError
+
+if TYPE_CHECKING:
+    from tradewind.consumer.consumer import ServerConsumer
+    from tradewind.jetstream.hosted import HostedStream
+    from tradewind.jetstream.transactions.planning import TransactionPlan
+    from tradewind.store.contract import MessageCopy
+
+# Of one stream: while so many messages are kept beyond their time, nothing else of it expires.
+HELD_MAX: Final = 4096
+
+
+class ExpiredLetters:
+    """Those of one stream: an `ExpiryKeeper`."""
+
+    def __init__(self, hosted: HostedStream) -> None:
+        self._hosted = hosted
+        self._held: dict[int, ExpiredProposal] = {}
+        # Their letters are safe, and the disk did not let them go.
+        self._done: set[int] = set()
+
+    @property
+    def is_full(self) -> bool:
+        """See `ExpiryKeeper`."""
+        return len(self._held) >= HELD_MAX
+
+    def takes(self, seq: int) -> bool:
+        """See `ExpiryKeeper`."""
+        if seq in self._held:
+            return True
+        if seq in self._done:
+            return False
+        store = self._hosted.stream.store
+        if self._hosted.config.sealed and store.leaves_marker(seq):
+            return False  # it takes no marker, so the message stays
+        try:
+            copy = store.get(seq)
+        except NotFoundError:
+            return False
+        if not self.missing(copy):
+            return False
+        self._held[seq] = proposal = ExpiredProposal(self._hosted, self, seq)
+        proposal.owner.enter(proposal)
+        return True
+
+    def missing(self, copy: MessageCopy) -> list[ServerConsumer]:
+        """The consumers that miss a message."""
+        return [
+            consumer
+            for consumer in self._hosted.expiry_keepers.values()
+            if consumer.keeps_expired and consumer.misses(copy.seq, copy.subject)
+        ]
+
+    def let_go(self, seq: int, *, is_done: bool) -> None:
+        """It is gone, or its time is not over any more. `is_done`: its letters are safe."""
+        self._held.pop(seq, None)
+        store = self._hosted.stream.store
+        if not self._hosted.is_attached or not store.is_live(seq):
+            return
+        if is_done:
+            self._done = {each for each in self._done if store.is_live(each)} | {seq}
+        self._hosted.stream.upkeep.look_again()
+
+
+class ExpiredProposal(DeadLetterProposal):
+    """One message, for all consumers that miss it."""
+
+    def __init__(self, hosted: HostedStream, keeper: ExpiredLetters, seq: int) -> None:
+        super().__init__(desk_of(hosted.engine), hosted)
+        self._keeper = keeper
+        self._seq = seq
+
+    @property
+    def key(self) -> Hashable:
+        """See `DeadLetterProposal`."""
+        return self.hosted, self._seq
+
+    def fill(self, plan: TransactionPlan) -> None:
+        """See `DeadLetterProposal`."""
+        hosted, seq = self.hosted, self._seq
+        store = hosted.stream.store
+        if not hosted.is_attached or not store.has_expired(seq, hosted.engine.turn.now_ns):
+            raise NotWantedError
+        try:
+            copy = store.get(seq)
+        except NotFoundError:
+            raise NotWantedError from None
+        except StoreError as error:
+            raise errors.STREAM_STORE_FAILED(err=str(error)) from None
+        # One that was acknowledged in the meantime is removed all the same: its time is over.
+        self.letters = [
+            Letter(consumer, GivenUp(seq, _deliveries(consumer, seq), EXPIRED))
+            for consumer in self._keeper.missing(copy)
+        ]
+        self.letters = [one for one in self.letters if self.add_letter(plan, one, copy)]
+        plan.add_expired(hosted, seq, copy.subject)
+
+    def committed(self, plan: TransactionPlan) -> None:
+        """See `Proposal`."""
+        super().committed(plan)
+        self._keeper.let_go(self._seq, is_done=bool(plan.deletes))
+
+
+def _deliveries(consumer: ServerConsumer, seq: int) -> int:
+    return consumer.acks.delivery_count(seq) if consumer.acks.is_awaited(seq) else 0

@@ -1,0 +1,209 @@
+"""Truncations that can be taken back: how long, and how.
+
+Owns the companion of a stream that lets a shelf go when its time is over, and the steps in which a
+stream is closed, made anew with what was removed, and opened again. The files are the business of
+`store.folder.shelf`. While it is made anew the stream takes and gives no messages; everybody else
+goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from itertools import count
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+from tradewind.api import errors
+from tradewind.consumer.consumer import SHUTDOWN, ServerConsumer
+from tradewind.errors import StoreError
+from tradewind.jetstream.consumer_catalog import consumer_context, is_stored
+from tradewind.jetstream.recovery import recover_stream
+from tradewind.store.folder.shelf import (
+    ShelfName,
+    put_back,
+    remove_shelf,
+    shelf_names,
+)
+
+if TYPE_CHECKING:
+    from tradewind.api.consumer_types import ConsumerConfig
+    from tradewind.jetstream.companions import Companion
+    from tradewind.jetstream.engine import JetStreamEngine
+    from tradewind.jetstream.hosted import HostedStream
+    from tradewind.jetstream.jetstream_account import JetStreamAccount
+    from tradewind.jetstream.lanes import Steps
+    from tradewind.store.format.consumer_file import ConsumerState
+    from tradewind.stream.message_ids import MessageIds
+
+# A shelf whose removal has failed is tried again.
+AGAIN_NS: Final = 60_000_000_000
+# How long a worker waits in one go for a commit that is under way.
+COMMIT_SECONDS: Final = 30.0
+# How often it is looked whether a transaction has ended.
+FENCE_SECONDS: Final = 0.002
+# Beside those of restores, which count from 1.
+_STAGING_NUMBERS: Final = count(1_000_000)
+Carried = list[tuple[str, "ConsumerConfig", int, "ConsumerState"]]
+
+
+def shelves_of(hosted: HostedStream) -> Mapping[Hashable, Callable[[], Companion]]:
+    """Each shelf of a stream ends at its own time."""
+    folder = hosted.stream.folder
+    if folder is None:
+        return {}
+    return {
+        ("shelf", name): partial(ShelfEnd, hosted, name)
+        for name in shelf_names(folder.disk, folder.path)
+    }
+
+
+class ShelfEnd:
+    """Removes one shelf when nobody can ask for it any more. A `Companion`."""
+
+    def __init__(self, hosted: HostedStream, name: ShelfName) -> None:
+        self._hosted = hosted
+        self._name = name
+        self._again_ns = 0
+        self._is_over = False
+
+    def attach(self) -> None:
+        """See `Companion`."""
+
+    def changed(self) -> None:
+        """See `Companion`."""
+
+    def kept(self) -> None:
+        """See `Companion`."""
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """See `Companion`."""
+        if self._is_over:
+            return self._again_ns
+        turn = self._hosted.engine.turn
+        return max(turn.monotonic_ns + self._name.until_ns - turn.now_ns, 1)
+
+    def tick(self) -> None:
+        """See `Companion`."""
+        folder = self._hosted.stream.folder
+        assert folder is not None
+        self._is_over, self._again_ns = True, 0
+        work = partial(remove_shelf, folder.disk, folder.path, self._name)
+        self._hosted.engine.workers.submit(work, self._removed)
+
+    def _removed(self, error: Exception | None) -> None:
+        engine = self._hosted.engine
+        engine.set_time()
+        if error is None:
+            self._hosted.companions.set()
+            return
+        engine.log.error(f"JetStream stream {self._hosted.place}: {error}")
+        self._again_ns = engine.turn.monotonic_ns + AGAIN_NS
+        self._hosted.companions.set_timer(self)
+
+    def close(self, *, for_good: bool) -> None:
+        """See `Companion`."""
+
+    def describe(self) -> Mapping[str, Any]:
+        """See `Companion`: the information about a stream keeps its shape."""
+        return {}
+
+
+def bring_back(
+    engine: JetStreamEngine, hosted: HostedStream, name: ShelfName
+) -> Steps[HostedStream]:
+    """The stream with all that is on a shelf; ApiError leaves it as it was."""
+    assert engine.root is not None
+    tenant, stream = hosted.tenant, hosted.name
+    carried = yield from _close(engine, hosted)
+    problem = ""
+    try:
+        yield partial(
+            put_back,
+            engine.root.stream(tenant.name, stream),
+            name,
+            engine.root.staging(tenant.name, stream, next(_STAGING_NUMBERS)),
+            engine.turn.now_ns,
+        )
+    except StoreError as error:
+        problem = str(error)
+    fresh = _open(engine, tenant, stream, carried, hosted.stream.ids)
+    if problem:
+        raise errors.STREAM_RESTORE(err=f"the messages are not brought back: {problem}")
+    folder = fresh.stream.folder
+    assert folder is not None
+    try:
+        yield partial(remove_shelf, folder.disk, folder.path, name)
+    except StoreError as error:
+        engine.log.error(f"JetStream stream {fresh.place}: {error}")
+    fresh.companions.set()
+    return fresh
+
+
+def _take_nothing(hosted: HostedStream) -> Steps[None]:
+    """Let a transaction that changes the stream end: behind its fence nothing can be written."""
+    files = hosted.stream.files
+    assert files is not None
+    if files.failure is None:
+        hosted.stream.deactivate()
+    while files.is_fenced and files.failure is None:
+        yield partial(Event().wait, FENCE_SECONDS)
+        if not hosted.is_attached:
+            raise errors.STREAM_NOT_FOUND()
+    if files.failure is not None:
+        hosted.stream.activate()
+        raise errors.STREAM_RESTORE(err=f"the messages are not brought back: {files.failure}")
+
+
+def _close(engine: JetStreamEngine, hosted: HostedStream) -> Steps[Carried]:
+    """Nobody has its files open afterwards, and all is durable. Gives the consumers that are not
+    on disk.
+    """
+    yield from _take_nothing(hosted)
+    carried = [
+        (consumer.name, consumer.config, consumer.created_ns, consumer.state())
+        for consumer in hosted.consumers.values()
+        if not is_stored(hosted, consumer.config)
+    ]
+    hosted.companions.close(for_good=False)
+    for consumer in list(hosted.consumers.values()):
+        hosted.remove_consumer(consumer, SHUTDOWN)
+    hosted.detach()
+    states, stream = Event(), Event()
+    assert hosted.files is not None
+    engine.syncer.detach(hosted.files, states.set)
+    hosted.commits.detach(stream.set)
+    for event in (states, stream):
+        while not event.is_set():  # a file is never closed while a sync of it runs
+            yield partial(event.wait, COMMIT_SECONDS)
+    finish = hosted.stream.begin_close()
+    yield partial(hosted.files.states.close, engine.broker.now_ns())
+    for work in (finish, hosted.ledger.save):
+        if work is not None:
+            try:
+                yield work
+            except StoreError as error:  # the next opening takes longer
+                engine.log.error(f"JetStream stream {hosted.place}: {error}")
+    return carried
+
+
+def _open(
+    engine: JetStreamEngine,
+    tenant: JetStreamAccount,
+    stream: str,
+    carried: Carried,
+    ids: MessageIds,
+) -> HostedStream:
+    assert engine.root is not None
+    try:
+        hosted = recover_stream(engine, tenant, engine.root.stream(tenant.name, stream), ids)
+    except (StoreError, ValueError) as error:
+        tenant.problems[stream] = str(error)
+        engine.log.error(f"JetStream cannot open stream '{tenant.name} > {stream}': {error}")
+        raise errors.STREAM_OFFLINE_REASON(err=str(error)) from None
+    for name, config, created_ns, state in carried:
+        context = consumer_context(engine, hosted, name)
+        hosted.add_consumer(ServerConsumer(context, name, config, created_ns, state))
+    hosted.recovered()
+    return hosted

@@ -1,0 +1,300 @@
+"""The requests of the system account: bodies, responses, and the functions that build them.
+
+Owns the documents of requests and responses and the table of endpoints. It never subscribes or
+publishes, which is up to `system_answers`.
+"""
+
+from __future__ import annotations
+
+import gc
+import gzip
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from tradewind.monitor.accountz import account_detail
+from tradewind.monitor.facade import MonitorView
+from tradewind.monitor.formats import present
+from tradewind.monitor.options import (
+    AccountStatzOptions,
+    AccountzOptions,
+    ConnzOptions,
+    HealthzOptions,
+    JszOptions,
+    LeafzOptions,
+    Options,
+    ProfilezOptions,
+    SubszOptions,
+)
+from tradewind.monitor.parameters import PageError, quoted
+from tradewind.monitor.system_events import SystemEventServer
+from tradewind.route.permission_rules import PermissionRules
+from tradewind.subjects import is_subset, is_valid_literal
+
+if TYPE_CHECKING:
+    from tradewind.monitor.views import AccountView
+
+_Document = TypeVar("_Document")
+
+BAD_REQUEST = 400
+FAILED = 500
+_SCAN_PAGE = 4096
+_COMPRESSION_LEVEL = 1
+_PING = "PING"
+_COMMAND = "tradewind-server"
+
+
+class RequestError(msgspec.Struct):
+    """Why a request was not answered with data."""
+
+    code: int
+    description: str
+
+
+class MonitorReply(msgspec.Struct, kw_only=True):
+    """The envelope of almost every answer."""
+
+    server: SystemEventServer
+    data: Any = UNSET
+    error: RequestError | UnsetType = UNSET
+
+
+class ServerId(msgspec.Struct, kw_only=True):
+    """The answer to IDZ, which has no envelope."""
+
+    name: str
+    host: str
+    id: str
+
+
+class SubjectRules(msgspec.Struct, kw_only=True):
+    """Allowed and denied subjects."""
+
+    allow: list[str] | UnsetType = UNSET
+    deny: list[str] | UnsetType = UNSET
+
+
+class ResponseRules(msgspec.Struct, kw_only=True):
+    """How many answers may be published without a permission of their own, and for how long
+    (nanoseconds).
+    """
+
+    max: int
+    ttl: int
+
+
+class UserPermissions(msgspec.Struct, kw_only=True):
+    """What a user may do."""
+
+    publish: SubjectRules
+    subscribe: SubjectRules
+    responses: ResponseRules | UnsetType = UNSET
+
+
+class UserInfo(msgspec.Struct, kw_only=True):
+    """Who the asking client is."""
+
+    user: str
+    account: str
+    account_name: str | UnsetType = UNSET
+    user_name: str | UnsetType = UNSET
+    permissions: UserPermissions | UnsetType = UNSET
+    expires: int | UnsetType = UNSET
+
+
+class ClientRequest(msgspec.Struct):
+    """The body of KICK and LDM."""
+
+    cid: int = 0
+
+
+class CountRequest(msgspec.Struct):
+    """The body of NSUBS."""
+
+    acc: str = ""
+    subject: str = ""
+
+
+class SystemEndpoint(NamedTuple):
+    """One kind of request: the type of its body, and what makes the answer's data.
+
+    `build` also gets the name of the account that is asked about, empty when it is the whole
+    server.
+    """
+
+    options: type[Options]
+    build: Callable[[MonitorView, Any, str], Any]
+
+
+class NoAnswerError(Exception):
+    """This request is answered by silence."""
+
+
+def _health(view: MonitorView, options: HealthzOptions, _name: str) -> Any:
+    status, report = view.healthz(options)
+    report.status_code = status
+    return report
+
+
+def _jsz(view: MonitorView, options: JszOptions, _name: str) -> Any:
+    if options.leader_only and view.jetstream is None:
+        raise NoAnswerError
+    return view.jsz(options)
+
+
+def _variables(view: MonitorView) -> dict[str, Any]:
+    """What Go programs publish of themselves, as far as this one has it. Flags may hold passwords,
+    so the command is only named.
+    """
+    size = view.usage().memory_bytes
+    collections = sum(generation["collections"] for generation in gc.get_stats())
+    return {
+        "cmdline": [_COMMAND],
+        "memstats": {"Alloc": size, "Sys": size, "HeapAlloc": size, "NumGC": collections},
+    }
+
+
+def _profile(options: ProfilezOptions) -> dict[str, Any]:
+    """The profiles are those of Go, of which this server has none."""
+    reason = f"Profile {quoted(options.name)} not found"
+    if not options.name:
+        reason = "Profile name not specified"
+    return {"profile": None, "error": reason}
+
+
+SERVER_ENDPOINTS: dict[str, SystemEndpoint] = {
+    "VARZ": SystemEndpoint(Options, lambda view, _options, _name: view.varz()),
+    "CONNZ": SystemEndpoint(ConnzOptions, lambda view, options, _name: view.connz(options)),
+    "SUBSZ": SystemEndpoint(SubszOptions, lambda view, options, _name: view.subsz(options)),
+    "ROUTEZ": SystemEndpoint(Options, lambda view, _options, _name: view.routez()),
+    "GATEWAYZ": SystemEndpoint(Options, lambda view, _options, _name: view.gatewayz()),
+    "LEAFZ": SystemEndpoint(LeafzOptions, lambda view, options, _name: view.leafz(options)),
+    "ACCOUNTZ": SystemEndpoint(
+        AccountzOptions, lambda view, options, _name: view.accountz(options)
+    ),
+    "JSZ": SystemEndpoint(JszOptions, _jsz),
+    "HEALTHZ": SystemEndpoint(HealthzOptions, _health),
+    "EXPVARZ": SystemEndpoint(Options, lambda view, _options, _name: _variables(view)),
+    # There is neither a group of servers nor a queue between threads that could be shown.
+    "RAFTZ": SystemEndpoint(Options, lambda _view, _options, _name: {}),
+    "IPQUEUESZ": SystemEndpoint(Options, lambda _view, _options, _name: {}),
+    "PROFILEZ": SystemEndpoint(ProfilezOptions, lambda _view, options, _name: _profile(options)),
+}
+
+
+def _account_connz(view: MonitorView, options: ConnzOptions, name: str) -> Any:
+    options.acc = name
+    return view.connz(options)
+
+
+def _account_subsz(view: MonitorView, options: SubszOptions, name: str) -> Any:
+    """Always with the list, whatever the body says, as the official server answers."""
+    options.account = name
+    options.subscriptions = True
+    return view.subsz(options)
+
+
+def _account_jsz(view: MonitorView, options: JszOptions, name: str) -> Any:
+    if view.jetstream is None:
+        raise PageError("jetstream not enabled")
+    return view.jetstream.account_jsz(name, options)
+
+
+def _account_statz(view: MonitorView, options: AccountStatzOptions, name: str) -> Any:
+    """Of one account, or with the name PING of all; silent when there is nothing to tell."""
+    if name != _PING:
+        options.accounts = [name]
+    page = view.accstatz(options)
+    if not page.account_statz:
+        raise NoAnswerError
+    return page
+
+
+ACCOUNT_ENDPOINTS: dict[str, SystemEndpoint] = {
+    "CONNZ": SystemEndpoint(ConnzOptions, _account_connz),
+    "SUBSZ": SystemEndpoint(SubszOptions, _account_subsz),
+    "LEAFZ": SystemEndpoint(
+        LeafzOptions,
+        lambda view, options, name: view.leafz(msgspec.structs.replace(options, account=name)),
+    ),
+    "JSZ": SystemEndpoint(JszOptions, _account_jsz),
+    "INFO": SystemEndpoint(Options, lambda view, _options, name: account_detail(view.broker, name)),
+    "STATZ": SystemEndpoint(AccountStatzOptions, _account_statz),
+}
+# What every account may ask about itself: subject -> endpoint.
+OWN_ENDPOINTS = {
+    "$SYS.REQ.ACCOUNT.PING.CONNZ": "CONNZ",
+    "$SYS.REQ.SERVER.PING.CONNZ": "CONNZ",
+    "$SYS.REQ.ACCOUNT.PING.STATZ": "STATZ",
+}
+_DECODERS: dict[type[Options], msgspec.json.Decoder[Any]] = {
+    endpoint.options: msgspec.json.Decoder(endpoint.options)
+    for endpoint in (*SERVER_ENDPOINTS.values(), *ACCOUNT_ENDPOINTS.values())
+}
+
+
+def decode_options(payload: bytes, kind: type[Options]) -> Any:
+    """The body of a request; an empty one asks for nothing special. Raises msgspec.DecodeError."""
+    body = payload.strip()
+    return decode_body(_DECODERS[kind], body) if body not in (b"", b"null") else kind()
+
+
+def decode_body(decoder: msgspec.json.Decoder[_Document], body: bytes) -> _Document:
+    """Whatever is wrong with the body is a msgspec.DecodeError."""
+    try:
+        return decoder.decode(body)
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise msgspec.DecodeError(f"no JSON that can be read: {error}") from None
+
+
+def user_permissions(rules: PermissionRules) -> UserPermissions:
+    """A user's rules as USER.INFO shows them."""
+    responses: ResponseRules | UnsetType = UNSET
+    if rules.responses is not None:
+        responses = ResponseRules(max=rules.responses.count_max, ttl=rules.responses.expires_ns)
+    return UserPermissions(
+        publish=SubjectRules(
+            allow=present(list(rules.publish_allow or ())), deny=present(list(rules.publish_deny))
+        ),
+        subscribe=SubjectRules(
+            allow=present(list(rules.subscribe_allow or ())),
+            deny=present(list(rules.subscribe_deny)),
+        ),
+        responses=responses,
+    )
+
+
+def accepted_encoding(header: bytes) -> str:
+    """The value of Accept-Encoding in a header block, lower case; empty when there is none."""
+    for line in header.split(b"\r\n")[1:]:
+        key, _, value = line.partition(b":")
+        if key.strip().lower() == b"accept-encoding":
+            return value.strip().lower().decode("ascii", "replace")
+    return ""
+
+
+def encoded(body: bytes, encoding: str) -> tuple[bytes, bytes]:
+    """The header block and the body. Only gzip is spoken; for anything else the answer says it is
+    not encoded.
+    """
+    if not encoding:
+        return b"", body
+    if encoding == "gzip":
+        body = gzip.compress(body, _COMPRESSION_LEVEL, mtime=0)
+        return b"NATS/1.0\r\nContent-Encoding: gzip\r\n\r\n", body
+    return b"NATS/1.0\r\nContent-Encoding: identity\r\n\r\n", body
+
+
+def count_subscribers(account: AccountView, subject: str, queue: str = "") -> int:
+    """How many client subscriptions a subject reaches; a wildcard counts the subscriptions that it
+    covers.
+    """
+    if is_valid_literal(subject):
+        return sum(queue in ("", s.queue) for s in account.matching(subject))
+    count = 0
+    for offset in range(0, account.subscription_count, _SCAN_PAGE):
+        page = account.all_subscriptions(offset, _SCAN_PAGE)
+        count += sum(queue in ("", s.queue) and is_subset(s.subject, subject) for s in page)
+    return count

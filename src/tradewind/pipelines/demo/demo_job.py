@@ -1,0 +1,243 @@
+"""Starts the parts of the demo in order, keeps them running, and stops them in reverse.
+
+Owns the order. The folder contains the server's streams, the pipeline's file and checkpoint, and
+the lake; a second run continues with them.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib.resources import files
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+import tradewind
+import tradewind.sync
+from tradewind.client.api_errors import StreamNotFoundError
+from tradewind.errors import ServerStartError
+from tradewind.pipelines.demo.figures import DemoFigures
+from tradewind.pipelines.demo.orders import STREAM, SUBJECTS, OrderPublisher
+from tradewind.pipelines.demo.screen import DemoMoment, Places, summary_lines
+from tradewind.pipelines.errors import JobError
+from tradewind.pipelines.jobs.job_pipelines import reached_seq
+from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.pipeline_session import using_session
+from tradewind.pipelines.runner import POLL_SECONDS, Runner, running
+from tradewind.pipelines.signals import stop_event
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tradewind.sync import Connection
+
+PIPELINE_FILE: Final = "revenue.yaml"
+LIVE_SINK: Final = "live"
+CATCH_UP_SECONDS_MAX: Final = 120.0
+INTERRUPTED_SECONDS_MAX: Final = 15.0
+SPARK_SETTINGS: Final = {"spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
+
+
+@dataclass(frozen=True)
+class DemoSettings:
+    """What the command line says."""
+
+    folder: Path
+    port: int = 4222
+    monitor_port: int = 8222
+    seconds: float | None = None
+    orders_per_second: float = 40.0
+    master: str = "local[*]"
+    program: str = "tradewind"
+
+
+@dataclass(frozen=True)
+class Screen:
+    """How the job is shown: lines as they come, and the picture of a moment."""
+
+    say: Callable[[str], None]
+    draw: Callable[[DemoMoment], None]
+
+
+# Given the url of the server: something beside it, with the address at which people find it.
+Companion = Callable[[str], AbstractContextManager[str]]
+
+
+def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None = None) -> None:
+    """Run until Ctrl-C or for `settings.seconds`; JobError if it fails or does not agree."""
+    folder = settings.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / PIPELINE_FILE
+    if not file.exists():
+        file.write_text(files("tradewind.pipelines.demo").joinpath(PIPELINE_FILE).read_text())
+    pipeline = load_pipeline(file)
+    with ExitStack() as opened:
+        server, monitor_port = _start_server(settings, opened, screen)
+        dashboard_url = "" if dashboard is None else opened.enter_context(dashboard(server.url))
+        if dashboard_url:
+            screen.say(f"The dashboard is on {dashboard_url}")
+        places = Places(
+            server.url,
+            f"http://127.0.0.1:{monitor_port}",
+            str(folder),
+            settings.program,
+            dashboard_url,
+        )
+        connection = opened.enter_context(tradewind.sync.connect(server.url, name="orders"))
+        _ensure_stream(connection)
+        log_file = pipeline.log_file
+        screen.say(f"Spark starts, which takes some seconds (its log: {log_file})")
+        spark = opened.enter_context(using_session(settings.master, log_file, SPARK_SETTINGS))
+        stop = opened.enter_context(stop_event())
+        runner = Runner(pipeline, spark, PipelineAddress(server.url), _no_console)
+        with running(runner, pipeline.checkpoint):
+            publisher = OrderPublisher(connection, settings.orders_per_second, time.time_ns())
+            figures = DemoFigures(connection)
+            moment = DemoMoment(places, 0, runner.status, figures)
+            publisher.start()
+            try:
+                _show_until(settings, runner, publisher, moment, screen, stop)
+            finally:
+                publisher.stop()
+            moment.published = publisher.published.count
+            last_seq = connection.jetstream_manager().streams.info(STREAM).state.last_seq
+            _catch_up(runner, moment, screen, stop, last_seq)
+            runner.stop("stopped")
+            lines = _summary(connection, spark, settings, moment)
+            figures.stop()
+    for line in lines:
+        screen.say(line)
+    if any("NOT the same" in line for line in lines):
+        raise JobError("the bucket and the stream do not agree")
+
+
+def _start_server(settings: DemoSettings, opened: ExitStack, screen: Screen) -> tuple[Any, int]:
+    """The server on the port that was asked for, or on a free one if that is taken."""
+    port, monitor_port = settings.port, settings.monitor_port
+    if port > 0 and _is_taken(port):
+        screen.say(f"Port {port} is taken; the server takes a free one.")
+        port = 0
+    if monitor_port <= 0 or _is_taken(monitor_port):
+        monitor_port = _free_port()
+    try:
+        server = opened.enter_context(
+            tradewind.serve(
+                port=port, http_port=monitor_port, jetstream=str(settings.folder / "store")
+            )
+        )
+    except ServerStartError as error:
+        raise JobError(f"the server does not start: {error}") from None
+    screen.say(
+        f"Tradewind listens on {server.url}, monitoring is on http://127.0.0.1:{monitor_port},"
+        f" everything is kept in {settings.folder}"
+    )
+    return server, monitor_port
+
+
+def _is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _ensure_stream(connection: Connection) -> None:
+    streams = connection.jetstream_manager().streams
+    try:
+        streams.info(STREAM)
+    except StreamNotFoundError:
+        streams.add(name=STREAM, subjects=list(SUBJECTS))
+
+
+def _no_console(*_arguments: object) -> None:
+    """The pipeline of this job has no console sink, unless the user adds one."""
+
+
+def _show_until(
+    settings: DemoSettings,
+    runner: Runner,
+    publisher: OrderPublisher,
+    moment: DemoMoment,
+    screen: Screen,
+    stop: Event,
+) -> None:
+    """Draw until the time is over, Ctrl-C, or nobody publishes any more."""
+    deadline = None if settings.seconds is None else time.monotonic() + settings.seconds
+    while runner.poll():
+        moment.published = publisher.published.count
+        moment.seconds_left = None if deadline is None else deadline - time.monotonic()
+        screen.draw(moment)
+        if publisher.published.error:
+            raise JobError(f"orders cannot be published: {publisher.published.error}")
+        if stop.wait(POLL_SECONDS) or (deadline is not None and time.monotonic() >= deadline):
+            return
+
+
+def _catch_up(
+    runner: Runner, moment: DemoMoment, screen: Screen, stop: Event, last_seq: int
+) -> None:
+    """Let the pipeline read up to `last_seq`, so that the summary is about all that was published.
+
+    A lag of 0 does not tell: it may have been measured before the last orders came. After Ctrl-C
+    the wait is short, and another Ctrl-C ends it.
+    """
+    was_stopped = stop.is_set()
+    patience = INTERRUPTED_SECONDS_MAX if was_stopped else CATCH_UP_SECONDS_MAX
+    deadline = time.monotonic() + patience
+    moment.seconds_left = None
+    moment.is_stopping = True
+    while runner.poll():
+        screen.draw(moment)
+        live = next(query for query in runner.status.queries if query.name == LIVE_SINK)
+        if reached_seq(live, STREAM) >= last_seq:
+            return
+        if time.monotonic() >= deadline or (stop.is_set() and not was_stopped):
+            moment.notes.append("The pipeline had not read all of them yet; the next run does.")
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _summary(
+    connection: Connection, spark: SparkSession, settings: DemoSettings, moment: DemoMoment
+) -> list[str]:
+    """Count the stream itself, and compare."""
+    state = connection.jetstream_manager().streams.info(STREAM).state
+    is_whole = state.messages > 0 and state.first_seq == 1 and not moment.notes
+    revenue = _stream_revenue(spark, moment.places.url) if is_whole else None
+    if revenue is not None:
+        _await_figures(moment.figures, revenue)
+    lake = settings.folder / "lake" / "revenue"
+    rows = spark.read.parquet(str(lake)).count() if any(lake.rglob("*.parquet")) else 0
+    return summary_lines(moment, state.messages, revenue, rows)
+
+
+def _stream_revenue(spark: SparkSession, url: str) -> Decimal:
+    frame = spark.read.format("jetstream").options(servers=url, stream=STREAM).load()
+    schema = "id bigint, item string, amount decimal(12,2)"
+    row = frame.selectExpr(
+        f"sum(from_json(cast(data as string), '{schema}').amount) as revenue"
+    ).first()
+    return Decimal(row["revenue"] or 0) if row else Decimal(0)
+
+
+def _await_figures(figures: DemoFigures, revenue: Decimal) -> None:
+    """The last changes of the bucket may still be on their way to us."""
+    deadline = time.monotonic() + 10
+    while figures.totals().revenue != revenue and time.monotonic() < deadline:
+        time.sleep(0.05)

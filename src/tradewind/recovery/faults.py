@@ -1,0 +1,67 @@
+"""The error of a recovery or a move, and patience with servers that are away for a moment.
+
+Owns which failures pass by themselves and for how long they may last. It never contacts a server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from tradewind.client.api_errors import ClusterNotAvailableError
+from tradewind.client.errors import (
+    DisconnectedError,
+    JetStreamUnavailableError,
+    NoRespondersError,
+    OperationTimeoutError,
+)
+from tradewind.errors import TradewindError
+
+POLL_SECONDS: Final = 0.2
+# What a server that restarts and a cluster without a leader answer, and for how long that may be.
+AWAY: Final = (
+    ClusterNotAvailableError,
+    DisconnectedError,
+    JetStreamUnavailableError,
+    NoRespondersError,
+    OperationTimeoutError,
+)
+AWAY_SECONDS: Final = 60.0
+
+
+class RecoveryError(TradewindError):
+    """A stream cannot be changed over as asked. `hints` are lines with what to do or to type."""
+
+    def __init__(self, text: str, *hints: str) -> None:
+        self.hints = hints
+        super().__init__(text)
+
+
+def patiently(step: Callable[[], None], say: Callable[[str], None]) -> None:
+    """Begin a step anew while a server is away or a cluster elects a leader: publishers may be
+    waiting for its end.
+    """
+    deadline = 0.0
+    while True:
+        try:
+            step()
+        except AWAY as error:
+            # A step may take long before it fails for the first time.
+            deadline = deadline or time.monotonic() + AWAY_SECONDS
+            if time.monotonic() > deadline:
+                raise
+            say(f"{error}; trying again")
+            time.sleep(POLL_SECONDS)
+        else:
+            return
+
+
+def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
+    """Look again and again; False when the time is over."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_SECONDS)
+    return True

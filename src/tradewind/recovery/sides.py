@@ -1,0 +1,216 @@
+"""One stream at one server: who may write to it, and where its consumers stand.
+
+Owns taking subjects away and giving them back, pausing and resuming consumers, and placing a
+consumer at a position. Every action first looks at what is there, so it can be repeated. It never
+decides when something is done, and it never deletes a stream that is not asked for by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, DeliverPolicy
+from tradewind.api.stream_types import StreamConfig, StreamInfo
+from tradewind.client.api_errors import ConsumerInvalidResetError, StreamNotFoundError
+from tradewind.client.streams.api_requests import to_time
+from tradewind.recovery.contents import next_message
+from tradewind.recovery.faults import POLL_SECONDS, RecoveryError
+
+if TYPE_CHECKING:
+    from tradewind.client.streams.manager import StoredMsg
+    from tradewind.sync import Connection
+
+PAUSE: Final = timedelta(days=3650)
+# One request each; a stream with more of them is told by the server when it is promoted.
+SUBJECTS_ASKED_MAX: Final = 100
+# Fields of a configuration that belong to a server, or that a mirror may not have.
+NOT_MIRRORED: Final = ("subjects", "mirror", "sources", "duplicate_window", "placement")
+# What a mirror may not have, and a stream that takes its place gets from the stream it replaces.
+GAINED: Final = (
+    "duplicate_window",
+    "allow_atomic",
+    "allow_batched",
+    "allow_msg_schedules",
+    "subject_delete_marker_ttl",
+)
+_KEEPS_POLICY: Final = (
+    DeliverPolicy.ALL,
+    DeliverPolicy.BY_START_TIME,
+    DeliverPolicy.BY_START_SEQUENCE,
+)
+
+
+class KnownConsumer(msgspec.Struct, kw_only=True):
+    """A consumer and the sequence up to which it is done with the stream."""
+
+    name: str
+    floor: int
+    config: dict[str, Any]
+
+
+class StreamSide:
+    """A stream at the server of a connection."""
+
+    def __init__(self, connection: Connection, stream: str) -> None:
+        self.connection = connection
+        self.stream = stream
+        manager = connection.jetstream_manager()
+        self.streams = manager.streams
+        self.consumers = manager.consumers
+
+    def find(self) -> StreamInfo | None:
+        """Configuration and state; None if there is no such stream."""
+        try:
+            return self.streams.info(self.stream)
+        except StreamNotFoundError:
+            return None
+
+    def info(self) -> StreamInfo:
+        """Configuration and state of a stream that must be there."""
+        return self.streams.info(self.stream)
+
+    def rivals(self, subjects: Iterable[str]) -> dict[str, str]:
+        """Other streams that store one of these subjects, so that this one cannot; by subject."""
+        found = {}
+        for subject in islice(subjects, SUBJECTS_ASKED_MAX):
+            others = [name for name in self.streams.names(subject).all() if name != self.stream]
+            if others:
+                found[subject] = others[0]
+        return found
+
+    def next_message(self, seq: int) -> StoredMsg | None:
+        """The first message at a sequence or behind it."""
+        return next_message(self.connection, self.stream, seq)
+
+    # ------------------------------------------------------------------ writers
+
+    def set_subjects(
+        self,
+        subjects: Collection[str],
+        metadata: Mapping[str, str] | None = None,
+        origin_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """What the stream stores from now on; a mirror is one no more, and gets what a mirror may
+        not have from the configuration of its origin. All in one update, or nothing if it is so
+        already.
+        """
+        config = self.info().config
+        settings: dict[str, Any] = {}
+        if config.mirror is not None:
+            settings["mirror"] = None
+            gained = origin_config or {}
+            settings |= {name: gained[name] for name in GAINED if name in gained}
+        if list(config.subjects) != list(subjects):
+            settings["subjects"] = list(subjects)
+        if metadata is not None and dict(metadata) != config.metadata:
+            settings["metadata"] = dict(metadata)
+        if settings:
+            self.streams.update(self.stream, **settings)
+
+    # ------------------------------------------------------------------ consumers
+
+    def consumer_infos(self) -> list[ConsumerInfo]:
+        """All consumers, as they are now."""
+        return self.consumers.list(self.stream).all()
+
+    def durables(self) -> list[ConsumerInfo]:
+        """Those that outlive their readers; readers make the others anew by themselves."""
+        return [info for info in self.consumer_infos() if info.config.durable_name]
+
+    def own_consumers(self, names: Collection[str], mark: str) -> list[str]:
+        """Those with one of these names that no change-over has placed here."""
+        return [
+            info.name
+            for info in self.consumer_infos()
+            if info.name in names and mark not in info.config.metadata
+        ]
+
+    def pause(self, but_not: Collection[str]) -> None:
+        """Stop deliveries, except of consumers that somebody else has paused."""
+        for info in self.consumer_infos():
+            if info.name not in but_not and not info.paused:
+                self.consumers.pause(self.stream, info.name, PAUSE)
+
+    def settle(self, seconds: float) -> None:
+        """Whoever works on a message may still finish it; waits no longer than this."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if not any(info.num_ack_pending for info in self.consumer_infos()):
+                return
+            time.sleep(POLL_SECONDS)
+
+    def resume(self, but_not: Collection[str], only: Collection[str] | None = None) -> None:
+        """Deliver again, except by consumers that somebody else has paused."""
+        for info in self.consumer_infos():
+            is_wanted = only is None or info.name in only
+            if info.paused and is_wanted and info.name not in but_not:
+                self.consumers.resume(self.stream, info.name)
+
+    def place(self, known: KnownConsumer, last_seq: int, mark: Mapping[str, str]) -> None:
+        """Make a consumer that is done up to its floor. `mark` is added to its metadata, and tells
+        whether one of this name is there already or is somebody else's. A stream that ends before
+        the floor will use those sequences again, so the floor is never behind its end.
+        """
+        start = min(known.floor, last_seq) + 1
+        there = {info.name: info for info in self.consumer_infos()}.get(known.name)
+        if there is not None and not mark.items() <= there.config.metadata.items():
+            if not mark.keys() <= there.config.metadata.keys():
+                raise RecoveryError(
+                    f"consumer {known.name} of stream {self.stream}: the standby has one of its "
+                    "own by this name",
+                    f"remove or rename it: tradewind consumer rm {self.stream} {known.name}",
+                )
+            # Left behind by an attempt that was given up.
+            self.consumers.delete(self.stream, known.name)
+            there = None
+        config: dict[str, Any] = {**known.config, "name": known.name}
+        config["metadata"] = {**own_metadata(config.get("metadata", {})), **mark}
+        if DeliverPolicy(config.get("deliver_policy", "all")) in _KEEPS_POLICY:
+            # Readers that make their consumer when they start find the policy that they ask for.
+            if there is None:
+                there = self.consumers.add(self.stream, msgspec.convert(config, ConsumerConfig))
+            if there.delivered.stream_seq == there.ack_floor.stream_seq == start - 1:
+                return
+            try:
+                self.consumers.reset(self.stream, known.name, seq=start)
+            except ConsumerInvalidResetError:
+                self.consumers.delete(self.stream, known.name)
+            else:
+                return
+        elif there is not None:
+            return
+        config.pop("opt_start_time", None)
+        config |= {"deliver_policy": "by_start_sequence", "opt_start_seq": start}
+        self.consumers.add(self.stream, msgspec.convert(config, ConsumerConfig))
+
+
+def own_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Without what a server adds by itself."""
+    return {key: value for key, value in metadata.items() if not key.startswith("_nats.")}
+
+
+def known_consumer(info: ConsumerInfo) -> KnownConsumer:
+    """What must be known to place this consumer elsewhere."""
+    config = msgspec.to_builtins(info.config)
+    return KnownConsumer(name=info.name, floor=info.ack_floor.stream_seq, config=config)
+
+
+def paused_config(config: Mapping[str, Any], *, is_paused: bool) -> dict[str, Any]:
+    """The configuration of a consumer that delivers nothing yet, unless it is paused anyhow."""
+    until = config.get("pause_until") if is_paused else None
+    return {**config, "pause_until": until or to_time(datetime.now(UTC) + PAUSE)}
+
+
+def mirror_config(
+    config: Mapping[str, Any], mirror: Mapping[str, Any], **settings: Any
+) -> StreamConfig:
+    """A mirror with the settings of another stream, as far as a mirror may have them."""
+    dropped = {*NOT_MIRRORED, *GAINED, "first_seq", "sealed"}
+    kept = {key: value for key, value in config.items() if key not in dropped}
+    return msgspec.convert({**kept, **settings, "mirror": dict(mirror)}, StreamConfig)

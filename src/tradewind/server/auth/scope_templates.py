@@ -1,0 +1,108 @@
+"""Templates of scoped signing keys: `{{...}}` in subjects, filled in for one user.
+
+Owns the template functions and the handling of missing values. It never decides about a login: for
+a template that cannot be filled in it returns None, and the gate refuses the login.
+
+    {{name()}}  {{subject()}}  {{account-name()}}  {{account-subject()}}
+    {{tag(key)}}  {{account-tag(key)}}
+
+A tag with several values yields every combination. In `allow`, an entry without a value is omitted,
+and if no entry is left, nothing is allowed. In `deny`, omitting an entry would permit what should
+be denied, so the user is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+from msgspec.structs import replace
+
+from tradewind.jwt.claims import AccountClaims, ScopeTemplate, SubjectClaims, UserClaims
+from tradewind.subjects import is_valid_subject
+
+SUBJECTS_MAX = 4096
+_PLACE = re.compile(r"\{\{([^}]*)\}\}")
+_TAG = re.compile(r"(account-)?tag\((.*)\)")
+
+
+class _NoSuchOperationError(Exception):
+    """A template has a word that means nothing."""
+
+
+def fill_template(
+    template: ScopeTemplate, user: UserClaims, account: AccountClaims
+) -> ScopeTemplate | None:
+    """The template with the values of this user; None: it cannot be used for it."""
+    try:
+        publish = _rules(template.pub, user, account)
+        subscribe = _rules(template.sub, user, account)
+    except _NoSuchOperationError:
+        return None
+    if publish is None or subscribe is None:
+        return None
+    return replace(template, pub=publish, sub=subscribe)
+
+
+def _rules(rules: SubjectClaims, user: UserClaims, account: AccountClaims) -> SubjectClaims | None:
+    allow = _expanded_list(rules.allow or [], user, account)
+    deny = _expanded_list(rules.deny or [], user, account)
+    if None in deny:
+        return None
+    allowed = [subject for subject in allow if subject is not None]
+    denied = [subject for subject in deny if subject is not None]
+    if rules.allow and not allowed:
+        denied.append(">")
+    return SubjectClaims(allow=allowed, deny=denied)
+
+
+def _expanded_list(texts: list[str], user: UserClaims, account: AccountClaims) -> list[str | None]:
+    """All subjects of a list, None for each that is none.
+
+    A list with a template in it can name no queue groups, as in nats-server: with a blank in it an
+    entry is no subject.
+    """
+    if not any(map(_PLACE.search, texts)):
+        return list(texts)
+    subjects: list[str | None] = []
+    for text in texts:
+        expanded = _expanded(text, user, account)
+        subjects += [subject if is_valid_subject(subject) else None for subject in expanded]
+        if not expanded:
+            subjects.append(None)
+        if len(subjects) > SUBJECTS_MAX:
+            raise _NoSuchOperationError
+    return subjects
+
+
+def _expanded(text: str, user: UserClaims, account: AccountClaims) -> list[str]:
+    """Every text that a template stands for; none if a tag is missing."""
+    pieces = _PLACE.split(text)
+    values = [_values(operation.strip(), user, account) for operation in pieces[1::2]]
+    count = 1
+    for choices in values:
+        count *= len(choices)
+    if count > SUBJECTS_MAX:
+        raise _NoSuchOperationError
+    return [
+        pieces[0] + "".join(a + b for a, b in zip(chosen, pieces[2::2], strict=True))
+        for chosen in product(*values)
+    ]
+
+
+def _values(operation: str, user: UserClaims, account: AccountClaims) -> list[str]:
+    name = operation.lower()
+    fixed = {
+        "name()": user.name,
+        "subject()": user.sub,
+        "account-name()": account.name,
+        "account-subject()": account.sub,
+    }
+    if name in fixed:
+        return [fixed[name]]
+    match = _TAG.fullmatch(name)
+    if match is None:
+        raise _NoSuchOperationError
+    tags = (account.nats.tags if match[1] else user.nats.tags) or []
+    start = f"{match[2].strip()}:"
+    return [tag[len(start) :] for tag in tags if tag.startswith(start)]

@@ -1,0 +1,103 @@
+"""The start of a connection to a hub, up to the first INFO.
+
+Owns the socket until a link takes it over: the WebSocket upgrade, if there is one, and the first
+INFO. It never interprets INFO.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import cast
+
+from tradewind.client.core.upgrade import Upgrade
+from tradewind.client.errors import ClientError
+from tradewind.errors import ProtocolError
+from tradewind.wire.websocket import FrameDecoder, FrameEncoder
+
+# What a server may say before it has said who it is.
+INFO_BYTES_MAX = 1 << 16
+MESSAGE_BYTES_MAX = 1 << 26
+DEFLATE = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
+
+
+class LeafGreeting(asyncio.Protocol):
+    """Waits for INFO. `upgrade` asks for WebSocket first."""
+
+    def __init__(self, upgrade: Upgrade | None) -> None:
+        self._upgrade = upgrade
+        self._text = b""
+        self._transport: asyncio.Transport | None = None
+        self.decoder: FrameDecoder | None = None
+        self.encoder: FrameEncoder | None = None
+        self.info: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is there, or TLS on top of it."""
+        self._transport = cast("asyncio.Transport", transport)
+        if self._upgrade is not None:
+            self._transport.write(self._upgrade.request())
+
+    def data_received(self, data: bytes) -> None:
+        """The answer to the upgrade, then INFO."""
+        if self.info.done():
+            self.info = asyncio.get_running_loop().create_future()
+            self._fail(ProtocolError("the server sent more than INFO before it was answered"))
+            return
+        try:
+            self._text += self._plain(data)
+        except (ProtocolError, ClientError) as error:
+            self._fail(error)
+            return
+        line, end, rest = self._text.partition(b"\n")
+        if end:
+            if rest.strip():
+                self._fail(ProtocolError("the server sent more than INFO before it was answered"))
+            else:
+                self.info.set_result(line.rstrip(b"\r"))
+        elif len(self._text) > INFO_BYTES_MAX:
+            self._fail(ProtocolError("the first line of the server does not end"))
+
+    def _plain(self, data: bytes) -> bytes:
+        if self._upgrade is None:
+            return data
+        if self.decoder is None:
+            rest = self._upgrade.feed(data)
+            if rest is None:
+                return b""
+            fields = self._upgrade.fields
+            is_deflated = "permessage-deflate" in fields.get("sec-websocket-extensions", "")
+            self.decoder = FrameDecoder(
+                MESSAGE_BYTES_MAX, require_mask=False, compression=is_deflated
+            )
+            self.encoder = FrameEncoder(
+                compression=is_deflated,
+                is_browser=False,
+                mask=fields.get("nats-no-masking", "") != "true",
+                mask_source=secrets.token_bytes,
+            )
+            data = rest
+        return self.decoder.feed(data)
+
+    def _fail(self, error: Exception) -> None:
+        if not self.info.done():
+            self.info.set_exception(error)
+            self.info.exception()  # whoever waits has perhaps given up
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        self._fail(error or ClientError("the server closed the connection before INFO"))
+
+
+def upgrade_request(
+    host: str, port: int, path: str, *, compression: bool, no_masking: bool
+) -> Upgrade:
+    """For the leaf nodes of a server that listens to WebSocket."""
+    headers = {}
+    if no_masking:
+        headers["Nats-No-Masking"] = "true"
+    if compression:
+        headers["Sec-WebSocket-Extensions"] = DEFLATE
+    return Upgrade(f"{host}:{port}", f"{path.rstrip('/')}/leafnode", headers)

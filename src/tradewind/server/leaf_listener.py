@@ -1,0 +1,33 @@
+"""The listening sockets for leaf nodes: like those for clients, but with leaf sessions.
+
+Owns no state of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from tradewind.broker.contracts import RemoteAddress
+from tradewind.server.link import StreamLink
+from tradewind.server.listener import Listener
+
+
+class LeafListener(Listener):
+    """Accepts connections of other servers."""
+
+    connection_type = "LEAFNODE"
+
+    def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
+        """What an accepted socket talks to."""
+        leaves = self._broker.leaves
+        assert leaves is not None, "whoever listens has leaf nodes"
+        open_session = partial(leaves.accepted, remote)
+        if self._tls is None:
+            return StreamLink(self._turns, open_session)
+        from tradewind.server.tls_link import client_pipe
+
+        return client_pipe(self._turns, open_session, self._tls)
+
+
+__all__ = ["LeafListener"]

@@ -1,0 +1,92 @@
+"""A way to a hub through an HTTP proxy: CONNECT, and its answer.
+
+Owns a connection from the first byte to the end of the answer; what the hub has sent behind it is
+kept for whoever takes over. The password is in no text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from typing import cast
+
+from tradewind.client.core.options import ConnectOptions
+from tradewind.client.errors import ClientError
+from tradewind.errors import ProtocolError
+from tradewind.options import LeafProxyOptions
+
+ANSWER_BYTES_MAX = 1 << 14
+_OK = "200"
+
+
+class Tunnel(asyncio.Protocol):
+    """Asks a proxy for a connection to `place`, such as "hub.example.com:7422"."""
+
+    def __init__(self, proxy: LeafProxyOptions, place: str) -> None:
+        self._proxy = proxy
+        self._place = place
+        self._text = b""
+        self._transport: asyncio.Transport | None = None
+        # What came behind the answer.
+        self.opened: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The proxy is there."""
+        self._transport = cast("asyncio.Transport", transport)
+        lines = [f"CONNECT {self._place} HTTP/1.1", f"Host: {self._place}"]
+        if self._proxy.user:
+            login = f"{self._proxy.user}:{self._proxy.password.reveal()}".encode()
+            lines.append(f"Proxy-Authorization: Basic {base64.b64encode(login).decode()}")
+        self._transport.write("\r\n".join([*lines, "", ""]).encode())
+
+    def data_received(self, data: bytes) -> None:
+        """The answer; nothing more is read before somebody takes over."""
+        assert self._transport is not None
+        self._text += data
+        if self.opened.done():
+            return
+        head, end, rest = self._text.partition(b"\r\n\r\n")
+        if not end:
+            if len(self._text) > ANSWER_BYTES_MAX:
+                self._fail(ProtocolError("the answer of the proxy does not end"))
+            return
+        version, _, status = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        if not version.startswith("HTTP/1."):
+            self._fail(ProtocolError("the proxy does not speak HTTP"))
+        elif status.partition(" ")[0] != _OK:
+            self._fail(ClientError(f"the proxy refused the connection: {status[:200]!r}"))
+        else:
+            self._transport.pause_reading()
+            self._text = b""
+            self.opened.set_result(rest)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The proxy, or who is behind it, has closed."""
+        self._fail(error or ClientError("the proxy closed the connection before it answered"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(error)
+            self.opened.exception()  # whoever waits has perhaps given up
+
+
+async def open_tunnel(
+    proxy: LeafProxyOptions, place: str, seconds: float
+) -> tuple[asyncio.Transport, bytes]:
+    """A connection to `place` that is not being read, and what came on it already."""
+    loop = asyncio.get_running_loop()
+    transport: asyncio.Transport | None = None
+    try:
+        async with asyncio.timeout(seconds):
+            context: ssl.SSLContext | None = None
+            if proxy.is_secure:
+                context = await loop.run_in_executor(None, ConnectOptions().ssl_context)
+            transport, tunnel = await loop.create_connection(
+                lambda: Tunnel(proxy, place), proxy.host, proxy.port, ssl=context
+            )
+            return transport, await tunnel.opened
+    except BaseException:
+        if transport is not None:
+            transport.abort()
+        raise

@@ -1,0 +1,107 @@
+"""The leaf nodes of a running server: the listener and the outgoing connections.
+
+Owns both from start to stop, and applies reloads to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tradewind.options import LeafOptions, LeafRemoteOptions
+from tradewind.server.leaf_listener import LeafListener
+from tradewind.server.listener import bind
+
+if TYPE_CHECKING:
+    from tradewind.server.leaf_dial import Dialler
+    from tradewind.server.link import Turns
+    from tradewind.server.tls import ServerContext
+
+
+class RunningLeafnodes:
+    """Of one server."""
+
+    def __init__(self, turns: Turns, options: LeafOptions) -> None:
+        self._turns = turns
+        self._broker = turns.broker
+        self.options = options
+        self.listener: LeafListener | None = None
+        self._diallers: dict[LeafRemoteOptions, Dialler] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    @property
+    def port(self) -> int:
+        """The bound port; 0: nobody is listened to."""
+        return 0 if self.listener is None else self.listener.address[1]
+
+    def listen(self) -> None:
+        """Accept connections, if the configuration says so."""
+        options = self.options
+        if not options.port:
+            return
+        context = leaf_tls(options)
+        self.listener = LeafListener(
+            self._turns, bind(options.host, options.port), options.tls, context
+        )
+        info = self._broker.info.listener("LEAFNODE")
+        info.host, info.port = self.listener.address
+        info.host = options.host or info.host
+        shown = options.advertise or f"{info.host}:{info.port}"
+        if options.advertise and ":" not in options.advertise:
+            shown = f"{options.advertise}:{info.port}"
+        info.connect_urls = (shown,)
+        self.listener.start()
+        self._broker.log.notice(f"Listening for leafnode connections on {info.host}:{info.port}")
+
+    def dial(self) -> None:
+        """Connect to all that is named."""
+        self._set_remotes(self.options.remotes)
+
+    def _set_remotes(self, remotes: tuple[LeafRemoteOptions, ...]) -> list[Dialler]:
+        """Have these; gives those that are to be stopped."""
+        wanted = {remote for remote in remotes if not remote.disabled}
+        gone = [dialler for remote, dialler in self._diallers.items() if remote not in wanted]
+        for dialler in gone:
+            del self._diallers[dialler.remote]
+        for remote in remotes:
+            if remote in wanted and remote not in self._diallers:
+                from tradewind.server.leaf_dial import Dialler
+
+                self._diallers[remote] = Dialler(remote, self._turns)
+                self._diallers[remote].start()
+        return gone
+
+    def reload(self, options: LeafOptions) -> None:
+        """Take over other remotes and certificates, also if only their files are others; the rest
+        needs a restart.
+        """
+        self.options = options
+        if self.listener is not None:
+            self.listener.set_tls(options.tls, leaf_tls(options), allow_non_tls=False)
+        for dialler in self._diallers.values():
+            dialler.read_files_again()
+        for dialler in self._set_remotes(options.remotes):
+            task = asyncio.get_running_loop().create_task(dialler.stop())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    def close(self) -> None:
+        """Accept nobody any more."""
+        if self.listener is not None:
+            self.listener.close()
+
+    async def stop(self) -> None:
+        """Accept and dial nobody any more."""
+        self.close()
+        if self.listener is not None:
+            await self.listener.cancel_handshakes()
+        await asyncio.gather(*(one.stop() for one in self._diallers.values()))
+
+
+def leaf_tls(options: LeafOptions) -> ServerContext | None:
+    """For the connections of leaf nodes; None without TLS."""
+    if options.tls is None:
+        return None
+    from tradewind.server.tls import server_context
+
+    return server_context(options.tls)

@@ -1,0 +1,96 @@
+"""Applies a changed account JWT to open connections.
+
+Owns the walk over the connections of an account, a few at a time so that other clients do not wait,
+and the two limits that concern several connections or existing subscriptions. It never decides
+which connections stay, which is up to the gate, and never closes them itself: admission does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tradewind.broker.identity import Identity
+from tradewind.wire import ops
+
+if TYPE_CHECKING:
+    from tradewind.broker.broker import Broker
+    from tradewind.broker.session import Session
+    from tradewind.server.auth.operator_gate import OperatorGate
+
+SESSIONS_PER_STEP = 200
+
+
+class LiveConnections:
+    """`gate` gives the gate of today, which a reload may replace."""
+
+    def __init__(
+        self, broker: Broker, gate: Callable[[], OperatorGate], turn_needed: Callable[[], None]
+    ) -> None:
+        self._broker = broker
+        self._gate = gate
+        self._turn_needed = turn_needed
+        # Accounts whose connections are being looked at, and those still to be; a change in the
+        # middle begins anew.
+        self._left: dict[str, list[int]] = {}
+
+    def account_changed(self, key: str) -> None:
+        """Look at all connections of an account again."""
+        account = self._broker.accounts.get(key)
+        members = [] if account is None else account.members()
+        if not members:
+            return
+        is_running = key in self._left
+        self._left[key] = sorted((one.cid for one in members), reverse=True)
+        if not is_running:
+            self._step(key)
+
+    def _step(self, key: str) -> None:
+        left = self._left[key]
+        for _ in range(min(SESSIONS_PER_STEP, len(left))):
+            session = self._broker.session_of(left.pop())
+            if session is not None and session.account.name == key:
+                try:
+                    self._look_at(session)
+                except Exception as error:
+                    self._broker.session_failed(session, error)
+        self._turn_needed()
+        if left:
+            asyncio.get_running_loop().call_soon(self._step, key)
+            return
+        del self._left[key]
+        self._close_surplus(key)
+
+    def _look_at(self, session: Session) -> None:
+        admission = self._broker.admission
+        identity = admission.identity_of(session.cid)
+        if identity is None:
+            return
+        decision = self._gate().check_again(identity, admission.credentials(session))
+        if decision is None:
+            return
+        admission.decide_again(session, decision)
+        if isinstance(decision, Identity) and decision.limits is not None:
+            self._check_subscriptions(session, identity, decision.limits.subscriptions_max)
+
+    def _check_subscriptions(self, session: Session, before: Identity, limit: int) -> None:
+        """One that has as many as a lowered limit is closed; nobody because of another change."""
+        if limit < 0 or session.is_closed:
+            return
+        was_limit = before.limits.subscriptions_max if before.limits is not None else -1
+        count = session.subscription_count
+        if count > limit or (limit != was_limit and count >= limit):
+            session.close(ops.CLOSED_MAX_SUBSCRIPTIONS, ops.ERROR_MAX_SUBSCRIPTIONS)
+
+    def _close_surplus(self, key: str) -> None:
+        """The oldest connections stay."""
+        account = self._broker.accounts[key]
+        limit = account.limits.connections_max
+        if limit < 0:
+            return
+        for cid in sorted(account.sessions)[limit:]:
+            account.sessions[cid].close(
+                ops.CLOSED_MAX_ACCOUNT_CONNECTIONS, ops.ERROR_MAX_ACCOUNT_CONNECTIONS
+            )
+        self._turn_needed()

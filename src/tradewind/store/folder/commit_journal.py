@@ -1,0 +1,305 @@
+"""The journal of an account on disk: changes of several streams and consumers, written first.
+
+Owns the files `tradewind.commits.<N>` beside the streams of one account, which of them are still
+needed, and what is in them after a crash. What a record means is the business of whoever appends it
+(`tradewind.jetstream.transactions`); the format is that of `commit_log`.
+
+A record that was appended is with the operating system; it is on disk when a `JournalSync` has
+run, in any thread. A file goes when nothing in it is needed any more and nobody
+appends to it: `release` says so, commit by commit. What is removed too late does no harm, since a
+commit whose changes are there is recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tradewind.errors import StoreError
+from tradewind.store.files.disk import MissingFile
+from tradewind.store.folder.commit import Commit
+from tradewind.store.format.commit_log import (
+    HEADER_BYTES,
+    JournalEntry,
+    decode_entry,
+    encode_entry,
+    journal_header,
+    journal_name,
+    journal_numbers,
+    journal_record,
+    read_bodies,
+)
+from tradewind.store.format.layout import JOURNAL_KEY_FILE
+
+if TYPE_CHECKING:
+    from tradewind.store.files.disk import Disk, DiskFile
+    from tradewind.store.files.vault import KeyRing, Sealer
+
+# A file that has grown so large is followed by another one.
+JOURNAL_BYTES_MAX: Final = 4_194_304
+_KEY_CONTEXT: Final = "commits"
+
+
+class Segment(msgspec.Struct, eq=False):
+    """One file. `needed` counts the commits in it that may have to be repeated."""
+
+    number: int
+    path: str
+    file: DiskFile | None = None
+    size: int = HEADER_BYTES
+    synced_size: int = 0
+    needed: int = 0
+    syncs: int = 0
+    is_named: bool = False
+    is_bad: bool = False
+
+
+class JournalSync:
+    """A sync on its way: `run` is for any thread, `ended` for the owner."""
+
+    def __init__(self, disk: Disk, folder: str, segments: list[tuple[Segment, int]]) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._segments = segments
+        self._names = any(not segment.is_named for segment, _ in segments)
+
+    def as_commit(self) -> Commit:
+        """The same for the threads of the syncer."""
+        files = [segment.file for segment, _ in self._segments if segment.file is not None]
+        return Commit(
+            self._disk, 0, (0, 0), files=files, folders=[self._folder] if self._names else []
+        )
+
+    def run(self) -> None:
+        """Wait for the disk; StoreError."""
+        for segment, _ in self._segments:
+            assert segment.file is not None
+            segment.file.sync()
+        if self._names:
+            self._disk.sync_directory(self._folder)
+
+    def ended(self, error: Exception | None) -> None:
+        """After a failure nobody knows what is on disk, and nothing more is appended there."""
+        for segment, size in self._segments:
+            segment.syncs -= 1
+            if error is None:
+                segment.synced_size = max(segment.synced_size, size)
+                segment.is_named = True
+            else:
+                segment.is_bad = True
+
+
+class CommitJournal:
+    """Of one account; `folder` is that of the account."""
+
+    def __init__(self, disk: Disk, folder: str, account: str, ring: KeyRing | None = None) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._account = account
+        self._ring = ring
+        self._sealer: Sealer | None = None
+        self._segments: dict[int, Segment] = {}
+        self._current: Segment | None = None
+        self._last_number = 0
+
+    # ---------------------------------------------------------------- after a start
+
+    def read(self) -> list[tuple[Segment, JournalEntry]]:
+        """What was appended and may have to be repeated, in its order; StoreError."""
+        if not self._disk.is_directory(self._folder):
+            return []
+        found: list[tuple[Segment, JournalEntry]] = []
+        for number in journal_numbers(self._disk.list_directory(self._folder)):
+            segment = Segment(number, f"{self._folder}/{journal_name(number)}", is_named=True)
+            self._segments[number] = segment
+            self._last_number = number
+            bodies = read_bodies(number, self._disk.read_file(segment.path))
+            found += [(segment, self._opened(segment, body)) for body in bodies]
+        return found
+
+    def _opened(self, segment: Segment, body: bytes) -> JournalEntry:
+        try:
+            sealer = self._key() if self._ring is not None else None
+            return decode_entry(body if sealer is None else sealer.unseal(body, segment.path))
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"{segment.path}: a record is not one of ours: {error}") from None
+
+    def _key(self) -> Sealer:
+        """What seals the records of an encrypted store; its key is made with the first one."""
+        if self._sealer is None:
+            from tradewind.store.files.vault import Sealer
+
+            assert self._ring is not None
+            path = f"{self._folder}/{JOURNAL_KEY_FILE}"
+            if self._disk.exists(path):
+                key = self._ring.read(self._disk, path, self._account, _KEY_CONTEXT)
+            else:
+                key = self._ring.new_key()
+                content = self._ring.wrapped(key, self._account, _KEY_CONTEXT)
+                self._disk.write_file_atomically(path, content)
+            self._sealer = Sealer(key)
+        return self._sealer
+
+    # ---------------------------------------------------------------- appending
+
+    def append(self, entry: JournalEntry) -> tuple[Segment, int]:
+        """Write a record; gives its file, and where it begins. StoreError if the disk refuses, and
+        then it does not count.
+        """
+        body = encode_entry(entry)
+        if self._ring is not None:
+            body = self._key().seal(body)
+        segment = self._segment()
+        assert segment.file is not None
+        offset = segment.size
+        record = journal_record(segment.number, offset, body)
+        segment.file.write(record, offset)
+        segment.size += len(record)
+        segment.needed += 1
+        return segment, offset
+
+    def _segment(self) -> Segment:
+        """The file that is appended to."""
+        current = self._current
+        if current is not None and current.size < JOURNAL_BYTES_MAX and not current.is_bad:
+            return current
+        number = self._last_number + 1
+        path = f"{self._folder}/{journal_name(number)}"
+        file = self._disk.create(path, replace=True)
+        try:
+            file.write(journal_header(number), 0)
+        except StoreError:
+            file.close()
+            with suppress(StoreError):
+                self._disk.remove(path)
+            raise
+        self._last_number = number
+        self._current = self._segments[number] = Segment(number, path, file)
+        return self._current
+
+    def take_back(self, segment: Segment, offset: int) -> None:
+        """Have the last record not count, which begins there: that takes a sync, as it may be on
+        disk already. StoreError if the disk refuses that, too; then it may count.
+        """
+        assert segment.file is not None
+        segment.file.truncate(offset)
+        segment.size = offset
+        segment.synced_size = 0
+        segment.needed -= 1
+
+    def _unsynced(self) -> list[Segment]:
+        return [
+            segment
+            for segment in self._segments.values()
+            if segment.file is not None
+            and not segment.is_bad
+            and segment.size > segment.synced_size
+        ]
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something was appended that is not synced."""
+        return bool(self._unsynced())
+
+    def begin_sync(self) -> JournalSync:
+        """What has on disk all that was appended up to now."""
+        segments = [(segment, segment.size) for segment in self._unsynced()]
+        for segment, _ in segments:
+            segment.syncs += 1
+        return JournalSync(self._disk, self._folder, segments)
+
+    # ---------------------------------------------------------------- what is not needed any more
+
+    def release(self, segment: Segment) -> None:
+        """One record less of this file is needed."""
+        segment.needed -= 1
+
+    @property
+    def has_files(self) -> bool:
+        """Whether anything is written, needed or not."""
+        return bool(self._segments)
+
+    def take_unneeded(self, *, also_current: bool) -> Callable[[], None] | None:
+        """Forget the files that nobody needs; gives the call, for any thread, that removes them."""
+        gone = [
+            segment
+            for segment in self._segments.values()
+            if not segment.needed
+            and not segment.syncs
+            and not segment.is_bad
+            and (also_current or segment is not self._current)
+        ]
+        if not gone:
+            return None
+        for segment in gone:
+            del self._segments[segment.number]
+            if segment is self._current:
+                self._current = None
+            if segment.file is not None:
+                segment.file.close()
+                segment.file = None
+
+        def remove() -> None:
+            for segment in gone:
+                with suppress(MissingFile):
+                    self._disk.remove(segment.path)
+            self._disk.sync_directory(self._folder)
+
+        return remove
+
+    def close(self) -> None:
+        """Let go of the files; they stay."""
+        for segment in self._segments.values():
+            if segment.file is not None:
+                segment.file.close()
+                segment.file = None
+        self._current = None
+
+
+class JournalFiles:
+    """A journal as a `SyncTarget`. After a failure it goes on with another file."""
+
+    failure: StoreError | None = None
+    unwritten_bytes = 0
+    wants_commit = False
+
+    def __init__(self, journal: CommitJournal) -> None:
+        self._journal = journal
+        self._syncing: JournalSync | None = None
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a commit has anything to do."""
+        return self._journal.is_dirty
+
+    def flush(self) -> None:
+        """A record is written when it is appended."""
+
+    def begin_commit(self) -> Commit | None:
+        """What there is to sync now; None if nothing, or if one is under way."""
+        if self._syncing is not None or not self._journal.is_dirty:
+            return None
+        self._syncing = self._journal.begin_sync()
+        return self._syncing.as_commit()
+
+    def finish_commit(self, commit: Commit) -> None:
+        """It is synced, or raises the error of the commit."""
+        self.drop_commit(commit)
+        if commit.error is not None:
+            raise commit.error
+
+    def drop_commit(self, commit: Commit) -> None:
+        """See `SyncTarget`."""
+        assert self._syncing is not None
+        syncing, self._syncing = self._syncing, None
+        syncing.ended(commit.error)
+
+    def resume(self) -> bool:
+        """What follows goes to another file."""
+        return True
+
+    def mark_idle(self) -> None:
+        """Nothing to say."""

@@ -1,0 +1,336 @@
+"""The files of a chain: links and checkpoints in `chain/` of the folder of a stream.
+
+Owns writing them, and what of the chain is synced. The links are made in `table.chain_links`; what
+stands in the files is drawn in `tradewind.chain`. `FileStore` writes the links with the messages
+and syncs both with one commit, so whoever has an acknowledgement has both. What was there before is
+read by `chain_recovery`; whoever asks for parts of it is answered by `chain_reading`.
+
+- A checkpoint covers entries that are synced, and is told to nobody before it is synced itself.
+- `state` holds the tree at the last checkpoint, so that a start need not read all links. It is
+  compared with the checkpoint, and made again from the links if it is missing or wrong.
+- `broken` says since which entry the chain does not fit the messages. It is never removed.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tradewind.chain import checkpoints
+from tradewind.chain.checkpoints import Checkpoint, Unsigned
+from tradewind.chain.entries import ALGORITHMS, first_link
+from tradewind.chain.files import (
+    CHECKPOINTS,
+    FOLDER,
+    HEADER_BYTES,
+    SEGMENT_ENTRIES_MAX,
+    LinksHeader,
+    encode_header,
+    segment_name,
+)
+from tradewind.errors import StoreError
+from tradewind.store.format.chain_hash import chain_digest
+from tradewind.store.table.chain_links import ChainLinks, root_of_peaks
+
+if TYPE_CHECKING:
+    from tradewind.nkeys import KeyPair
+    from tradewind.store.files.disk import Disk
+    from tradewind.store.files.open_files import BlockFile, OpenFiles
+    from tradewind.store.table.message_store import MessageStore
+
+STATE: Final = "state"
+BROKEN: Final = "broken"
+EXCHANGED: Final = "exchanged"
+
+
+class ChainSettings(msgspec.Struct, frozen=True):
+    """Whose chain it is. `created` is the text in the information about the stream."""
+
+    stream: str
+    created: str
+    algorithm: str
+    clock: Callable[[], int] = time.time_ns
+    segment_entries: int = SEGMENT_ENTRIES_MAX
+
+    @property
+    def number(self) -> int:
+        """Of the algorithm."""
+        return ALGORITHMS[self.algorithm]
+
+    @property
+    def first_link(self) -> bytes:
+        """The link before all entries."""
+
+        def digest(data: bytes) -> bytes:
+            return chain_digest(self.number, data)
+
+        return first_link(digest, self.stream, self.created)
+
+    def new_links(self) -> ChainLinks:
+        """A chain without entries."""
+        return ChainLinks(self.number, self.first_link, self.clock, self.segment_entries)
+
+
+class ChainPoint(msgspec.Struct, frozen=True):
+    """A chain and its stream at one moment. Entry `size` will be at `offset` of the file that
+    begins with entry `segment`.
+    """
+
+    size: int
+    link: bytes
+    peaks: bytes
+    first_seq: int
+    last_seq: int
+    messages: int
+    chained_seq: int  # of the last message that has an entry
+    segment: int
+    offset: int
+
+    def state(self) -> bytes:
+        """What the file `state` says of it."""
+        return msgspec.json.encode(
+            {
+                "size": self.size,
+                "segment": self.segment,
+                "offset": self.offset,
+                "chained_seq": self.chained_seq,
+                "link": self.link.hex(),
+                "peaks": b64encode(self.peaks).decode(),
+            }
+        )
+
+
+class ChainBreak(msgspec.Struct, frozen=True):
+    """What the file `broken` says: from this entry on the chain does not fit."""
+
+    index: int
+    reason: str
+    time: str = ""
+
+
+class StreamChain:
+    """The chain of one stream, from when it is opened until the store is closed.
+
+    `synced` is what is durable, with the messages that it covers. `file` is the one that is being
+    written, None: none yet.
+    """
+
+    def __init__(self, files: OpenFiles, path: str, settings: ChainSettings) -> None:
+        """`path` is the folder of the stream."""
+        self.settings = settings
+        self.disk: Disk = files.disk
+        self.folder = f"{path}/{FOLDER}"
+        self.links = settings.new_links()
+        self.file: BlockFile | None = None
+        self.new_folders: list[str] = []  # whose names have to be synced
+        self.checkpoint: Checkpoint | None = None
+        self.broken: ChainBreak | None = None
+        self.notes: list[str] = []  # what a start has found, for the log
+        self.is_exchanged = False  # the file `exchanged` is to go with the next commit
+        self._files = files
+        self._path = path
+        self._segment = 0
+        self._offset = 0
+        self._begun: ChainPoint | None = None
+        self._previous = ""  # the hash of the last line of the checkpoints
+        self._lines_bytes = 0
+        # Not while entries of a start wait for their first commit: the totals are not theirs.
+        self._is_settled = False
+        self.synced = self._point(0, 0, 0)
+
+    # ---------------------------------------------------------------- told by recovery
+
+    def adopt(
+        self, segment: int, offset: int, lines_bytes: int, last_line: bytes, table: MessageStore
+    ) -> None:
+        """Go on behind what is in the files, all of which is synced."""
+        self._segment, self._offset = segment, offset
+        if offset:
+            self.file = self._files.file(f"{self.folder}/{segment_name(segment)}")
+        self._lines_bytes = lines_bytes
+        self._previous = checkpoints.digest(last_line) if last_line else ""
+        self.synced = self._point(table.first_seq, table.last_seq, table.msgs)
+
+    def opened(self) -> None:
+        """All that was missing is in the chain."""
+        self._is_settled = not self.is_dirty
+
+    def note_break(self, index: int, reason: str, now: str) -> None:
+        """The chain does not fit from an entry on. The first time counts, and stays."""
+        if self.broken is None:
+            self.broken = ChainBreak(index, reason, now)
+            self.disk.make_directory(self.folder, sync=True)
+            content = msgspec.json.encode(self.broken)
+            self.disk.write_file_atomically(f"{self.folder}/{BROKEN}", content)
+
+    # ---------------------------------------------------------------- with the commits
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a commit has something to write or to sync."""
+        return self.links.has_unwritten or bool(self.new_folders)
+
+    def write(self) -> list[BlockFile]:
+        """Hand all entries so far to the system; gives the files that are to be synced.
+
+        StoreError leaves the rest to be written again.
+        """
+        links, written = self.links, []
+        links.end_removals()
+        while size := links.pending_bytes:
+            begins = links.begins
+            if begins and begins[0][0] == 0:
+                self._begin_segment(begins[0][1], begins[0][2])
+                begins = begins[1:]
+            if begins:
+                size = begins[0][0]
+            assert self.file is not None
+            links.write_to(self.file, self._offset, size)
+            links.taken(size)
+            self._offset += size
+            written.append(self.file)
+        return written
+
+    def _begin_segment(self, index: int, before: bytes) -> None:
+        path = f"{self.folder}/{segment_name(index)}"
+        if not self.disk.exists(self.folder):
+            self.disk.make_directory(self.folder)
+            self.new_folders.append(self._path)
+        if self.file is not None and self.file.path == path:
+            self.file.close()  # the first try has failed
+        self.file = self._files.create(path)
+        self._segment, self._offset = index, HEADER_BYTES
+        header = encode_header(LinksHeader(self.settings.algorithm, index, before))
+        self.file.write(header, 0)
+        self.new_folders.append(self.folder)
+
+    def take_folders(self) -> list[str]:
+        """Folders whose names the commit has to sync."""
+        folders, self.new_folders = self.new_folders, []
+        return folders
+
+    def begin(self, table: MessageStore) -> None:
+        """All that was written is being synced, with all messages."""
+        self._begun = None
+        if not self.links.has_unwritten:
+            self._begun = self._point(table.first_seq, table.last_seq, table.msgs)
+
+    def finish(self) -> None:
+        """It is synced."""
+        if self._begun is not None:
+            self.synced, self._begun = self._begun, None
+            self._is_settled = True
+            if self.is_exchanged:
+                self.is_exchanged = False
+                with suppress(StoreError):  # the next start says it once more
+                    self.disk.remove(f"{self.folder}/{EXCHANGED}")
+
+    def _point(self, first_seq: int, last_seq: int, messages: int) -> ChainPoint:
+        links = self.links
+        return ChainPoint(
+            links.size,
+            links.link,
+            links.peaks,
+            first_seq,
+            last_seq,
+            messages,
+            links.last_seq,
+            self._segment,
+            self._offset,
+        )
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self.file is not None:
+            self.file.close()
+
+    # ---------------------------------------------------------------- checkpoints
+
+    @property
+    def unchecked(self) -> int:
+        """Synced entries that no checkpoint covers."""
+        covered = 0 if self.checkpoint is None else self.checkpoint.size
+        return max(self.synced.size - covered, 0) if self._is_settled else 0
+
+    def next_checkpoint(self, pair: KeyPair, now: str) -> CheckpointWrite:
+        """One of all that is synced, for a worker; there must be something."""
+        assert self.synced.size
+        return CheckpointWrite(self, self.synced, pair, now, self._previous, self._lines_bytes)
+
+    def checkpointed(self, write: CheckpointWrite) -> Checkpoint:
+        """The worker has done it."""
+        assert write.checkpoint is not None
+        self.checkpoint = write.checkpoint
+        self._previous = checkpoints.digest(write.line)
+        self._lines_bytes = write.lines_bytes + len(write.line) + 1
+        return write.checkpoint
+
+
+class CheckpointWrite:
+    """A checkpoint on its way to the disk: `run` is for a worker, one at a time."""
+
+    def __init__(
+        self,
+        chain: StreamChain,
+        point: ChainPoint,
+        pair: KeyPair,
+        now: str,
+        previous: str,
+        lines_bytes: int,
+    ) -> None:
+        self._chain = chain
+        self._point = point
+        self._pair = pair
+        self._now = now
+        self._previous = previous
+        self.lines_bytes = lines_bytes
+        self.checkpoint: Checkpoint | None = None
+        self.line = b""
+
+    def run(self) -> None:
+        """Sign it and have it on disk; StoreError leaves the checkpoints as they were."""
+        chain, point = self._chain, self._point
+        settings, disk = chain.settings, chain.disk
+        self.checkpoint = checkpoints.sign(
+            Unsigned(
+                stream=settings.stream,
+                created=settings.created,
+                algorithm=settings.algorithm,
+                size=point.size,
+                first_seq=point.first_seq,
+                last_seq=point.last_seq,
+                messages=point.messages,
+                time=self._now,
+                link=point.link.hex(),
+                root=root_of_peaks(settings.number, point.peaks).hex(),
+                previous=self._previous,
+                key=self._pair.public,
+            ),
+            self._pair,
+        )
+        self.line = checkpoints.encode(self.checkpoint)
+        path = f"{chain.folder}/{CHECKPOINTS}"
+        is_new = not disk.exists(path)
+        with disk.create(path) if is_new else disk.open(path) as file:
+            # What a try that has failed may have left.
+            if file.size > self.lines_bytes:
+                file.truncate(self.lines_bytes)
+            file.write(self.line + b"\n", self.lines_bytes)
+            file.sync()
+        if is_new:
+            disk.sync_directory(chain.folder)
+        with suppress(StoreError):  # then the next start reads more links
+            disk.write_file_atomically(f"{chain.folder}/{STATE}", point.state(), sync=False)
+
+
+def checkpoint_members(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
+    """For an answer: as its line has it."""
+    if checkpoint is None:
+        return None
+    members: dict[str, Any] = msgspec.to_builtins(checkpoint)
+    return members

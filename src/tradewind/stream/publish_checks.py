@@ -1,0 +1,387 @@
+"""The slow path of a publish: every check, in the order of nats-server.
+
+Owns the order and the errors; the texts are in `api.errors`. It reads the store and the ids and
+never changes them: it returns a verdict, and `Stream` acts on it. Everything that the fast path
+accepts is accepted here too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tradewind.api import errors
+from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy, StorageType
+from tradewind.store.contract import (
+    RECORD_BYTES_MAX,
+    DiscardedError,
+    MessageCopy,
+    NotFoundError,
+)
+from tradewind.store.format.layout import record_bytes
+from tradewind.store.format.message_ttl import parse_ttl_ns
+from tradewind.stream import header_fields, stream_queries
+from tradewind.stream.counters import Count, check_increment, count, count_copy
+from tradewind.stream.markers import marker_header, marker_ttl_ns, with_longer_ttl
+from tradewind.stream.schedule_checks import check_next, check_schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tradewind.api.stream_types import StreamConfig
+    from tradewind.store.table.message_store import MessageStore
+    from tradewind.stream.message_ids import MessageIds
+    from tradewind.stream.timings import Timing
+
+HEADER_BYTES_MAX: Final = 65535
+ROLLUP_SUBJECT: Final = "sub"
+ROLLUP_ALL: Final = "all"
+_DIGITS: Final = re.compile(rb"0*([0-9]{1,19})")
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """A message on its way in: its subject after the transform, its header cleaned."""
+
+    subject: bytes
+    header: bytes
+    payload: bytes
+    # Of the header: those whose names begin with "Nats-".
+    fields: Mapping[bytes, bytes]
+
+    @staticmethod
+    def is_fast_part(reply: bytes) -> bool:
+        """Whether a message with this reply belongs to a fast batch."""
+        return reply.endswith(b".$FI")
+
+
+class Accept(msgspec.Struct, frozen=True):
+    """Store it. `rollup`: then remove what is older; `skip`: only use up a sequence."""
+
+    message_id: bytes
+    rollup: str = ""
+    ttl_ns: int = 0
+    skip: bool = False
+    # Of a counter: what is stored instead, and the sum.
+    count: Count | None = None
+    # What is stored instead of its own header; None: that.
+    header: bytes | None = None
+    # It is a schedule.
+    timing: Timing | None = None
+    # The subject of a schedule that goes with it.
+    ends: bytes = b""
+
+    def stored_form(self, message: Publish) -> Publish:
+        """What is stored of a message."""
+        if (counted := self.count) is not None:
+            return Publish(message.subject, counted.header, counted.payload, message.fields)
+        if self.header is not None:
+            return Publish(message.subject, self.header, message.payload, message.fields)
+        return message
+
+    def stored_bytes(self, message: Publish) -> int:
+        """What a message takes in its block, if it is stored."""
+        stored = self.stored_form(message)
+        return record_bytes(len(stored.subject), len(stored.header), len(stored.payload))
+
+
+class Duplicate(msgspec.Struct, frozen=True):
+    """It was stored before, as `seq`."""
+
+    seq: int
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """There is no room to remember its id; it may be sent again later."""
+
+
+class PublishChecks(msgspec.Struct):
+    """The checks of one stream.
+
+    `resources` asks whoever counts for the account whether so many more bytes are allowed, and
+    `wanted` whether anybody would get a message of this subject (streams with interest retention).
+    """
+
+    config: StreamConfig
+    store: MessageStore
+    ids: MessageIds
+    resources: Callable[[int], errors.ApiError | None]
+    wanted: Callable[[bytes], bool]
+
+    def marker_of(self, subject: bytes) -> tuple[Publish, Accept] | None:
+        """What takes the place of the last message of a subject when it expires; None if nobody
+        would get it.
+        """
+        config = self.config
+        if config.retention is RetentionPolicy.INTEREST and not self.wanted(subject):
+            return None
+        marker = Publish(subject, marker_header(config), b"", {})
+        return marker, Accept(b"", ttl_ns=marker_ttl_ns(config))
+
+    def checks(self, message: Publish, last_id: bytes, now_ns: int) -> Accept | Duplicate | Busy:
+        """The verdict; ApiError is the reply to a message that is refused."""
+        config = self.config
+        size = len(message.header) + len(message.payload)
+        if self._is_too_large(message):
+            raise errors.STREAM_STORE_FAILED(err="message too large")
+        if config.sealed:
+            raise errors.STREAM_SEALED()
+        if 0 <= _limit(config.max_msg_size) < size:
+            raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+        if not message.header:
+            return self._admit(message, Accept(b"", count=self._count(message)))
+        fields = message.fields
+        self._check_features(message)
+        ttl_ns = time_to_live(fields.get(header_fields.TTL, b""))
+        self._check_expectations(message, ttl_ns)
+        timing, ends = self.check_origin(message, now_ns)
+        message_id = fields.get(header_fields.MESSAGE_ID, b"")
+        if message_id and (seq := self.ids.lookup(message_id, now_ns)):
+            return Duplicate(seq)
+        expected_id = fields.get(header_fields.EXPECTED_LAST_MESSAGE_ID)
+        if expected_id and expected_id != last_id:
+            raise errors.STREAM_WRONG_LAST_MSG_ID(id=last_id.decode("utf-8", "replace"))
+        rollup = self.rollup(message) or (ROLLUP_SUBJECT if timing is not None else "")
+        if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
+            return Busy()
+        header, ttl_ns = with_longer_ttl(message.header, ttl_ns, config)
+        if timing is not None:
+            header = with_rollup(header, fields)
+        accept = Accept(
+            message_id,
+            rollup,
+            ttl_ns,
+            count=self._count(message),
+            header=header,
+            timing=timing,
+            ends=ends,
+        )
+        return self._admit(message, accept)
+
+    def check_own(self, message: Publish) -> Accept:
+        """The verdict on a message that this server has made; ApiError if it is refused.
+
+        It demands nothing, so only its size and the limits are looked at.
+        """
+        if self._is_too_large(message):
+            raise errors.STREAM_STORE_FAILED(err="message too large")
+        if len(message.header) > HEADER_BYTES_MAX:
+            raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
+        if 0 <= _limit(self.config.max_msg_size) < len(message.header) + len(message.payload):
+            raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+        ttl_ns = time_to_live(message.fields.get(header_fields.TTL, b""))
+        header, ttl_ns = with_longer_ttl(message.header, ttl_ns, self.config)
+        rollup = ROLLUP_SUBJECT if message.fields.get(header_fields.ROLLUP) else ""
+        return self._admit(message, Accept(b"", rollup, ttl_ns, header=header))
+
+    def check_copy(self, message: Publish, now_ns: int, *, dedupes: bool) -> Accept | Duplicate:
+        """The verdict on the copy of another stream's message; ApiError if there is no room.
+
+        What its publisher had to keep to was checked by the origin. Here it may mean nothing: a
+        stream that does not expire or roll up messages keeps the fields as they are.
+        """
+        config, fields = self.config, message.fields
+        size = len(message.header) + len(message.payload)
+        if self._is_too_large(message):
+            raise errors.STREAM_STORE_FAILED(err="message too large")
+        if config.sealed:
+            raise errors.STREAM_SEALED()
+        if 0 <= _limit(config.max_msg_size) < size:
+            raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+        if len(message.header) > HEADER_BYTES_MAX:
+            raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
+        message_id = fields.get(header_fields.MESSAGE_ID, b"") if dedupes else b""
+        if message_id and (seq := self.ids.lookup(message_id, now_ns)):
+            return Duplicate(seq)
+        if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
+            raise errors.STREAM_TOO_MANY_REQUESTS()
+        rollup = ""
+        if config.allow_rollup_hdrs and not config.deny_purge:
+            value = fields.get(header_fields.ROLLUP, b"").decode("utf-8", "replace").lower()
+            rollup = value if value in (ROLLUP_SUBJECT, ROLLUP_ALL) else ""
+        ttl_ns = time_to_live(fields.get(header_fields.TTL, b"")) if config.allow_msg_ttl else 0
+        counted = None
+        if config.allow_msg_counter:
+            previous = self._previous(message.subject)
+            counted = count_copy(message.header, fields, message.payload, previous)
+        if (error := self.resources(self.counted_size(message))) is not None:
+            raise error
+        if config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
+            return Accept(message_id, skip=True)
+        if config.discard is DiscardPolicy.NEW:
+            self.check_room(message, rollup)
+        return Accept(message_id, rollup, ttl_ns, count=counted)
+
+    def _previous(self, subject: bytes) -> MessageCopy | None:
+        """The last message of a subject, whether it is safe yet or not."""
+        try:
+            return stream_queries.last_message(self.store, subject, self.store.last_seq)
+        except NotFoundError:
+            return None
+
+    def _count(self, message: Publish) -> Count | None:
+        """The sum, if this is a counter; its size is that of the message from now on."""
+        if not self.config.allow_msg_counter:
+            return None
+        result = count(message.header, message.fields, self._previous(message.subject))
+        if 0 <= _limit(self.config.max_msg_size) < len(result.header) + len(result.payload):
+            raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+        return result
+
+    def _check_features(self, message: Publish) -> None:
+        """What this stream does not do, and headers that are too large."""
+        if len(message.header) > HEADER_BYTES_MAX:
+            raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
+        check_increment(message.fields, message.payload, is_counter=self.config.allow_msg_counter)
+
+    def _check_expectations(self, message: Publish, ttl_ns: int) -> None:
+        fields = message.fields
+        self.check_stream(message)
+        if ttl_ns and not self.config.allow_msg_ttl:
+            raise errors.MESSAGE_TTL_DISABLED()
+        expected = fields.get(header_fields.EXPECTED_LAST_SUBJECT_SEQUENCE)
+        subject = fields.get(header_fields.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT)
+        if expected:
+            actual = self.last_sequence_of(subject or message.subject)
+            if not says_number(expected, actual):
+                raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=actual)
+        elif subject:
+            raise errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID()
+        expected = fields.get(header_fields.EXPECTED_LAST_SEQUENCE)
+        if expected and not says_number(expected, self.store.last_seq):
+            raise errors.STREAM_WRONG_LAST_SEQUENCE(seq=self.store.last_seq)
+
+    def check_stream(self, message: Publish) -> None:
+        """Whether it is meant for this stream."""
+        expected = message.fields.get(header_fields.EXPECTED_STREAM)
+        if expected and expected != self.config.name.encode():
+            raise errors.STREAM_NOT_MATCH()
+
+    def last_sequence_of(self, subject: bytes) -> int:
+        """Of a subject, or of all that match a pattern; 0: there is none."""
+        if (state := self.store.subject_state(subject)) is not None:
+            return state.last_seq
+        try:
+            return stream_queries.last_message(self.store, subject, self.store.last_seq).seq
+        except NotFoundError:
+            return 0
+
+    def check_origin(self, message: Publish, now_ns: int) -> tuple[Timing | None, bytes]:
+        """Schedules, and headers that only a server may send.
+
+        Gives when it is to be published, if it is a schedule, and the schedule that it ends.
+        """
+        timing = check_schedule(message.subject, message.fields, self.config, now_ns)
+        ends = check_next(message.subject, message.fields, self.config, self.store)
+        if message.fields.get(header_fields.STREAM_SOURCE):
+            raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
+        return timing, ends
+
+    def rollup(self, message: Publish) -> str:
+        """What it takes the place of: "sub", "all" or nothing."""
+        value = message.fields.get(header_fields.ROLLUP, b"").decode("utf-8", "replace")
+        if not value:
+            return ""
+        if not self.config.allow_rollup_hdrs or self.config.deny_purge:
+            raise errors.STREAM_ROLLUP_FAILED(err="rollup not permitted")
+        rollup = value.lower()
+        if rollup not in (ROLLUP_SUBJECT, ROLLUP_ALL):
+            raise errors.STREAM_ROLLUP_FAILED(err=f'rollup value invalid: "{rollup}"')
+        return rollup
+
+    def _is_too_large(self, message: Publish) -> bool:
+        """Whether no file can hold it."""
+        return (
+            self.config.storage is StorageType.FILE
+            and self.counted_size(message) > RECORD_BYTES_MAX
+        )
+
+    def counted_size(self, message: Publish) -> int:
+        """What it counts in the bytes of the stream."""
+        stored = MessageCopy(0, 0, message.subject, message.header, message.payload)
+        return self.store.counted_size(stored)
+
+    def _admit(self, message: Publish, accept: Accept) -> Accept:
+        """The limits, which are looked at last."""
+        if (error := self.resources(self.counted_size(message))) is not None:
+            raise error
+        if self.config.retention is RetentionPolicy.INTEREST and not self.wanted(message.subject):
+            return Accept(accept.message_id, skip=True)
+        if message.fields.get(header_fields.TTL) and not accept.ttl_ns:
+            raise errors.MESSAGE_TTL_INVALID()
+        if self.config.discard is DiscardPolicy.NEW:
+            self.check_room(message, accept.rollup)
+        return accept
+
+    def check_room(
+        self, message: Publish, rollup: str, *, msgs: int = 0, size: int = 0, subject_msgs: int = 0
+    ) -> None:
+        """With discard new: ApiError if there is no room, beside so much that comes before it."""
+        per_subject = self.config.discard_new_per_subject and not rollup
+        try:
+            self.store.check_room(
+                message.subject,
+                len(message.header),
+                len(message.payload),
+                per_subject,
+                msgs,
+                size,
+                subject_msgs,
+            )
+        except DiscardedError as error:
+            raise errors.STREAM_STORE_FAILED(err=str(error)) from None
+
+    def admit_member(self, message: Publish, before_bytes: int = 0) -> None:
+        """What is looked at before a message that is not alone is kept; ApiError if it is refused.
+        `before_bytes` is what those before it take.
+        """
+        if self.config.sealed:
+            raise errors.STREAM_SEALED()
+        if (error := self.resources(self.counted_size(message) + before_bytes)) is not None:
+            raise error
+        size = len(message.header) + len(message.payload)
+        if 0 <= _limit(self.config.max_msg_size) < size:
+            raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+
+    def admit_part(self, message: Publish, *, is_fast: bool = False) -> None:
+        """What is looked at before a message of a batch is kept; ApiError if it is refused."""
+        self.admit_member(message)
+        if is_fast and not self.config.allow_batched:
+            raise errors.BATCH_PUBLISH_DISABLED()
+        if not is_fast and not self.config.allow_atomic:
+            raise errors.ATOMIC_PUBLISH_DISABLED()
+
+
+def _limit(value: int) -> int:
+    """-1 if there is none; 0 means so too."""
+    return value if value > 0 else -1
+
+
+def with_rollup(header: bytes, fields: Mapping[bytes, bytes]) -> bytes:
+    """The header of a schedule, which takes the place of the one before on its subject."""
+    if fields.get(header_fields.ROLLUP):
+        return header
+    return header_fields.add_fields(header, b"%s: sub\r\n" % header_fields.ROLLUP)
+
+
+def time_to_live(value: bytes) -> int:
+    """Nanoseconds, negative for ever; 0 without one, or if its value says nothing sensible."""
+    digits = value.lstrip(b"0")
+    if digits.isdigit() and (len(digits) > 19 or int(digits) >= 2**63):
+        return 0  # a stored one would be as long as possible
+    try:
+        return parse_ttl_ns(value)
+    except ValueError:
+        return 0
+
+
+def whole_number(text: bytes) -> int | None:
+    """The number that a header says; None if it says none."""
+    match = _DIGITS.fullmatch(text)
+    return int(match[1]) if match is not None else None
+
+
+def says_number(text: bytes, value: int) -> bool:
+    """Whether a header says this number; what is not a number says nothing."""
+    return whole_number(text) == value
