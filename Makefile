@@ -10,12 +10,15 @@ DATA ?= data
 SECONDS ?=
 # Tests wait much of the time, for servers and for Spark.
 WORKERS ?= 4
+# Keep what Python compiles, whatever the environment says: each test worker reads all tests.
+export PYTHONDONTWRITEBYTECODE :=
+CHECKS := _check-style _check-types _check-cython _check-imports _check-words
 # What tells within a minute whether a change is sane; `make test` runs everything.
 QUICK_PACKAGES := wire route broker server store stream consumer jetstream api testing
 QUICK_TESTS := $(QUICK_PACKAGES:%=tests/unit/%) tests/client tests/test_tidy.py \
 	tests/unit/test_docs.py tests/unit/test_stubs.py tests/unit/test_faults.py
 
-.PHONY: run test quick lint bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes clean
+.PHONY: run test quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes dist clean
 .DEFAULT_GOAL := build
 
 $(VENV)/.created: constraints.txt pyproject.toml
@@ -36,12 +39,27 @@ run: build
 		$(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
 lint: build
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(CHECKS)
+
+_check-style:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+_check-types:
 	$(BIN)/mypy
+
+_check-cython:
 	PATH="$(BIN):$$PATH" cython-lint src benchmarks
+
+_check-imports:
 	$(BIN)/lint-imports
+
+_check-words:
 	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs src
+
+# Compiles the tests once, before all workers do it at the same time; their run tells what fails.
+_check-collection:
+	$(BIN)/python -m pytest --collect-only -q > /dev/null || true
 
 # The pages of the dashboard are tested in a browser; without one those tests say so and are skipped.
 $(VENV)/.browser:
@@ -49,7 +67,8 @@ $(VENV)/.browser:
 		echo "No chromium: the dashboard is not tested in a browser (apt-get install chromium)"
 	command -v chromium >/dev/null && touch $@ || true
 
-test: build lint $(VENV)/.browser
+test: build $(VENV)/.browser
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target _check-collection $(CHECKS)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 quick: build
@@ -70,7 +89,9 @@ coverage: build
 
 # The same tests as always with twenty times the random cases.
 thorough: build
-	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults tests/conformance/test_js_scripts.py
+	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults tests/conformance/test_js_scripts.py tests/cluster/test_edge_and_hub.py \
+		tests/conformance/test_gate_decisions.py tests/conformance/test_operator_decisions.py \
+		tests/conformance/test_callout_decisions.py
 
 # Power failures at every step of random workloads, for as long as wanted.
 crash: build
@@ -95,6 +116,10 @@ spark-versions: build
 lakes: build
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[s3-tests]'
 	$(BIN)/python -m pytest -q tests/unit/pipelines/test_s3.py
+
+# sdist and wheel in dist/, tried in an empty environment on each Python that the machine has.
+dist: build
+	$(BIN)/python tools/dist.py $(ARGS)
 
 clean:
 	rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info

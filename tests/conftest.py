@@ -6,6 +6,7 @@ printed at the end: what kills have done, if TRADEWIND_SINK_KILLS says how many 
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -13,12 +14,15 @@ from hypothesis import HealthCheck, settings
 
 import kill_table
 
+# Of a value in the name of a test.
+NAME_LENGTH_MAX = 100
+
 # Before anything compiled is loaded: it is looked at once. TRADEWIND_INVARIANTS=0 switches it off.
 os.environ.setdefault("TRADEWIND_INVARIANTS", "1")
 
 # The same cases in every run, so that a red build means a change and not bad luck.
 settings.register_profile(
-    "default", derandomize=True, database=None, deadline=None, max_examples=300
+    "default", derandomize=True, database=None, deadline=None, max_examples=150
 )
 settings.register_profile(
     "thorough",
@@ -28,6 +32,19 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("thorough" if os.environ.get("TRADEWIND_THOROUGH") == "1" else "default")
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """A test is not named by long values: nobody reads them, and all workers must agree on them."""
+    if isinstance(val, bytes | str) and len(val) > NAME_LENGTH_MAX:
+        return argname
+    return None
+
+
+def pytest_collection_finish() -> None:
+    """All tests stay to the end, a gigabyte of objects: the collector need not look at them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -20,6 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ports import with_port
+from server_forks import ForkedProcess, fork_server
+
 BIN = Path(sys.executable).parent
 COMMANDS = {"official": str(BIN / "nats-server"), "tradewind": str(BIN / "tradewind-server")}
 LISTENING = re.compile(r"Listening for client connections on (\S+):(\d+)")
@@ -28,9 +31,13 @@ REPLY_SECONDS = 20
 
 
 class ServerProcess:
-    """A server process whose log is collected; `port` is read from the log, so `-p -1` works.
+    """A server process whose log is collected; `port` is read from the log.
 
-    `wrap` is a command that becomes the server by exec, in surroundings of its own.
+    Instead of `-p -1` it gets a port that stays free while it is down, so that it can come back.
+
+    `wrap` is a command that becomes the server by exec, in surroundings of its own. Ours is forked
+    by a process that has imported it already, unless it is started `fresh`, as tests about the
+    process itself do.
     """
 
     def __init__(
@@ -39,6 +46,8 @@ class ServerProcess:
         args: list[str],
         env: dict[str, str] | None = None,
         wrap: tuple[str, ...] = (),
+        *,
+        fresh: bool = False,
     ) -> None:
         self.kind = kind
         self.args = args
@@ -46,13 +55,19 @@ class ServerProcess:
         # A fault of ours that the server has got over fails the test all the same.
         self.expects_faults = False
         self._changed = threading.Condition()
-        self.process = subprocess.Popen(
-            [*wrap, COMMANDS[kind], *args],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env={**os.environ, **(env or {})},
-        )
+        environment = {**os.environ, **(env or {})}
+        command = [*wrap, COMMANDS[kind], *with_port(args)]
+        self.process: ForkedProcess | subprocess.Popen[str]
+        if fresh or wrap or kind != "tradewind" or not fork_server().can_start(environment):
+            self.process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                env=environment,
+            )
+        else:
+            self.process = ForkedProcess(command, environment)
         self._reader = threading.Thread(target=self._collect, daemon=True)
         self._reader.start()
 
@@ -70,11 +85,16 @@ class ServerProcess:
     def log(self) -> str:
         return "\n".join(self.lines)
 
-    def wait_for_log(self, pattern: str, seconds: float = READY_SECONDS) -> re.Match[str]:
-        """Wait until a log line matches; fails with the log when the process ends or time is up."""
+    def wait_for_log(
+        self, pattern: str, seconds: float = READY_SECONDS, *, since: int = 0
+    ) -> re.Match[str]:
+        """Wait until a log line matches; fails with the log when the process ends or time is up.
+
+        The first `since` lines do not count.
+        """
         expression = re.compile(pattern)
         deadline = time.monotonic() + seconds
-        seen = 0
+        seen = since
         with self._changed:
             while True:
                 for line in self.lines[seen:]:

@@ -1,7 +1,7 @@
 """Crash stores on a simulated disk and damage their files, for as long as one likes.
 
     python tools/crash.py [--states 100000] [--damages 20000] [--kills 200] [--server-kills 100]
-                          [--seconds 900] [--seed 0]
+                          [--seconds 900] [--seed 0] [--encrypted]
 
 Every workload is run once; in front of each of its I/O steps the power fails on many copies of the
 disk, each losing, tearing and reordering other parts of what was not synced. Each distinct disk is
@@ -35,6 +35,7 @@ from store_verdict import Count, Explorer
 from store_workloads import (
     Step,
     Workload,
+    encrypted,
     random_workload,
     scripted_workloads,
     with_limits_in_steps,
@@ -48,6 +49,8 @@ DAMAGES_PER_SEED = 40
 KILLS_PER_SEED = 10
 FAILURES_SHOWN_MAX = 10
 PROGRESS_SECONDS = 60.0
+# Whether stores are encrypted, with one cipher or the other; processes that are forked see it.
+IS_ENCRYPTED = "--encrypted" in sys.argv
 
 
 @dataclass(slots=True)
@@ -66,7 +69,11 @@ class Result:
 
 
 def workload_of(seed: int) -> Workload:
-    """The workload of a seed, scripted or random."""
+    """The workload of a seed, scripted or random, encrypted if that is asked for."""
+    return encrypted(_workload_of(seed), seed) if IS_ENCRYPTED else _workload_of(seed)
+
+
+def _workload_of(seed: int) -> Workload:
     scripted = list(scripted_workloads())
     if seed % SCRIPTED_SHARE == 0:
         return scripted[seed // SCRIPTED_SHARE % len(scripted)]
@@ -83,7 +90,12 @@ def explored(workload: Workload, seed: int) -> Count:
     explorer = Explorer(workload, seeds=6, cut_share=20, count=count)
     if seed % SECOND_LIFE_SHARE == 1:
         before = random_workload(seed + 1, WORKLOAD_LENGTHS[0])
-        before = replace(before, limits=workload.limits, block_bytes_max=workload.block_bytes_max)
+        before = replace(
+            before,
+            limits=workload.limits,
+            block_bytes_max=workload.block_bytes_max,
+            cipher=workload.cipher,
+        )
         explorer.run_after_crash(before, seed)
         return count
     explorer.run(
@@ -148,7 +160,7 @@ def shown(step: Step) -> str:
 
 def damages_of(seed: int) -> Result:
     """Many damages of one store."""
-    failures = damage_seed(seed, DAMAGES_PER_SEED)
+    failures = damage_seed(seed, DAMAGES_PER_SEED, is_encrypted=IS_ENCRYPTED)
     return Result(seed, damages=DAMAGES_PER_SEED, failures=failures)
 
 
@@ -234,6 +246,7 @@ def parsed_arguments() -> argparse.Namespace:
     parser.add_argument("--server-kills", type=int, default=100, help="servers killed in use")
     parser.add_argument("--seconds", type=float, default=900.0, help="stop after this time")
     parser.add_argument("--seed", type=int, default=0, help="the first one")
+    parser.add_argument("--encrypted", action="store_true", help="stores are encrypted")
     parser.add_argument("--processes", type=int, default=multiprocessing.cpu_count())
     return parser.parse_args()
 

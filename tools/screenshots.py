@@ -1,6 +1,8 @@
 """Makes the pictures of docs/images: the dashboard before a server with orders, light and dark.
 
-    .venv/bin/python tools/screenshots.py
+    .venv/bin/python tools/screenshots.py             all but those of Spark
+    .venv/bin/python tools/screenshots.py messages    only these
+    .venv/bin/python tools/screenshots.py --spark     a pipeline and SQL, by `tradewind demo`
 
 Needs chromium and Playwright, which the tests need, too.
 """
@@ -8,12 +10,17 @@ Needs chromium and Playwright, which the tests need, too.
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from playwright.sync_api import sync_playwright
 
@@ -23,18 +30,25 @@ from tradewind.client.core.options import ConnectOptions
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Playwright
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 WATCHED_SECONDS = 45
 WIDE = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 844}
+PATIENCE_MS = 600_000
+# How many of the orders cannot be packed.
+BAD_PART = 0.01
+QUERY = """select split_part(subject, '.', 2) as region, count(*) as orders, sum(amount) as revenue
+from ORDERS
+group by region order by revenue desc"""
 # Name, path, size of the window, colours.
 PICTURES = (
     ("overview-light", "/", WIDE, "light"),
     ("overview-dark", "/", WIDE, "dark"),
     ("messages", "/streams/ORDERS/messages", WIDE, "light"),
     ("consumer", "/streams/ORDERS/consumers/billing", WIDE, "dark"),
+    ("dead-letters", "/dead-letters/DEAD", WIDE, "light"),
     ("stream-phone", "/streams/ORDERS", PHONE, "light"),
 )
 
@@ -46,7 +60,13 @@ def publish(url: str, stop: threading.Event) -> None:
         manager, js = connection.jetstream_manager(), connection.jetstream()
         manager.streams.add(name="ORDERS", subjects=["orders.>"], allow_direct=True)
         manager.streams.add(name="AUDIT", mirror={"name": "ORDERS"})
-        manager.consumers.add("ORDERS", durable_name="packer", ack_policy="explicit")
+        manager.streams.add(name="DEAD", subjects=["dead.>"], allow_direct=True)
+        manager.consumers.add(
+            "ORDERS",
+            durable_name="packer",
+            ack_policy="explicit",
+            metadata={"tradewind.dead_letter.stream": "DEAD"},
+        )
         manager.consumers.add(
             "ORDERS", durable_name="billing", ack_policy="explicit", max_ack_pending=20
         )
@@ -61,15 +81,20 @@ def publish(url: str, stop: threading.Event) -> None:
                 region = chance.choice(["eu", "us", "asia"])
                 js.publish(f"orders.{region}", json.dumps(order), headers={"Trace": f"{number}"})
             for message in packer.fetch(chance.randint(2, 10), expires=1.0, no_wait=True):
-                message.ack()
+                if chance.random() < BAD_PART:
+                    message.term(chance.choice(["no such item", "the address is missing"]))
+                else:
+                    message.ack()
             if len(unpaid) < 20:
                 unpaid += js.consumers.get("ORDERS", "billing").fetch(5, expires=1.0, no_wait=True)
 
 
-def take(browser: Browser, base: str) -> None:
-    """Look for a while, so that charts have something to show, then take all pictures."""
+def take(browser: Browser, base: str, wanted: list[str]) -> None:
+    """Look for a while, so that charts have something to show, then take the pictures."""
     pages = []
     for name, path, size, colours in PICTURES:
+        if wanted and name not in wanted:
+            continue
         context = browser.new_context(viewport=size, color_scheme=colours)
         page = context.new_page()
         page.goto(base + path)
@@ -82,7 +107,66 @@ def take(browser: Browser, base: str) -> None:
         page.context.close()
 
 
-def main() -> None:
+def take_spark(browser: Browser, base: str) -> None:
+    """A pipeline at work, and a query over what it reads."""
+    context = browser.new_context(
+        viewport=WIDE | {"height": 1000}, color_scheme="light", base_url=base
+    )
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto("/pipelines")
+    page.get_by_role("link", name="revenue", exact=True).click()
+    page.locator("svg.chart .stroke.line1").first.wait_for()
+    page.wait_for_timeout(WATCHED_SECONDS * 1000)
+    page.screenshot(path=IMAGES / "pipeline.png")
+    context.close()
+    context = browser.new_context(viewport=WIDE, color_scheme="dark", base_url=base)
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"/sql?query={quote(QUERY)}")
+    for _ in range(2):  # the second answer is that of a Spark that is warm
+        with page.expect_navigation():
+            page.get_by_role("button", name="Run").click()
+        page.locator("#sql-took").wait_for()
+    page.get_by_role("link", name="Chart", exact=True).click()
+    page.locator("svg.bars").wait_for()
+    page.screenshot(path=IMAGES / "sql.png")
+    context.close()
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Debian's Chromium."""
+    path = shutil.which("chromium")
+    return playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+
+
+def main_spark() -> None:
+    """Start the demo, take its pictures."""
+    program = [sys.executable, "-m", "tradewind.cli"]
+    words = ["--port", "0", "--http-port", "0", "--dashboard-port", "0"]
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        environment = {**os.environ, "XDG_RUNTIME_DIR": folder}
+        demo = subprocess.Popen(  # noqa: S603 - this program
+            [*program, "demo", "--folder", f"{folder}/data", *words],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert demo.stdout is not None
+            for line in demo.stdout:
+                if found := re.search(r"The dashboard is on (http://\S+)/", line):
+                    threading.Thread(target=demo.stdout.read, daemon=True).start()
+                    take_spark(launch(playwright), found[1])
+                    break
+        finally:
+            demo.terminate()
+            demo.wait()
+            stop = [*program, "sql", "--stop"]
+            subprocess.run(stop, env=environment, check=True)  # noqa: S603 - this program
+
+
+def main(wanted: list[str]) -> None:
     """Start everything, take the pictures."""
     IMAGES.mkdir(exist_ok=True)
     stop = threading.Event()
@@ -97,14 +181,11 @@ def main() -> None:
         shop = threading.Thread(target=publish, args=(server.url, stop))
         shop.start()
         try:
-            browser = playwright.chromium.launch(
-                executable_path=shutil.which("chromium"), args=["--no-sandbox"]
-            )
-            take(browser, dashboard.url.rstrip("/"))
+            take(launch(playwright), dashboard.url.rstrip("/"), wanted)
         finally:
             stop.set()
             shop.join()
 
 
 if __name__ == "__main__":
-    main()
+    main_spark() if "--spark" in sys.argv else main(sys.argv[1:])

@@ -219,7 +219,7 @@ def test_without_a_terminal_and_force_nothing_is_changed(
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
     outcome = cli("apply", "-f", write("streams: {A: {subjects: [a]}}"))
     assert outcome.code == EXIT_USAGE
-    assert "give --force" in outcome.err
+    assert "use --force" in outcome.err
     assert streams.streams.names().all() == []
 
 
@@ -311,7 +311,7 @@ def test_export_of_some_streams_into_a_file(cli: Cli, write: Write, tmp_path: Pa
     ("text", "says"),
     [
         ("", ":1: nothing is declared; there may be streams, kv, objects"),
-        ("stream: {}", ":1: there is no section 'stream'; did you mean 'streams'?"),
+        ("stream: {}", ":1: section 'stream' does not exist; did you mean 'streams'?"),
         ("streams:\n  A:\n    subject: a\n", ":3: there is no 'subject' here; did you mean 'subj"),
         ("streams:\n  A:\n    subjects: a\n", ":3: subjects: Expected array, got str"),
         (
@@ -366,3 +366,64 @@ def test_no_file_says_what_to_type(offline: Cli) -> None:
     assert outcome.code == EXIT_USAGE
     assert "tradewind apply -f streams.yaml" in outcome.err
     assert "cannot be read" in offline("apply", "none.yaml").err
+
+
+TEMPLATE_FILE = """\
+streams: {}
+templates:
+  k8s: {match: k8s.*.>, stream: "k8s_{1}", idle: 30d, max_streams: 7, config: {max_age: 7d}}
+"""
+
+
+@pytest.mark.parametrize("js_server", ["tradewind"], indirect=True)
+def test_templates_are_declared_exported_and_pruned(
+    cli: Cli, write: Write, js_server: ServerProcess
+) -> None:
+    path = write(TEMPLATE_FILE)
+    applied = cli("apply", "-f", path, "--force").ok()
+    assert "+ template k8s" in applied.out
+    assert "    + idle: 30d" in applied.out
+    assert "1 as declared" in cli("apply", "-f", path, "--force").ok().out
+    with connect(js_server.url) as connection:
+        assert connection.jetstream().publish("k8s.web.pods", b"").stream == "k8s_web"
+        # A stream that a template has made is no stream that the file forgot.
+        pruned = cli("apply", "-f", path, "--force", "--prune").ok()
+        assert "0 to remove" in pruned.out
+        exported = cli("export", "--json").ok().json
+        assert exported["templates"] == {
+            "k8s": {
+                "match": "k8s.*.>",
+                "stream": "k8s_{1}",
+                "max_streams": 7,
+                "idle": "30d",
+                "config": {"max_age": "7d"},
+            }
+        }
+        assert "k8s_web" not in exported["streams"]
+        assert "k8s_web" in cli("export", "k8s_web", "--json").ok().json["streams"]
+        changed = cli("apply", "-f", write(TEMPLATE_FILE.replace("30d", "10d")), "--force").ok()
+        assert "~ template k8s" in changed.out
+        gone = cli("apply", "-f", write("templates: {}"), "--prune", "--force").ok()
+        assert "- template k8s with its streams stay" in gone.out
+        assert list(connection.jetstream_manager().templates.list()) == []
+        assert "k8s_web" in connection.jetstream_manager().streams.names().all()
+
+
+@pytest.mark.parametrize("js_server", ["tradewind"], indirect=True)
+def test_wrong_templates_are_refused_with_their_line(cli: Cli, write: Write) -> None:
+    for old, new, text in (
+        ("k8s.*.>", "k8s", "declared.yaml:3: template k8s: "),
+        ("idle", "idel", "declared.yaml:3: there is no 'idel' here; did you mean 'idle'?"),
+        ("max_age: 7d", "name: x", "config: without name, subjects, mirror and sources"),
+    ):
+        refused = cli("apply", "-f", write(TEMPLATE_FILE.replace(old, new)), "--force")
+        assert refused.code != 0
+        assert text in refused.err
+
+
+@pytest.mark.parametrize("js_server", ["official"], indirect=True)
+def test_templates_need_a_server_that_has_them(cli: Cli, write: Write) -> None:
+    refused = cli("apply", "-f", write(TEMPLATE_FILE), "--force")
+    assert refused.code != 0
+    assert "only a Tradewind server has templates" in refused.err
+    assert "templates" not in cli("export", "--json").ok().json

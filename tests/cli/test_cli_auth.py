@@ -14,7 +14,7 @@ import pytest
 from cli_outcome import Cli
 from harness import ServerProcess
 from tradewind.jwt import AccountClaims, UserClaims, decode_as
-from tradewind.jwt.files import read_credentials
+from tradewind.jwt.claim_files import read_credentials
 
 PAGE = Path(__file__).parents[2] / "docs" / "OPERATORS.md"
 KEY = re.compile(r"\b([AOU])[A-D][A-Z2-7]{54}\b")
@@ -174,25 +174,25 @@ def test_an_operator_that_is_strict_signs_with_signing_keys_only(
 
 
 MISTAKES = [
-    ("operator add acme", "there is an operator 'acme' already"),
+    ("operator add acme", "operator 'acme' already exists"),
     ("operator add ../x", "a name has letters"),
     ("operator add .x", "a name has letters"),
-    ("operator show --operator acne", "there is no operator 'acne'; did you mean 'acme'?"),
+    ("operator show --operator acne", "operator 'acne' does not exist; did you mean 'acme'?"),
     ("operator edit --remove-key X", "is no signing key of acme"),
-    ("account add orders", "there is an account 'orders' already"),
+    ("account add orders", "account 'orders' already exists"),
     ("account add a/b", "a name has letters"),
     ("account add x --connections many", "--connections: a number, or unlimited, not 'many'"),
     ("account add x --js-disk lots", "--js-disk"),
     ("account add x --expires soon", "--expires"),
     ("account add x --expires 1ms", "--expires: a second or more"),
-    ("account show nobody", "there is no account 'nobody'"),
+    ("account show nobody", "account 'nobody' does not exist"),
     ("account revoke orders nobody", "has no user 'nobody'"),
     ("account revoke orders all --undo", "all is not revoked"),
     ("user add x --source 10.0.0.1", 'invalid cidr "10.0.0.1" in user src limits'),
     ("user add x --allow-pub a..b", "cannot contain consecutive"),
     ("user add x --role nothing", "has no role 'nothing'"),
     ("user show x", "has no user 'x'"),
-    ("user add x --account nowhere", "there is no account 'nowhere'"),
+    ("user add x --account nowhere", "account 'nowhere' does not exist"),
     ("nkey gen banana", "KIND: one of server, cluster, operator, account, user"),
     ("nkey show /nowhere", "No such file"),
 ]

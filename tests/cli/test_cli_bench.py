@@ -151,8 +151,8 @@ def test_a_duration_ends_it(cli: Cli) -> None:
         (("pub", "x", "--size", "huge"), "--size"),
         (("js", "fetch", "--acks", "maybe"), "--acks"),
         (("js", "fetch", "--batch", "0"), "--batch"),
-        (("js", "fetch"), "there is no stream 'benchstream'"),
-        (("kv", "get"), "there is no bucket"),
+        (("js", "fetch"), "stream 'benchstream' does not exist"),
+        (("kv", "get"), "bucket 'benchbucket' does not exist"),
     ],
 )
 def test_what_cannot_be_run_is_explained(cli: Cli, args: tuple[str, ...], text: str) -> None:

@@ -17,9 +17,10 @@ import pytest
 from cli_outcome import Cli
 from harness import ServerProcess
 from tradewind.api.consumer_types import ConsumerInfo
-from tradewind.cli.consumers.consumer_flags import linear_backoff, parse_moment_ns
-from tradewind.cli.consumers.consumer_view import show_consumer
+from tradewind.cli.consumers.consumer_details import show_consumer
+from tradewind.cli.consumers.consumer_flags import linear_backoff
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
+from tradewind.cli.frame.formats import parse_moment_ns
 from tradewind.durations import HOUR_NS, MINUTE_NS, SECOND_NS
 from tradewind.sync import connect
 
@@ -127,6 +128,7 @@ def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
         *("--inactive-threshold", "1h", "--memory", "--replicas", "1", "--metadata", "k=v"),
         *("--max-waiting", "3", "--max-pull-batch", "4", "--max-pull-expire", "9s"),
         *("--max-pull-bytes", "1KB", "--pinned-groups", "x", "--pinned-ttl", "1m"),
+        *("--nak-delay", "1s,5s", "--nak-delay-for", "busy=9s jitter 10%"),
         *("--output", str(path)),
     ).ok()
     expected = {
@@ -152,7 +154,11 @@ def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
         "inactive_threshold": HOUR_NS,
         "mem_storage": True,
         "num_replicas": 1,
-        "metadata": {"k": "v"},
+        "metadata": {
+            "k": "v",
+            "tradewind.nak.delay": "1s,5s",
+            "tradewind.nak.delay.busy": "9s jitter 10%",
+        },
         "max_waiting": 3,
         "max_batch": 4,
         "max_expires": 9 * SECOND_NS,
@@ -190,9 +196,11 @@ def test_a_start_may_be_a_time(offline: Cli, tmp_path: Path) -> None:
     [
         (["--deliver", "sometimes"], "--deliver: all, new, last"),
         (["--backoff", "cubic"], "--backoff: linear or none"),
+        (["--nak-delay", "soon"], "tradewind.nak.delay: "),
+        (["--nak-delay-for", "busy"], "--nak-delay-for: CLASS=RULE as in busy=10s, not 'busy'"),
         (["--backoff", "linear", "--backoff-min", "1h"], "--backoff-min: more than 0"),
-        (["--pull", "--target", "x"], "--pull and --target: give only one"),
-        (["--pinned-groups", "a", "--overflow-groups", "b"], "give only one of them"),
+        (["--pull", "--target", "x"], "--pull and --target: use only one"),
+        (["--pinned-groups", "a", "--overflow-groups", "b"], "use only one of them"),
         (["--ack", "maybe"], "Invalid enum value 'maybe' - at `$.ack_policy`"),
         (["--pause", "later"], "--pause: 'later' is not a duration"),
     ],
@@ -238,7 +246,7 @@ def test_next_shows_and_acknowledges(orders: Cli) -> None:
     assert (state["ack_floor"]["stream_seq"], state["num_pending"]) == (5, 0)
     empty = orders("con", "next", "ORDERS", "packer", "--wait", "100ms")
     assert empty.code == EXIT_FAILED
-    assert "no message came within 0.1 s" in empty.err
+    assert "no message arrived within 0.1 s" in empty.err
 
 
 def test_messages_can_be_read_as_json(orders: Cli) -> None:
@@ -405,3 +413,13 @@ def test_rare_settings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
         "Group x: me since never",
     ):
         assert text in shown
+
+
+def test_a_nak_policy_is_shown_and_taken_away(orders: Cli) -> None:
+    orders("con", "add", "ORDERS", "A", "--nak-delay", "5s", "--nak-delay-for", "busy=1s").ok()
+    assert "NAK Delay: 5s; busy: 1s" in orders("con", "info", "ORDERS", "A").ok().out
+    orders("con", "edit", "ORDERS", "A", "--metadata", "owner=none", "-f").ok()
+    orders("con", "edit", "ORDERS", "A", "--nak-delay", "none", "-f").ok()
+    assert "NAK Delay: busy: 1s" in orders("con", "info", "ORDERS", "A").ok().out
+    kept = orders("con", "info", "ORDERS", "A", "--json").ok().json["config"]["metadata"]
+    assert kept["owner"] == "none"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from cli_outcome import Cli
@@ -52,13 +54,13 @@ def test_other_addresses_always_ask_for_a_login(host: str) -> None:
         DashboardSettings(host=host)
 
 
-def test_the_demo_takes_another_port_if_that_of_the_dashboard_is_taken() -> None:
+def test_the_demo_takes_another_port_if_that_of_the_dashboard_is_taken(tmp_path: Path) -> None:
     import socket
 
     from tradewind.cli.spark.demo import _open_dashboard
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with _open_dashboard("nats://127.0.0.1:1", port=port) as url:
+        with _open_dashboard("nats://127.0.0.1:1", port=port, pipeline=tmp_path) as url:
             assert url.startswith("http://127.0.0.1:")
             assert not url.endswith(f":{port}/")

@@ -34,7 +34,7 @@ def test_error_codes_are_listed_and_searched(offline: Cli) -> None:
 def test_an_unknown_error_code_is_one_line(offline: Cli, code: str) -> None:
     outcome = offline("errors", "lookup", code)
     assert outcome.code == EXIT_FAILED
-    assert f"there is no error code {code!r}" in outcome.err
+    assert f"error code {code!r} does not exist" in outcome.err
 
 
 @pytest.mark.parametrize("name", sorted(schemas()))

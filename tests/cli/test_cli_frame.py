@@ -53,7 +53,7 @@ def test_version_is_shown(offline: Cli) -> None:
 def test_unknown_command_gets_a_hint(offline: Cli) -> None:
     outcome = offline("acount", "info")
     assert outcome.code == EXIT_USAGE
-    assert outcome.err.startswith("tradewind: error: there is no command 'acount'")
+    assert outcome.err.startswith("tradewind: error: command 'acount' does not exist")
     assert "did you mean 'account'?" in outcome.err
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from cli_outcome import Cli, Spawn, type_in
 from harness import ServerProcess
-from tradewind.cli.frame.running import connect_async
+from tradewind.cli.frame.command_loop import connect_async
 from tradewind.sync import connect
 
 if TYPE_CHECKING:

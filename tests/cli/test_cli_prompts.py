@@ -52,7 +52,7 @@ def test_confirmation_is_no_unless_somebody_says_yes(
 
 
 def test_without_a_terminal_the_flag_is_named() -> None:
-    with pytest.raises(CommandError, match="give --subjects") as caught:
+    with pytest.raises(CommandError, match="use --subjects") as caught:
         prompts.ask("Subjects", flag="--subjects")
     assert caught.value.exit_code == EXIT_USAGE
 

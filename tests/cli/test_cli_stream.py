@@ -13,7 +13,7 @@ from cli_outcome import Cli
 from harness import ServerProcess
 from tradewind.api.stream_types import StreamInfo
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE
-from tradewind.cli.streams.stream_view import show_stream
+from tradewind.cli.streams.stream_details import show_stream
 from tradewind.sync import connect
 
 
@@ -139,7 +139,7 @@ def test_a_wrong_flag_is_named(offline: Cli, flags: list[str], text: str) -> Non
 def test_missing_subjects_are_an_error_without_a_terminal(offline: Cli) -> None:
     outcome = offline("stream", "add", "ORDERS")
     assert outcome.code == EXIT_USAGE
-    assert "give --subjects" in outcome.err
+    assert "use --subjects" in outcome.err
 
 
 def test_the_configuration_of_document_002_makes_a_stream(cli: Cli, tmp_path: Path) -> None:
@@ -398,6 +398,57 @@ def test_a_dry_purge_says_what_a_purge_would_remove(
     assert (state["messages"], state["consumer_count"]) == (before["messages"], 0)
     done = cli("stream", "purge", "A", "-f", *flags).ok().out
     assert said.split()[0] == done.split()[0]
+
+
+def test_a_truncation_says_what_goes_asks_and_can_be_undone(
+    cli: Cli, js_server: ServerProcess
+) -> None:
+    cli("stream", "add", "A", "--subjects", "a.*", "--storage", "file").ok()
+    publish(js_server, *["a.1"] * 4, *["a.2"] * 6)
+    flags = ("stream", "truncate", "A", "--newest", "3", "--keep-for", "1h")
+    if js_server.kind == "official":
+        assert "needs a tradewind-server" in cli(*flags, "--yes").err
+        return
+    assert cli("stream", "truncate", "A").code == EXIT_USAGE
+    tried = cli(*flags, "--dry-run").ok().out
+    assert tried.startswith("3 messages (")
+    assert "would be removed from Stream A: sequences 8 to 10, stored" in tried
+    refused = cli(*flags)
+    assert refused.code == EXIT_USAGE
+    assert "sequences 8 to 10" in refused.err
+    assert cli("stream", "info", "A", "-j").ok().json["state"]["messages"] == 10
+    done = cli(*flags, "--yes").ok().out
+    assert "3 messages" in done
+    assert "tradewind stream undo A " in done
+    assert cli("stream", "truncate", "A", "--header", "Kind=x", "-y").ok().out.startswith("0 mess")
+    (window,) = cli("stream", "undo", "A", "--list", "-j").ok().json
+    assert (window["messages"], window["id"]) == (3, done.split()[-1])
+    assert "8" in cli("stream", "undo", "A", "--list").ok().out
+    undone = cli("stream", "undo", "A", "--yes").ok().out
+    assert undone == "3 messages brought back to Stream A\n"
+    assert "has no truncation that can be undone" in cli("stream", "undo", "A", "--yes").err
+
+
+def test_templates_are_made_shown_tried_and_removed(cli: Cli, js_server: ServerProcess) -> None:
+    flags = ("template", "add", "T", "--match", "t.*.>", "--stream", "T_{1}")
+    if js_server.kind == "official":
+        assert "needs a tradewind-server" in cli(*flags).err
+        return
+    assert "first token" in cli("template", "add", "T", "--match", "*.>", "--stream", "T_{1}").err
+    assert cli(*flags, "--dry-run").ok().out == "Template T is right\n"
+    assert cli("template", "ls").ok().out == "No Templates defined\n"
+    cli(*flags, "--max-streams", "2", "--idle", "1h", "--max-msgs", "5").ok()
+    assert "t.*.>" in cli("template", "ls").ok().out
+    (listed,) = cli("template", "ls", "-j").ok().json
+    assert (listed["template"]["config"]["max_msgs"], listed["streams"]) == (5, 0)
+    tried = cli("template", "try", "t.web.x").ok().out
+    assert tried == "Template T would make Stream T_web for t.web.>\n"
+    assert "no template has this subject" in cli("template", "try", "u.web").err
+    publish(js_server, "t.web.x", "t.web.y")
+    assert cli("stream", "info", "T_web", "-j").ok().json["state"]["messages"] == 2
+    assert cli("template", "rm", "T").code == EXIT_USAGE
+    cli("template", "rm", "T", "-f").ok()
+    assert cli("template", "ls", "-j").ok().json == []
 
 
 def test_report_and_find_compare_streams(cli: Cli, js_server: ServerProcess) -> None:

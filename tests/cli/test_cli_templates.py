@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.cli.frame.templates import Moment, Template, TemplateError
+from tradewind.cli.frame.message_templates import Moment, Template, TemplateError
 
 # 2026-01-02 15:04:05.000000006 UTC
 MOMENT = Moment(7, 1_767_366_245_000_000_006, b"ask")

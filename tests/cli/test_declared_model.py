@@ -123,7 +123,9 @@ def read_back(content: dict[str, Any]) -> None:
         second = again.things[thing]
         if isinstance(first.config, StreamConfig):
             assert isinstance(second.config, StreamConfig)
-            assert shapes.filled_stream(first.config) == shapes.filled_stream(second.config)
+            assert shapes.with_stream_defaults(first.config) == shapes.with_stream_defaults(
+                second.config
+            )
 
 
 @settings(max_examples=150)
@@ -143,7 +145,7 @@ def test_buckets_and_stores(kv: dict[str, Any], store: dict[str, Any]) -> None:
 def test_a_stream_is_written_as_its_server_shows_it(members: dict[str, Any]) -> None:
     try:
         config = shapes.read_stream(document_of({"streams": {"S": members}}), ("streams", "S"))
-        shown = shapes.filled_stream(config)
+        shown = shapes.with_stream_defaults(config)
     except (ConfigError, ApiError):
         assume(False)
     assert thing_of("S").stream == "S"

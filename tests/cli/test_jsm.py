@@ -15,7 +15,7 @@ from cli_outcome import Cli, Outcome
 from harness import ServerProcess
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
 from tradewind.cli.frame.settings import begin, current
-from tradewind.cli.preview import bench, dialogs, jsm, tools
+from tradewind.cli.preview import dialogs, jsm, preview_bench, tools
 from tradewind.cli.preview.program import si_bytes, take_flags
 from tradewind.sync import connect
 
@@ -24,7 +24,7 @@ PROGRAMS = {
     "nats-pub": tools.pub_main,
     "nats-req": tools.req_main,
     "nats-sub": tools.sub_main,
-    "nats-bench": bench.main,
+    "nats-bench": preview_bench.main,
 }
 MINUTE_NS = 60 * 10**9
 
@@ -176,7 +176,7 @@ def test_dialog_asks_as_much_as_it_needs_to_know_the_start(
         (("rm",), "no command 'rm' with these arguments"),
         (("ms", "fly"), "invalid choice: 'fly'"),
         (("ms", "add", "X", "--storge", "file"), "unrecognized arguments: --storge"),
-        (("--sever", "x", "ls"), "there is no flag '--sever'"),
+        (("--sever", "x", "ls"), "flag '--sever' does not exist"),
         (("-s",), "flag '-s' needs a value"),
         (("-timeout", "soon", "ls"), "'soon' is not a duration"),
     ],

@@ -36,7 +36,7 @@ def message(fields: str, data: bytes = b"value", subject: str = "s", reply: str 
     block = f"NATS/1.0\r\n{fields}\r\n\r\n".encode() if fields else b""
     names = f"{subject} {queue.sid} {reply}".strip()
     sizes = f"{len(block)} {len(block) + len(data)}" if block else f"{len(data)}"
-    probe._feed(
+    probe.wire.feed(
         f"{'HMSG' if block else 'MSG'} {names} {sizes}\r\n".encode() + block + data + b"\r\n"
     )
     found = queue.take()

@@ -7,7 +7,12 @@ import datetime
 import pytest
 from client_probe import Probe
 
-from tradewind.client.errors import AlreadyAcknowledgedError, NoReplyError, NotJetStreamError
+from tradewind.client.errors import (
+    AlreadyAcknowledgedError,
+    BadHeaderError,
+    NoReplyError,
+    NotJetStreamError,
+)
 from tradewind.client.message import Msg
 
 SHORT = "$JS.ACK.ORDERS.worker.2.10.5.1700000000123456789.7"
@@ -24,7 +29,7 @@ def receive(reply: str = "", header: bytes = b"", body: bytes = b"") -> tuple[Pr
         line = b"HMSG %s %d %d" % (words, len(header), total)
     else:
         line = b"MSG %s %d" % (words, total)
-    probe._feed(b"%s\r\n%s%s\r\n" % (line, header, body))
+    probe.wire.feed(b"%s\r\n%s%s\r\n" % (line, header, body))
     message = queue.take()
     assert message is not None
     return probe, message
@@ -64,13 +69,13 @@ def test_message_is_settled_once(call: object, payload: bytes) -> None:
     assert not message.is_settled
     call(message)  # type: ignore[operator]
     assert message.is_settled
-    assert probe._take() == (
+    assert probe.wire.take_output() == (
         b"PUB %s 4\r\n+WPI\r\n" % SHORT.encode()
         + b"PUB %s %d\r\n%s\r\n" % (SHORT.encode(), len(payload), payload)
     )
     with pytest.raises(AlreadyAcknowledgedError):
         message.ack()
-    assert probe._take() == b""
+    assert probe.wire.take_output() == b""
 
 
 def test_message_without_reply_cannot_be_answered() -> None:
@@ -103,3 +108,15 @@ def test_status_of_a_message_of_the_server(header: bytes, status: int, descripti
 def test_messages_cannot_be_made_by_hand() -> None:
     with pytest.raises(TypeError, match="made by the library"):
         Msg()
+
+
+def test_a_refusal_names_its_reason_in_a_header() -> None:
+    probe, message = receive(SHORT)
+    with pytest.raises(BadHeaderError, match="1 to 32 letters"):
+        message.nak(reason="too busy\r\n")
+    message.nak(reason="busy")
+    assert probe.wire.take_output() == (
+        b"HPUB %s 40 44\r\nNATS/1.0\r\nTradewind-Nak-Reason: busy\r\n\r\n-NAK\r\n" % SHORT.encode()
+    )
+    with pytest.raises(AlreadyAcknowledgedError):
+        message.nak(reason="busy")

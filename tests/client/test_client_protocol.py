@@ -9,7 +9,7 @@ from client_probe import Probe
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.client.core.protocol import SubscriptionCore
+from tradewind.client.core.protocol import MessageInbox
 from tradewind.client.message import Msg
 from tradewind.errors import ProtocolError
 
@@ -55,7 +55,7 @@ def test_any_chunking_gives_the_same_messages(items: list[object], data: st.Data
         if in_place:
             probe.read_in_place(piece)
         else:
-            probe._feed(piece)
+            probe.wire.feed(piece)
     messages = [item for item in items if not isinstance(item, bytes)]
     for sid, queue in queues.items():
         got = [seen(queue.take()) for _ in range(queue.pending_messages)]  # type: ignore[arg-type]
@@ -63,7 +63,7 @@ def test_any_chunking_gives_the_same_messages(items: list[object], data: st.Data
         assert queue.pending_bytes == 0
     verbs = [item[:4].decode() for item in items if isinstance(item, bytes)]
     assert [kind for kind, _ in probe.controls] == [verb for verb in verbs if verb != "+OK\r"]
-    assert probe.in_messages == len(messages)
+    assert probe.wire.in_messages == len(messages)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_wrong_bytes_are_a_protocol_error(wrong: bytes) -> None:
     probe = Probe()
     probe.add()
     with pytest.raises(ProtocolError):
-        probe._feed(wrong)
+        probe.wire.feed(wrong)
 
 
 def test_large_message_is_read_in_place_and_the_memory_given_back() -> None:
@@ -98,17 +98,17 @@ def test_large_message_is_read_in_place_and_the_memory_given_back() -> None:
     message = queue.take()
     assert message is not None
     assert message.data == body
-    assert len(probe._read_area()) < 1_000_000
+    assert len(probe.wire.read_area()) < 1_000_000
 
 
 def test_messages_of_unknown_subscriptions_are_dropped() -> None:
     probe = Probe()
     queue = probe.add()
-    probe._feed(encode(1, "a", None, None, b"1"))
-    assert probe._forget(queue)
-    assert not probe._forget(queue)
-    probe._feed(encode(1, "a", None, None, b"2") + encode(99, "a", None, None, b"3"))
-    assert (queue.pending_messages, probe.in_messages) == (1, 3)
+    probe.wire.feed(encode(1, "a", None, None, b"1"))
+    assert probe.wire.forget(queue)
+    assert not probe.wire.forget(queue)
+    probe.wire.feed(encode(1, "a", None, None, b"2") + encode(99, "a", None, None, b"3"))
+    assert (queue.pending_messages, probe.wire.in_messages) == (1, 3)
 
 
 def test_handler_gets_messages_and_its_failure_does_not_stop_the_parser() -> None:
@@ -121,7 +121,7 @@ def test_handler_gets_messages_and_its_failure_does_not_stop_the_parser() -> Non
             raise ValueError
 
     probe.add(handler=handler)
-    probe._feed(b"".join(encode(1, "a", None, None, body) for body in (b"1", b"bad", b"2")))
+    probe.wire.feed(b"".join(encode(1, "a", None, None, body) for body in (b"1", b"bad", b"2")))
     assert got == [b"1", b"bad", b"2"]
     assert len(probe.errors) == 1
 
@@ -139,7 +139,7 @@ def test_queue_keeps_its_limits(actions: list[int], messages_max: int, bytes_max
             assert (message and message.data) == (model.pop(0) if model else None)
             continue
         body = b"%c" % (index % 256) * size
-        probe._feed(encode(1, "a", None, None, body))
+        probe.wire.feed(encode(1, "a", None, None, body))
         full = messages_max and len(model) >= messages_max
         heavy = bytes_max and model and sum(map(len, model)) + size > bytes_max
         if full or heavy:
@@ -155,12 +155,12 @@ def test_queue_keeps_its_limits(actions: list[int], messages_max: int, bytes_max
 
 
 def test_unread_messages_die_with_their_queue() -> None:
-    queue = SubscriptionCore("s", "", pending_messages_max=0, pending_bytes_max=0, messages_max=0)
+    queue = MessageInbox("s", "", pending_messages_max=0, pending_bytes_max=0, messages_max=0)
     probe = Probe()
-    probe._register(queue)
+    probe.wire.register(queue)
     for _ in range(1000):
-        probe._feed(encode(1, "a", None, None, b"x"))
-    probe._forget(queue)
+        probe.wire.feed(encode(1, "a", None, None, b"x"))
+    probe.wire.forget(queue)
     assert queue.pending_messages == 1000
     del queue
 
@@ -174,24 +174,24 @@ def test_messages_are_encoded_once_and_the_owner_is_told_once() -> None:
     probe.publish("b.c", "zwei", reply="r")
     probe.publish("d", bytearray(b"3"), headers={"H": "v"})
     assert probe.flushes == 1
-    assert probe._take() == (
+    assert probe.wire.take_output() == (
         b"PUB a 1\r\n1\r\nPUB b.c r 4\r\nzwei\r\nHPUB d 18 19\r\nNATS/1.0\r\nH: v\r\n\r\n3\r\n"
     )
-    assert probe._take() == b""
+    assert probe.wire.take_output() == b""
     probe.publish("a")
     assert probe.flushes == 2
 
 
 def test_only_messages_stay_in_the_outbox_of_a_lost_connection() -> None:
     probe = Probe()
-    probe._send_line(b"SUB a q 1\r\n")
+    probe.wire.send_line(b"SUB a q 1\r\n")
     probe.publish("a", b"PING\r\nSUB x 1\r\n")
-    probe._send_line(b"PING\r\n")
-    probe._send_line(b"UNSUB 1\r\n")
+    probe.wire.send_line(b"PING\r\n")
+    probe.wire.send_line(b"UNSUB 1\r\n")
     probe.publish("b", b"2", headers={"H": "v"})
-    probe._send_line(b"PONG\r\n")
-    probe._keep_messages()
-    assert probe._take() == (
+    probe.wire.send_line(b"PONG\r\n")
+    probe.wire.keep_messages()
+    assert probe.wire.take_output() == (
         b"PUB a 15\r\nPING\r\nSUB x 1\r\n\r\nHPUB b 18 19\r\nNATS/1.0\r\nH: v\r\n\r\n2\r\n"
     )
 
@@ -200,4 +200,4 @@ def test_payload_without_bytes_is_a_type_error_and_sends_nothing() -> None:
     probe = Probe()
     with pytest.raises(TypeError):
         probe.publish("a", 5)  # type: ignore[arg-type]
-    assert probe._take() == b""
+    assert probe.wire.take_output() == b""

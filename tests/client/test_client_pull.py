@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tradewind.client.message import Msg
-from tradewind.client.streams.pull import PullCore
+from tradewind.client.streams.owners import PullOwner
+from tradewind.client.streams.pull_inbox import PullInbox
 
 LIMITS = {"pending_messages_max": 0, "pending_bytes_max": 0, "messages_max": 0}
 
@@ -33,27 +34,27 @@ def status(sid: int, text: str, **headers: int) -> bytes:
     return b"HMSG _INBOX.x %d %d %d\r\n%s\r\n" % (sid, len(block), len(block), block)
 
 
-class Queue(PullCore):
-    """A queue that notes what it asks for."""
+class Reader(PullOwner):
+    """Notes what its inbox asks for."""
 
     def __init__(self, limit: int, threshold: int) -> None:
-        super().__init__("inbox", "", **LIMITS)
+        self.inbox = PullInbox("inbox", "", **LIMITS, owner=self)
         self.limit = limit
         self.requests: deque[int] = deque()
         self.gaps = 0
         self.statuses: list[int] = []
         self.served = 0
-        self._set_refill(threshold, 0)
+        self.inbox.set_refill(threshold, 0)
 
     def _refill(self) -> None:
-        count = self.limit - self.wanted_messages - self.pending_messages
+        count = self.limit - self.inbox.wanted_messages - self.inbox.pending_messages
         self.requests.append(count)
-        self._request(count, 0)
+        self.inbox.requested(count, 0)
 
     def _on_status(self, message: Msg) -> None:
         self.statuses.append(message.status)
-        self._returned(int(message.headers.get("Nats-Pending-Messages", "0")), 0)
-        if self._wants_more():
+        self.inbox.returned(int(message.headers.get("Nats-Pending-Messages", "0")), 0)
+        if self.inbox.wants_more():
             self._refill()
 
     def _on_gap(self) -> None:
@@ -70,8 +71,8 @@ class PullMachine(RuleBasedStateMachine):
         super().__init__()
         self.probe = Probe()
         self.limit = 7
-        self.queue = Queue(self.limit, 3)
-        self.sid = self.probe._register(self.queue)
+        self.queue = Reader(self.limit, 3)
+        self.sid = self.probe.wire.register(self.queue.inbox)
         self.queue._refill()
         self.open: deque[int] = deque()  # what the server still owes per request
         self.sent = 0
@@ -88,7 +89,7 @@ class PullMachine(RuleBasedStateMachine):
             if not self.open:
                 return
             self.sent += 1
-            self.probe._feed(delivery(self.sid, self.sent))
+            self.probe.wire.feed(delivery(self.sid, self.sent))
             self.open[0] -= 1
             if not self.open[0]:
                 self.open.popleft()
@@ -100,36 +101,36 @@ class PullMachine(RuleBasedStateMachine):
         self.take_requests()
         if self.open:
             left = self.open.popleft()
-            self.probe._feed(status(self.sid, "408 Request Timeout", Messages=left, Bytes=0))
+            self.probe.wire.feed(status(self.sid, "408 Request Timeout", Messages=left, Bytes=0))
 
     @rule()
     def heartbeat(self) -> None:
-        self.probe._feed(status(self.sid, "100 Idle Heartbeat"))
+        self.probe.wire.feed(status(self.sid, "100 Idle Heartbeat"))
 
     @rule()
     def take(self) -> None:
-        message = self.queue.take()
+        message = self.queue.inbox.take()
         if message is None:
             assert self.read == self.sent
             # Whoever waits is going to get something: a request is open.
-            assert self.queue.wanted_messages > 0
+            assert self.queue.inbox.wanted_messages > 0
         else:
             self.read += 1
             assert message.data == b"%d" % self.read
 
-    @precondition(lambda self: self.queue.pending_messages)
+    @precondition(lambda self: self.queue.inbox.pending_messages)
     @rule()
     def read_all(self) -> None:
-        while self.queue.pending_messages:
+        while self.queue.inbox.pending_messages:
             self.take()
 
     @invariant()
     def counts_agree(self) -> None:
         self.take_requests()
-        assert self.queue.wanted_messages == sum(self.open)
-        assert self.queue.pending_messages == self.sent - self.read
-        assert self.queue.wanted_messages + self.queue.pending_messages <= self.limit
-        assert self.queue.received_messages == self.sent
+        assert self.queue.inbox.wanted_messages == sum(self.open)
+        assert self.queue.inbox.pending_messages == self.sent - self.read
+        assert self.queue.inbox.wanted_messages + self.queue.inbox.pending_messages <= self.limit
+        assert self.queue.inbox.received_messages == self.sent
 
 
 PullMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
@@ -140,9 +141,9 @@ TestPullMachine = PullMachine.TestCase
 @given(st.lists(st.integers(0, 6), max_size=20))
 def test_an_ordered_queue_stops_at_the_first_gap(skips: list[int]) -> None:
     probe = Probe()
-    queue = Queue(100, 0)
-    sid = probe._register(queue)
-    queue._expect_from_start()
+    queue = Reader(100, 0)
+    sid = probe.wire.register(queue.inbox)
+    queue.inbox.expect_from_start()
     expected: list[bytes] = []
     consumer_sequence = 0
     is_broken = False
@@ -150,16 +151,16 @@ def test_an_ordered_queue_stops_at_the_first_gap(skips: list[int]) -> None:
         lost = skip == 0
         consumer_sequence += 2 if lost else 1
         is_broken |= lost
-        probe._feed(delivery(sid, sequence, consumer_sequence))
+        probe.wire.feed(delivery(sid, sequence, consumer_sequence))
         if not is_broken:
             expected.append(b"%d" % sequence)
     assert queue.gaps == (1 if is_broken else 0)
-    assert queue.last_sequence == len(expected)
-    queue._expect_from_start()
-    probe._feed(delivery(sid, 1000, 1))
+    assert queue.inbox.last_sequence == len(expected)
+    queue.inbox.expect_from_start()
+    probe.wire.feed(delivery(sid, 1000, 1))
     expected.append(b"1000")
     taken = []
-    while (message := queue.take()) is not None:
+    while (message := queue.inbox.take()) is not None:
         taken.append(message.data)
     assert taken == expected
     assert not probe.errors
@@ -167,37 +168,37 @@ def test_an_ordered_queue_stops_at_the_first_gap(skips: list[int]) -> None:
 
 def test_reply_subjects_of_both_versions_are_understood() -> None:
     probe = Probe()
-    queue = Queue(100, 0)
-    sid = probe._register(queue)
-    queue._expect_from_start()
+    queue = Reader(100, 0)
+    sid = probe.wire.register(queue.inbox)
+    queue.inbox.expect_from_start()
     long = b"$JS.ACK._.hash.S.c.1.41.1.1700000000000000000.0.extra"
-    probe._feed(b"MSG s %d %s 0\r\n\r\n" % (sid, long))
-    assert (queue.pending_messages, queue.last_sequence) == (1, 41)
+    probe.wire.feed(b"MSG s %d %s 0\r\n\r\n" % (sid, long))
+    assert (queue.inbox.pending_messages, queue.inbox.last_sequence) == (1, 41)
     for wrong in (b"short.reply", b"$JS.ACK.S.c.1.x.2.3.0"):
-        probe._feed(b"MSG s %d %s 0\r\n\r\n" % (sid, wrong))
-    assert (queue.pending_messages, queue.gaps) == (1, 0)
+        probe.wire.feed(b"MSG s %d %s 0\r\n\r\n" % (sid, wrong))
+    assert (queue.inbox.pending_messages, queue.gaps) == (1, 0)
     assert not probe.errors
 
 
 def test_a_queue_with_a_bound_drops_and_tells_so_once() -> None:
     probe = Probe()
-    queue = PullCore("inbox", "", **{**LIMITS, "pending_messages_max": 2})
-    sid = probe._register(queue)
+    queue = PullInbox("inbox", "", **{**LIMITS, "pending_messages_max": 2})
+    sid = probe.wire.register(queue)
     for sequence in range(1, 6):
-        probe._feed(delivery(sid, sequence))
+        probe.wire.feed(delivery(sid, sequence))
     assert (queue.pending_messages, queue.dropped_count) == (2, 3)
     assert probe.slow == [queue]
 
 
 def test_a_batch_is_served_when_everything_has_come() -> None:
     probe = Probe()
-    queue = Queue(100, -1)
-    sid = probe._register(queue)
-    queue._set_batch()
-    queue._request(2, 0)
-    probe._feed(delivery(sid, 1))
+    queue = Reader(100, -1)
+    sid = probe.wire.register(queue.inbox)
+    queue.inbox.set_batch()
+    queue.inbox.requested(2, 0)
+    probe.wire.feed(delivery(sid, 1))
     assert queue.served == 0
-    probe._feed(delivery(sid, 2))
+    probe.wire.feed(delivery(sid, 2))
     assert queue.served == 1
     assert not queue.requests
 
@@ -216,12 +217,12 @@ def test_a_queue_that_packs_has_and_asks_for_the_same_as_one_that_does_not(
     steps: list[tuple[str, int]],
 ) -> None:
     probe = Probe()
-    plain, packing = Queue(9, 4), Queue(9, 4)
-    packing_sid, plain_sid = probe._register(packing), probe._register(plain)
+    plain, packing = Reader(9, 4), Reader(9, 4)
+    packing_sid, plain_sid = probe.wire.register(packing.inbox), probe.wire.register(plain.inbox)
     for queue in (plain, packing):
-        queue._expect_from_start()
+        queue.inbox.expect_from_start()
         queue._refill()
-    packing._start_packing()
+    packing.inbox.start_packing()
     sequence = consumer_sequence = 0
     for what, number in steps:
         if what in ("message", "lost"):
@@ -229,20 +230,20 @@ def test_a_queue_that_packs_has_and_asks_for_the_same_as_one_that_does_not(
             consumer_sequence += 2 if what == "lost" else 1
         for sid in (plain_sid, packing_sid):
             if what in ("message", "lost"):
-                probe._feed(delivery(sid, sequence, consumer_sequence))
+                probe.wire.feed(delivery(sid, sequence, consumer_sequence))
             elif what == "beat":
-                probe._feed(status(sid, "100 Idle Heartbeat"))
+                probe.wire.feed(status(sid, "100 Idle Heartbeat"))
             elif what == "expired":
-                probe._feed(status(sid, "408 Request Timeout", Messages=number, Bytes=0))
+                probe.wire.feed(status(sid, "408 Request Timeout", Messages=number, Bytes=0))
             elif what == "foreign":
-                probe._feed(b"MSG s %d 0\r\n\r\nHMSG s %d x 0 0\r\n\r\n" % (sid, sid))
-        assert packing.pending_messages == plain.pending_messages
-        assert packing.pending_bytes == plain.pending_bytes
+                probe.wire.feed(b"MSG s %d 0\r\n\r\nHMSG s %d x 0 0\r\n\r\n" % (sid, sid))
+        assert packing.inbox.pending_messages == plain.inbox.pending_messages
+        assert packing.inbox.pending_bytes == plain.inbox.pending_bytes
         if what == "take":
             taken = []
-            while (message := plain.take()) is not None:
+            while (message := plain.inbox.take()) is not None:
                 taken.append(message)
-            packed = packing.take_packed()
+            packed = packing.inbox.take_packed()
             assert (packed is None) == (not taken)
             if packed is not None:
                 assert len(packed) == len(taken)
@@ -253,24 +254,25 @@ def test_a_queue_that_packs_has_and_asks_for_the_same_as_one_that_does_not(
                 )
                 assert packed.pending_count == last.pending_count
                 assert packed.size == sum(len(message.data) for message in taken)
-    for name in ("gaps", "statuses", "last_sequence", "received_messages", "arrivals"):
-        assert getattr(packing, name) == getattr(plain, name), name
-    assert packing.take() is None
+    assert (packing.gaps, packing.statuses) == (plain.gaps, plain.statuses)
+    for name in ("last_sequence", "received_messages", "arrivals"):
+        assert getattr(packing.inbox, name) == getattr(plain.inbox, name), name
+    assert packing.inbox.take() is None
     assert not probe.errors
 
 
 def test_a_queue_that_packs_asks_for_more_when_it_is_taken_from() -> None:
     probe = Probe()
-    queue = Queue(8, 4)
-    sid = probe._register(queue)
-    queue._expect_from_start()
-    queue._start_packing()
+    queue = Reader(8, 4)
+    sid = probe.wire.register(queue.inbox)
+    queue.inbox.expect_from_start()
+    queue.inbox.start_packing()
     queue._refill()
     for sequence in range(1, 7):
-        probe._feed(delivery(sid, sequence))
+        probe.wire.feed(delivery(sid, sequence))
     assert list(queue.requests) == [8]
-    packed = queue.take_packed()
+    packed = queue.inbox.take_packed()
     assert packed is not None
     assert len(packed) == 6
     assert list(queue.requests) == [8, 6]
-    assert queue.take_packed() is None
+    assert queue.inbox.take_packed() is None

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tradewind.client.core.protocol import SubscriptionCore
-from tradewind.client.core.replies import Question, Replies
+from tradewind.client.core.protocol import MessageInbox
+from tradewind.client.core.replies import PendingRequest, Replies
 from tradewind.client.errors import BadSubjectError, OperationTimeoutError
 from tradewind.client.message import Msg
 
@@ -69,12 +69,12 @@ class InboxProbe(Probe):
         self._loop = loop
         self.subscribed = 0
 
-    def _subscribe(self, subscription: SubscriptionCore) -> None:
-        self._register(subscription)
+    def _subscribe(self, subscription: MessageInbox) -> None:
+        self.wire.register(subscription)
         self.subscribed += 1
 
     def answer(self, replies: Replies, subject: str, data: bytes) -> None:
-        self._feed(f"MSG {subject} {replies.sid} {len(data)}\r\n".encode() + data + b"\r\n")
+        self.wire.feed(f"MSG {subject} {replies.sid} {len(data)}\r\n".encode() + data + b"\r\n")
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def inbox() -> Iterator[tuple[InboxProbe, Replies, FakeLoop]]:
 class Asked:
     """What the model knows of a request."""
 
-    question: Question
+    question: PendingRequest
     deadline: float | None
     answers: list[Msg | Exception] | None  # of a handler
     number: int
@@ -117,7 +117,7 @@ class InboxMachine(RuleBasedStateMachine):
         question = self.replies.ask(f"q.{self.count % 3}", b"?", None, seconds)
         self.waiting.append(Asked(question, self.loop.now + seconds, None, self.count))
         self.count += 1
-        sent = self.probe._take()
+        sent = self.probe.wire.take_output()
         assert sent == f"PUB {question.subject} {question.reply} 1\r\n?\r\n".encode()
 
     @rule()
@@ -196,7 +196,7 @@ def test_a_request_that_cannot_be_sent_leaves_nothing_behind() -> None:
         with pytest.raises(BadSubjectError):
             replies.ask("bad subject", "text", {"a": "b"}, 1.0)
         assert len(replies) == 0
-        assert probe._take() == b""
+        assert probe.wire.take_output() == b""
 
 
 def test_timeouts_that_differ_each_time_do_not_add_up() -> None:

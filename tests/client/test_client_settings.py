@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import json
 import random
+import ssl
 import subprocess
 import sys
 from dataclasses import fields
@@ -13,6 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tradewind
+from certificates import Authority
 from tradewind.client.core.addresses import Address, ServerPool, parse_address, parse_servers
 from tradewind.client.core.credentials import login_fields
 from tradewind.client.core.headers import Headers, decode_headers, encode_headers
@@ -110,7 +115,7 @@ def test_pool_in_random_order_has_everyone() -> None:
         ({"ping_interval": -1}, "ping_interval"),
         ({"pending_bytes_max": 0}, "pending_bytes_max: at least 1"),
         ({"inbox_prefix": "a.*"}, "inbox_prefix: a subject without wildcards"),
-        ({"credentials": "a", "nkey_seed": "b"}, "credentials and nkey_seed: give only one"),
+        ({"credentials": "a", "nkey_seed": "b"}, "credentials and nkey_seed: use only one"),
         ({"tls_cert_file": "a"}, "give both or none"),
         ({"nam": "x"}, "did you mean 'name'"),
     ],
@@ -126,6 +131,38 @@ def test_typed_settings_are_those_of_the_options() -> None:
 
 
 # ---------------------------------------------------------------------- credentials
+
+
+async def test_cve_2020_26149_connect_tells_the_server_no_other_settings(tmp_path: Path) -> None:
+    """Neither keys, nor where they are, nor anything else that is for the client alone."""
+    authority = Authority(tmp_path)
+    own, mine = authority.server("localhost"), authority.client("me")
+    received = asyncio.get_running_loop().create_future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"nonce":"n","headers":true,"tls_required":true}\r\n')
+        received.set_result(await reader.readline())
+        writer.close()
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(own.cert_file, own.key_file)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    async with server:
+        with pytest.raises(TradewindError):
+            await tradewind.connect(
+                f"tls://127.0.0.1:{server.sockets[0].getsockname()[1]}",
+                name="n", nkey_seed=KEY.seed, tls_handshake_first=True, tls_hostname="localhost",
+                tls_ca_file=authority.ca_file, tls_cert_file=mine.cert_file,
+                tls_key_file=mine.key_file, reconnect_attempts_max=0,
+            )  # fmt: skip
+    line = await received
+    fields = json.loads(line.removeprefix(b"CONNECT "))
+    assert fields.keys() == {
+        "verbose", "pedantic", "protocol", "headers", "no_responders", "echo", "lang", "version",
+        "name", "tls_required", "nkey", "sig",
+    }  # fmt: skip
+    for secret in (KEY.seed, mine.key_file, mine.cert_file, authority.ca_file):
+        assert secret.encode() not in line
 
 
 def check_signature(connect: dict[str, str], nonce: bytes) -> None:

@@ -25,11 +25,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def start(kind: str, tmp_path: Path) -> Iterator[StartServer]:
+def start(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartServer]:
     """start("config text", "-flag", …) gives a ready server, stopped after the test.
 
-    It listens on a random loopback port unless the flags name one with -p.
+    It listens on a random loopback port unless the flags name one with -p. A module about the
+    process itself sets FRESH_PROCESSES.
     """
+    fresh = getattr(request.module, "FRESH_PROCESSES", False)
     started: list[ServerProcess] = []
 
     def _start(
@@ -42,7 +44,7 @@ def start(kind: str, tmp_path: Path) -> Iterator[StartServer]:
             flags += ["-c", str(path)]
         if "-p" not in flags:
             flags += ["-a", "127.0.0.1", "-p", "-1"]
-        server = ServerProcess(kind, flags, env)
+        server = ServerProcess(kind, flags, env, fresh=fresh)
         started.append(server)
         return server.wait_ready() if ready else server
 

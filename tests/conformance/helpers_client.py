@@ -67,7 +67,7 @@ async def connected(url: str, **options: Any) -> AsyncIterator[tradewind.Connect
         await connection.close()
     left = {task for task in asyncio.all_tasks() - before if not is_of_proxy(task)}
     assert not left, f"tasks are left: {left}"
-    assert not connection._registered()
+    assert not connection._wire.registered()
     assert not len(connection.replies)
 
 
@@ -108,7 +108,7 @@ async def lent_jetstream(server: ServerProcess) -> AsyncIterator[JetStream]:
             await js.manager.streams.delete(name)
     finally:
         await connection.close()
-    assert not connection._registered()
+    assert not connection._wire.registered()
     assert not len(connection.replies)
 
 

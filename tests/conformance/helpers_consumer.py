@@ -81,12 +81,12 @@ class Peer:
     def unsubscribe(self, sid: str) -> None:
         self.raw.send(f"UNSUB {sid}\r\n")
 
-    def publish(self, subject: str, payload: bytes = b"", reply: str = "") -> None:
-        self.raw.send(
-            f"PUB {subject} {reply} {len(payload)}\r\n".replace("  ", " ").encode()
-            + payload
-            + b"\r\n"
-        )
+    def publish(
+        self, subject: str, payload: bytes = b"", reply: str = "", header: bytes = b""
+    ) -> None:
+        sizes = f"{len(header)} {len(header + payload)}" if header else str(len(payload))
+        line = f"{'HPUB' if header else 'PUB'} {subject} {reply} {sizes}\r\n"
+        self.raw.send(line.replace("  ", " ").encode() + header + payload + b"\r\n")
 
     def pull(
         self, inbox: str, /, name: str = "C", body: bytes | None = None, **request: object

@@ -19,7 +19,7 @@ from typing import Any
 
 from harness import RawClient, ServerProcess
 from tradewind.api.base import ApiStruct
-from tradewind.api.endpoints import Endpoint
+from tradewind.api.endpoints import ApiEndpoint
 
 ABSENT = "absent"
 ZERO_TIME = "0001-01-01T00:00:00Z"
@@ -269,7 +269,7 @@ VARIANTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def cases(
-    endpoint: Endpoint,
+    endpoint: ApiEndpoint,
     base: dict[str, Any],
     bodies: Callable[[type[ApiStruct], dict[str, Any]], Iterator[tuple[str, bytes]]],
 ) -> list[Case]:

@@ -15,7 +15,7 @@ from typing import Any
 from harness import REPLY_SECONDS, RawClient, ServerProcess
 
 QUIET_SECONDS = 0.3
-SETTLE_SECONDS = 10
+READABLE_SECONDS = 10
 SILENCE = "silence"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _ACK_TIME = re.compile(r"(\$JS\.ACK\.\w+\.\w+\.\d+\.\d+\.\d+\.)\d+")
@@ -265,7 +265,7 @@ def play_both(players: list[Player], step: Step) -> list[Any]:
         for index, found in enumerate(answers):
             if found is None or (isinstance(found, list) and found[-1] == SILENCE):
                 answers[index] = players[index].wait_longer(step, found)
-    end = time.monotonic() + SETTLE_SECONDS
+    end = time.monotonic() + READABLE_SECONDS
     while step.is_read and answers[0] != answers[1] and time.monotonic() < end:
         time.sleep(0.02)
         answers = [player.play(step) for player in players]

@@ -5,7 +5,9 @@ The others of docs/SECURITY.md have their tests where the code that they concern
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +31,10 @@ from tradewind.jwt.claims import (
     ActivationClaims,
     ActivationFields,
     Import,
-    SubjectRules,
+    SubjectClaims,
 )
 from tradewind.jwt.codec import encode
+from tradewind.store.format import s2
 
 ACCOUNT, OTHER, VICTIM = account_key(1), account_key(2), account_key(3)
 USER = user_key(1)
@@ -53,7 +56,7 @@ def server(start: StartServer, tmp_path: Path) -> ServerProcess:
     return start(f'{text}jetstream {{ store_dir: "{tmp_path}/js" }}\n')
 
 
-def member(server: ServerProcess, **fields: Any) -> JwtClient:
+def member_of(server: ServerProcess, **fields: Any) -> JwtClient:
     return JwtClient(server, user_jwt(USER, ACCOUNT, **fields), USER).enter()
 
 
@@ -82,16 +85,16 @@ def test_cve_2020_26521_claims_in_a_state_that_no_tool_makes(server: ServerProce
         client.read_line()
     for document in (None, [], 5, {}, {"nats": {"type": "user", "version": 2}}):
         refused(server, raw_jwt(document, ACCOUNT))
-    member(server).ping()
+    member_of(server).ping()
 
 
 def test_cve_2020_26892_credentials_expire_and_are_revoked(server: ServerProcess) -> None:
     refused(server, user_jwt(USER, ACCOUNT, top={"exp": now() - 1}))
-    member(server, top={"exp": now() + 60}).ping()
+    member_of(server, top={"exp": now() + 60}).ping()
     system = system_client(server)
     push(system, account_jwt(ACCOUNT, issued_at=now() + 1, revocations={USER.public: now() - 5}))
     refused(server, user_jwt(USER, ACCOUNT, issued_at=now() - 10, top={"exp": now() + 60}))
-    member(server).ping()
+    member_of(server).ping()
 
 
 def test_cve_2021_3127_an_import_token_is_for_its_account_and_subject(
@@ -123,6 +126,69 @@ def test_cve_2022_24450_a_client_cannot_name_its_account(server: ServerProcess) 
             assert line == b"-ERR 'Authorization Violation'"
 
 
+def restored(client: JwtClient, name: str, data: bytes) -> dict[str, Any]:
+    """Upload a backup of a stream; gives the answer to the last chunk."""
+    request = {"config": {"name": name, "subjects": [name]}, "state": {}}
+    begun = client.request(f"$JS.API.STREAM.RESTORE.{name}", json.dumps(request))[2]
+    place = json.loads(begun)["deliver_subject"]
+    assert client.request(place, data)[2] == b""
+    answer: dict[str, Any] = json.loads(client.request(place)[2])
+    return answer
+
+
+EVIL = b"evil" * 200
+
+
+HOSTILE_MEMBERS = [
+    (tarfile.REGTYPE, "../up", ""),
+    (tarfile.REGTYPE, "../../../../../../../../up", ""),
+    (tarfile.REGTYPE, "OUTSIDE/up", ""),
+    (tarfile.REGTYPE, "msgs/../../../../../../up", ""),
+    (tarfile.REGTYPE, "obs/../../../../../../../up/meta.inf", ""),
+    (tarfile.SYMTYPE, "msgs", "OUTSIDE"),
+    (tarfile.SYMTYPE, "meta.inf", "OUTSIDE/up"),
+    (tarfile.LNKTYPE, "msgs/1.blk", "OUTSIDE/there"),
+    (tarfile.DIRTYPE, "../up", ""),
+]
+
+
+def test_cve_2022_26652_members_of_a_backup_lead_nowhere_else(
+    server: ServerProcess, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "there").write_bytes(b"mine")
+    client = member_of(server)
+    for kind, name, target in HOSTILE_MEMBERS:
+        plain = io.BytesIO()
+        with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            for one, kind_of_one, leads_to in ((name, kind, target), ("msgs/1.blk", b"0", "")):
+                member = tarfile.TarInfo(one.replace("OUTSIDE", str(outside)))
+                member.type = kind_of_one
+                member.linkname = leads_to.replace("OUTSIDE", str(outside))
+                member.size = len(EVIL) if kind_of_one == tarfile.REGTYPE else 0
+                tar.addfile(member, io.BytesIO(EVIL))
+        answer = restored(client, "BAD", s2.compress(plain.getvalue()))
+        assert answer["error"]["code"] in (400, 500), name
+    assert [path.name for path in outside.iterdir()] == ["there"]
+    assert (outside / "there").read_bytes() == b"mine"
+    for path in tmp_path.rglob("*"):
+        assert not path.is_symlink()
+        assert path.name != "up"
+        if path.is_file() and not path.is_relative_to(tmp_path / "js"):
+            assert b"evil" not in path.read_bytes()
+    client.ping()
+
+
+def test_cve_2022_42708_a_stream_has_no_odd_number_of_replicas(server: ServerProcess) -> None:
+    client = member_of(server)
+    for number in (-1, 2, 6, 2**31, 2**63 - 1, -(2**63)):
+        config = json.dumps({"name": "R", "subjects": ["r"], "num_replicas": number})
+        answer = json.loads(client.request("$JS.API.STREAM.CREATE.R", config)[2])
+        assert answer["error"]["code"] in (400, 500), number
+    client.ping()
+
+
 def test_cve_2022_28357_the_name_of_an_account_is_no_path(
     server: ServerProcess, tmp_path: Path
 ) -> None:
@@ -142,9 +208,9 @@ def test_cve_2022_28357_the_name_of_an_account_is_no_path(
 def test_cve_2022_29946_and_2026_17_denied_subjects_do_not_come_by_wildcards(
     server: ServerProcess, queue: str
 ) -> None:
-    rules = SubjectRules(allow=["a.>", "a.*"], deny=["a.secret", "*.hidden.>"])
-    reader = member(server, sub=rules)
-    writer = member(server)
+    rules = SubjectClaims(allow=["a.>", "a.*"], deny=["a.secret", "*.hidden.>"])
+    reader = member_of(server, sub=rules)
+    writer = member_of(server)
     reader.send(f"SUB a.*{queue} 1\r\nSUB a.>{queue} 2\r\nSUB a.hidden.*{queue} 3\r\n")
     group = ' using queue "workers"' if queue else ""
     reader.expect(f"-ERR 'Permissions Violation for Subscription to \"a.hidden.*\"{group}'")
@@ -158,8 +224,8 @@ def test_cve_2022_29946_and_2026_17_denied_subjects_do_not_come_by_wildcards(
 
 
 def test_2026_18_a_denied_subject_stays_denied_with_a_queue(server: ServerProcess) -> None:
-    rules = SubjectRules(allow=[">"], deny=["secret", "open bad"])
-    client = member(server, sub=rules)
+    rules = SubjectClaims(allow=[">"], deny=["secret", "open bad"])
+    client = member_of(server, sub=rules)
     client.send("SUB secret good 1\r\nSUB open bad 2\r\nSUB open good 3\r\n")
     client.expect(
         '-ERR \'Permissions Violation for Subscription to "secret" using queue "good"\'',
@@ -173,7 +239,7 @@ def test_2025_01_streams_of_another_account_are_out_of_reach(server: ServerProce
     config = json.dumps({"name": "KEPT", "subjects": ["kept"]})
     victim.request("$JS.API.STREAM.CREATE.KEPT", config)
     assert b'"seq":1' in victim.request("kept", "x")[2]
-    attacker = member(server)
+    attacker = member_of(server)
     for subject in (
         f"$JS.API.ACCOUNT.PURGE.{OTHER.public}",
         f"$JS.API.ACCOUNT.STREAM.MOVE.{OTHER.public}.KEPT",
@@ -191,7 +257,7 @@ def test_2025_01_streams_of_another_account_are_out_of_reach(server: ServerProce
 
 def test_2026_12_a_restore_is_of_the_stream_that_its_subject_names(server: ServerProcess) -> None:
     allowed = ["$JS.API.STREAM.RESTORE.MINE", "in.>"]
-    client = member(server, pub=SubjectRules(allow=allowed))
+    client = member_of(server, pub=SubjectClaims(allow=allowed))
     request = {"config": {"name": "YOURS", "subjects": ["y"]}, "state": {}}
     answer = json.loads(client.request("$JS.API.STREAM.RESTORE.MINE", json.dumps(request))[2])
     assert "error" in answer
@@ -200,7 +266,7 @@ def test_2026_12_a_restore_is_of_the_stream_that_its_subject_names(server: Serve
 
 
 def test_2026_28_pages_of_connections_have_no_end_to_run_over(server: ServerProcess) -> None:
-    client = member(server)
+    client = member_of(server)
     for offset, limit in ((2**63 - 1, 1024), (1, 2**63 - 1), (2**63 - 1, 2**63 - 1)):
         body = json.dumps({"offset": offset, "limit": limit})
         answer = json.loads(client.request("$SYS.REQ.ACCOUNT.PING.CONNZ", body)[2])

@@ -217,7 +217,7 @@ async def test_requests_are_repeated_when_they_expire(js_server: ServerProcess) 
         async with await consumer.consume(max_messages=5, expires=0.2) as messages:
             waiting = asyncio.create_task(numbers(messages, 3))
             # Heartbeats and expired requests of at least two rounds.
-            await eventually(lambda: messages.arrivals > 5, "some rounds")
+            await eventually(lambda: messages._inbox.arrivals > 5, "some rounds")
             await fill(js, "S", 3)
             assert await waiting == [1, 2, 3]
             assert messages.wanted_messages <= 5
@@ -246,13 +246,15 @@ async def test_a_cancelled_next_leaves_no_subscription_and_loses_no_message(
 ) -> None:
     async with jetstream(js_server) as js:
         consumer = await make(js, 0)
-        before = len(js.connection._registered())
+        before = len(js.connection._wire.registered())
         waiting = [asyncio.create_task(consumer.next()) for _ in range(3)]
-        await eventually(lambda: len(js.connection._registered()) == before + 3, "the requests")
+        await eventually(
+            lambda: len(js.connection._wire.registered()) == before + 3, "the requests"
+        )
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
-        assert len(js.connection._registered()) == before
+        assert len(js.connection._wire.registered()) == before
         assert not js.connection._link_watchers - {js._window._on_link}
         await js.connection.flush()
         await fill(js, "S", 1)

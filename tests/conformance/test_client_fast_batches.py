@@ -73,7 +73,7 @@ async def test_where_there_are_none(js: JetStream) -> None:
     await js.manager.streams.add(name="PLAIN", subjects=["plain"])
     with pytest.raises(BatchPublishDisabledError):
         await js.fast_batch().add("plain", b"")
-    with pytest.raises(JetStreamUnavailableError, match="make one"):
+    with pytest.raises(JetStreamUnavailableError, match="create one"):
         await js.fast_batch().add("nowhere", b"")
     with pytest.raises(OptionsError, match="flow"):
         js.fast_batch(flow=0)

@@ -59,7 +59,11 @@ async def test_messages_with_an_id_are_stored_exactly_once(
             if number == count // 3:
                 await eventually(lambda: js.publish_async_pending < 1000, "some acknowledgements")
                 restarts = asyncio.create_task(restartable.restart(ending))
-            await js.publish_async("s", b"%d" % number, msg_id=f"id-{number}")
+            # An id is an id, however it came into the headers.
+            if number % 2:
+                await js.publish_async("s", b"%d" % number, msg_id=f"id-{number}")
+            else:
+                await js.publish_async("s", b"%d" % number, headers={"Nats-Msg-Id": f"id-{number}"})
             if number > count // 3:
                 await asyncio.sleep(0.0005)  # the server dies while this goes on
         await asyncio.wait_for(js.publish_async_completed(), PATIENCE)

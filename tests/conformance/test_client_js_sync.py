@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,11 @@ import tradewind.sync
 from harness import ServerProcess
 from tradewind.client.api_errors import (
     ConsumerNotFoundError,
+    StreamInvalidConfigError,
+    StreamPurgeFailedError,
     StreamWrongLastSequenceError,
 )
-from tradewind.client.errors import ConsumerGoneError, PublishError
+from tradewind.client.errors import ConsumerGoneError, NotTradewindError, PublishError
 from tradewind.client.message import Msg
 from tradewind.client.streams.consumer_events import ConsumerDeleted, ConsumerEvent
 
@@ -195,3 +198,55 @@ def test_what_was_taken_but_not_used_is_given_back(js_server: ServerProcess) -> 
             first.ack_sync()
         again = {message.data for message in consumer.fetch(9, expires=SECONDS)}
         assert again == {b"%d" % number for number in range(1, 10)}
+
+
+def test_a_truncation_is_tried_done_and_taken_back(js_server: ServerProcess) -> None:
+    with jetstream(js_server) as js:
+        streams = js.manager.streams
+        streams.add(name="T", subjects=["t.*"])
+        for number in range(6):
+            headers = {"Kind": "odd"} if number % 2 else None
+            js.publish(f"t.{number % 3}", b"%d" % number, headers=headers)
+        if js_server.kind == "official":
+            with pytest.raises(NotTradewindError, match="needs a tradewind-server"):
+                streams.truncate("T", newest=2)
+            return
+        would = streams.truncate("T", newest=2, header="Kind", dry_run=True)
+        assert (would.messages, would.first_seq, would.last_seq) == (2, 4, 6)
+        assert streams.info("T").state.messages == 6
+        assert streams.truncate("T", subjects=["t.0"], header=("Kind", "even")).messages == 0
+        hour = datetime.timedelta(hours=1)
+        second = streams.get_message("T", seq=2).time + datetime.timedelta(microseconds=1)
+        done = streams.truncate("T", after=second, keep_for=hour)
+        assert (done.messages, done.first_seq, done.last_seq) == (4, 3, 6)
+        (window,) = streams.undo_windows("T")
+        assert (window.id, window.messages) == (done.undo_id, 4)
+        assert streams.undo("T") == 4
+        assert [streams.get_message("T", seq=seq).data for seq in (1, 6)] == [b"0", b"5"]
+        assert streams.undo_windows("T") == []
+        assert js.publish("t.0", b"6").seq == 7
+        with pytest.raises(StreamPurgeFailedError, match="say which messages"):
+            streams.truncate("T")
+
+
+def test_a_first_publish_makes_a_stream(js_server: ServerProcess) -> None:
+    with jetstream(js_server) as js:
+        templates = js.manager.templates
+        hour = datetime.timedelta(hours=1)
+        if js_server.kind == "official":
+            with pytest.raises(NotTradewindError, match="needs a tradewind-server"):
+                templates.list()
+            return
+        templates.put("k", match="k.*.>", stream="k_{1}", idle=hour, max_age=hour, max_msgs=7)
+        try:
+            (status,) = templates.list()
+            assert (status.template.config.max_msgs, status.streams) == (7, 0)
+            would = templates.try_subject("k.web.pods")
+            assert (would.would_create, would.stream) == (True, "k_web")
+            assert js.publish("k.web.pods", b"x").stream == "k_web"
+            assert js.manager.streams.info("k_web").config.max_msgs == 7
+            with pytest.raises(StreamInvalidConfigError, match="first token must be plain"):
+                templates.put("l", match="*.>", stream="k_{1}", dry_run=True)
+        finally:
+            templates.delete("k")
+        assert list(templates.list()) == []

@@ -70,7 +70,7 @@ async def test_a_gap_makes_a_new_consumer_behind_the_last_message(
             await eventually(lambda: messages.pending_messages >= 7, "the first messages")
             last = messages.last_sequence
             # As if the connection had dropped a message: the next one is not the expected.
-            messages._expect_from_start()
+            messages._inbox.expect_from_start()
             assert await numbers(messages, 27) == list(range(4, 31))
             (event,) = told
             assert event == Recreated("a message was missing", last)
@@ -102,7 +102,7 @@ async def test_silence_makes_a_new_consumer(js_server: ServerProcess) -> None:
             assert await numbers(messages, 1) == [1]
             messages._pull_subject = js.connection.new_inbox()
             await js.connection.subscribe(messages._pull_subject)
-            messages._returned(messages.wanted_messages, 0)
+            messages._inbox.returned(messages._inbox.wanted_messages, 0)
             messages._try_pull()
             await js.manager.consumers.delete("S", messages.info.name)
             await eventually(lambda: any(isinstance(e, Recreated) for e in told), "a new one")

@@ -235,7 +235,7 @@ async def test_a_batch_is_stored_as_a_whole(js_server: ServerProcess) -> None:
         ack = await batch.commit("s.c", b"3")
         assert (ack.seq, ack.count, ack.batch) == (3, 3, batch.id)
         assert (await streams.get_message("S", seq=2)).headers["Tag"] == "x"
-        with pytest.raises(OptionsError, match="committed or refused"):
+        with pytest.raises(OptionsError, match="committed or rejected"):
             await batch.add("s.a")
         wrong = js.batch()
         await wrong.add("s.a", b"4")

@@ -31,7 +31,7 @@ async def write(
     while row < rows.count:
         if not window.has_room:
             await window.wait_for_room()
-        row = rows.send(window, row, 4096, window.begin(seconds), None, None)
+        row = rows.send(window.inbox, row, 4096, window.begin(seconds), None, None)
     await window.wait_idle()
 
 
@@ -50,7 +50,7 @@ async def test_all_rows_are_stored_in_order_and_a_repetition_stores_none(
         for _ in range(2):
             await write(js, payloads)
             assert js.rows.take_failures() is None
-            assert (js.rows.unacknowledged, js.rows.unacknowledged_bytes) == (0, 0)
+            assert (js.rows.unacknowledged, js.rows.inbox.unacknowledged_bytes) == (0, 0)
         assert await stored(js) == payloads
 
 

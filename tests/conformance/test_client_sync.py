@@ -58,6 +58,20 @@ def test_iteration_blocks_until_the_end(server: ServerProcess, subject: str) -> 
         assert [int(message.data) for message in subscription] == list(range(1000))
 
 
+def test_some_messages_are_taken_at_once_or_time_is_up(server: ServerProcess, subject: str) -> None:
+    with tradewind.sync.connect(server.url) as connection:
+        subscription = connection.subscribe(subject)
+        with pytest.raises(OperationTimeoutError):
+            subscription.take_some(10, timeout=0.01)
+        for number in range(25):
+            connection.publish(subject, b"%d" % number)
+        connection.flush()
+        until(lambda: subscription.pending_messages == 25, "25 messages")
+        taken = [subscription.take_some(10, SECONDS) for _ in range(3)]
+        assert [len(messages) for messages in taken] == [10, 10, 5]
+        assert [int(each.data) for messages in taken for each in messages] == list(range(25))
+
+
 def test_message_after_a_broken_off_iteration_is_not_lost(
     server: ServerProcess, subject: str
 ) -> None:

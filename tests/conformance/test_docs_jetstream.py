@@ -107,7 +107,7 @@ def test_requests_of_the_page_are_granted(server: ServerProcess) -> None:
 
 def test_pages_that_are_named_are_there(server: ServerProcess) -> None:
     port = server.wait_for_log(r"Starting http monitor on 127\.0\.0\.1:(\d+)")[1]
-    paths = re.findall(rf"^curl {MONITOR}(\S+)$", JETSTREAM, re.MULTILINE)
+    paths = re.findall(rf"^curl '?{MONITOR}([^\s']+)'?$", JETSTREAM, re.MULTILINE)
     assert [path.partition("?")[0] for path in paths] == ["/jsz", "/healthz", "/metrics"]
     for path in paths:
         if path == "/metrics" and server.kind == "official":

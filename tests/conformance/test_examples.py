@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from helpers_ops import running
 
+import tradewind
 from harness import StartServer
 from websocket_frames import websocket_config, websocket_port
 
@@ -54,6 +55,30 @@ def test_our_client_in_a_program_without_a_loop(start: StartServer) -> None:
     assert run(str(EXAMPLES / "client_sync.py"), start().url) == [
         "{'readings.north': 499500, 'readings.south': 499500}",
         "total: 999000",
+    ]
+
+
+def test_a_payment_that_was_changed_on_disk_is_found() -> None:
+    """The servers of the example are its own."""
+    assert run(str(EXAMPLES / "integrity.py")) == [
+        "intact: True, 99 messages verified, removed: {'deleted': 1}, proved up to 100",
+        "proved: '42 EUR to account 0' is entry 41",
+        "changed: sequence 42: content changed",
+        "intact: False, 99 messages verified, removed: {'deleted': 1}, proved up to 41",
+    ]
+
+
+def test_an_order_is_one_trace() -> None:
+    """The server of the example is its own."""
+    assert run(str(EXAMPLES / "tracing.py")) == [
+        "publish orders.new",
+        "  publish orders.new",
+        "    store ORDERS",
+        "  deliver billing",
+        "    ack billing",
+        "  process orders.new",
+        "    publish invoices.new",
+        "      publish invoices.new",
     ]
 
 
@@ -132,6 +157,44 @@ def test_bills_are_written_exactly_once(start: StartServer, tmp_path: Path) -> N
     ]
 
 
+def test_a_transaction_needs_no_ids(tmp_path: Path) -> None:
+    with tradewind.serve(jetstream=tmp_path) as server:
+        assert run(str(EXAMPLES / "transactions.py"), server.url) == [
+            "TX_BILLS: 50 messages, each once: True",
+            "TX_BOOKS: 50 messages, each once: True",
+            "the program has died: True",
+        ]
+
+
+def test_refused_messages_wait(tmp_path: Path) -> None:
+    with running("tradewind", tmp_path, "jetstream {store_dir: STORE}") as server:
+        assert run(str(EXAMPLES / "nak_policy.py"), server.url) == [
+            "refused for busy: not again within 0.2 s",
+            "refused for busy: not again within 0.4 s",
+            "refused for any other reason: not again within 0.1 s",
+        ]
+
+
+def test_first_publishes_make_streams(tmp_path: Path) -> None:
+    with running("tradewind", tmp_path, "jetstream {store_dir: STORE}") as server:
+        assert run(str(EXAMPLES / "templates.py"), server.url) == [
+            "ada: message 1 of tenant_ada",
+            "bob: message 1 of tenant_bob",
+            "ada: message 2 of tenant_ada",
+            "eve: refused, True",
+        ]
+
+
+def test_a_truncation_is_undone(tmp_path: Path) -> None:
+    with running("tradewind", tmp_path, "jetstream {store_dir: STORE}") as server:
+        assert run(str(EXAMPLES / "truncate.py"), server.url) == [
+            "would remove 8: sequences 64 to 99",
+            "left: 92",
+            "brought back: 8",
+            "there are again: 100",
+        ]
+
+
 @pytest.mark.parametrize(
     ("name", "output"),
     [
@@ -158,7 +221,35 @@ def test_the_fixture_works_in_pytest() -> None:
     assert summary.startswith("2 passed")
 
 
-def test_every_example_is_run_here_or_with_spark() -> None:
-    with_spark = (Path(__file__).parent.parent / "spark").glob("test_*.py")
-    text = Path(__file__).read_text() + "".join(path.read_text() for path in with_spark)
+def test_every_example_is_run_here_or_with_spark_or_a_cluster() -> None:
+    tests = Path(__file__).parent.parent
+    others = [path for name in ("spark", "cluster") for path in (tests / name).glob("test_*.py")]
+    text = "".join(path.read_text() for path in (Path(__file__), *others))
     assert [p.name for p in EXAMPLES.iterdir() if p.is_file() and p.name not in text] == []
+
+
+def test_servers_are_joined_by_a_leaf_connection() -> None:
+    assert run(str(EXAMPLES / "leaf_nodes.py")) == [
+        "the hub got orders.1: two apples",
+        "the hub has a copy of 3 readings",
+    ]
+
+
+def test_a_stream_fails_over_and_comes_back() -> None:
+    assert run(str(EXAMPLES / "disaster_recovery.py")) == [
+        "east handles ['apples']",
+        "west handles ['pears', 'plums']",
+        "east is lost",
+        "west has everything up to sequence 4",
+        "west handles ['figs', 'grapes']",
+        "east is back: two writers",
+        "saved: 1 message",
+        "east handles ['dates']",
+    ]
+
+
+def test_service_decides_who_may_connect(start: StartServer) -> None:
+    server = start((EXAMPLES / "auth_callout.conf").read_text())
+    prices, refused = run(str(EXAMPLES / "auth_callout.py"), server.url)
+    assert prices == "visitor: prices.apple 0.40"
+    assert refused.startswith("ann with a wrong password: the server refused the login:")

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import bcrypt
@@ -358,11 +360,19 @@ def expected_account(answer: Identity | Rejection) -> str | None:
     return answer.account if isinstance(answer, Identity) else None
 
 
-def compare_standard(server: ServerProcess, gate: Gate, *, info_differs: bool) -> None:
+def compare_standard(
+    server: ServerProcess,
+    gate: Gate,
+    attempts: list[Attempt] = ATTEMPTS,
+    *,
+    info_differs: bool,
+) -> int:
+    """Gives how many entered."""
     clients: list[RawClient] = []
     names: dict[int, tuple[str, str]] = {}
     wrong = []
-    for attempt in ATTEMPTS:
+    entered = 0
+    for attempt in attempts:
         client = RawClient(server.port)
         clients.append(client)
         if not info_differs:
@@ -372,6 +382,7 @@ def compare_standard(server: ServerProcess, gate: Gate, *, info_differs: bool) -
         client.send(connect_line(sent))
         account = read_account(raw_lines(client))
         answer = gate_answer(gate, client.info, sent)
+        entered += account is not None
         if account != expected_account(answer):
             wrong.append(f"{attempt.name}: official {account}, gate {answer}")
         if isinstance(answer, Identity) and answer.user and not attempt.claims:
@@ -383,6 +394,7 @@ def compare_standard(server: ServerProcess, gate: Gate, *, info_differs: bool) -
     for client in clients:
         client.close()
     assert not wrong, "\n".join(wrong)
+    return entered
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -423,6 +435,87 @@ def test_the_gate_decides_as_the_official_server_for_websockets(name: str, tmp_p
                 if account != expected_account(answer):
                     wrong.append(f"{attempt.name}: official {account}, gate {answer}")
     assert not wrong, "\n".join(wrong)
+
+
+# Random configurations and logins
+
+IS_THOROUGH = os.environ.get("TRADEWIND_THOROUGH") == "1"
+RANDOM_CONFIGURATIONS = 200 if IS_THOROUGH else 12
+RANDOM_LOGINS = 60
+NAMES = ["a", "b", "c", "é"]
+HASHES = {HASH: "p", hashed("q"): "q", hashed("t"): "t"}
+PASSWORDS = ["", "p", "q", "ü", *HASHES, "$2a$04$broken"]
+TYPES = [(), (), (), ("STANDARD",), ("WEBSOCKET",), ("MQTT", "STANDARD")]
+
+
+def random_options(chance: Random) -> ServerOptions:
+    """A file that nats-server takes: one way to log in, or users in one or several accounts."""
+    kind = chance.choice(["token", "single", "users", "users", "users", "users"])
+    if kind == "token":
+        return ServerOptions(authorization=simple(token=chance.choice(["t", "p", *HASHES])))
+    if kind == "single":
+        return ServerOptions(authorization=simple(user="a", password=chance.choice(PASSWORDS[1:])))
+    made = [
+        user(name, chance.choice(PASSWORDS), *chance.choice(TYPES))
+        for name in chance.sample(NAMES, chance.randint(1, 4))
+    ]
+    made += [nkey_user(key, *chance.choice(TYPES)) for key in chance.sample([KEY, OTHER_KEY], 1)
+             if chance.random() < 0.6]  # fmt: skip
+    names = [one.nkey or one.user for one in made]
+    no_auth_user = chance.choice(names) if chance.random() < 0.4 else ""
+    if chance.random() < 0.4:
+        return listed(*made, no_auth_user=no_auth_user)
+    places: dict[str, list[UserOptions]] = {"A": [], "B": [], "$SYS": []}
+    for one in made:
+        places[chance.choice(["A", "A", "B", "$SYS"])].append(one)
+    accounts = {name: tuple(users) for name, users in places.items() if users or name == "A"}
+    return ServerOptions(accounts=in_accounts(**accounts), no_auth_user=no_auth_user)
+
+
+def random_login(chance: Random, options: ServerOptions) -> tuple[dict[str, str], Any]:
+    """One that is right, but for the kind of connection."""
+    block = options.authorization
+    members = [*block.users, *(one for each in options.accounts.values() for one in each.users)]
+    if not members:
+        secret = (block.token or block.password).reveal()
+        text = HASHES.get(secret, secret)
+        return ({"auth_token": text} if block.token else login(block.user, text)), None
+    member = chance.choice(members)
+    if member.nkey:
+        return {"nkey": member.nkey}, KEY if member.nkey == KEY.public else OTHER_KEY
+    password = member.password.reveal()
+    return login(member.user, HASHES.get(password, password)), None
+
+
+def random_attempt(chance: Random, options: ServerOptions, number: int) -> Attempt:
+    sent, signer = random_login(chance, options) if chance.random() < 0.4 else ({}, None)
+    if sent and chance.random() < 0.7:
+        return Attempt(f"login {number}: {sent}", sent, signer, claims=True)
+    if chance.random() < 0.6:
+        sent["user"] = chance.choice([*NAMES, "z"])
+    if chance.random() < 0.7:
+        sent["pass"] = chance.choice([*PASSWORDS, "p", "p", "q"])
+    if chance.random() < 0.25:
+        sent["auth_token"] = chance.choice(["t", "p", "x", HASH])
+    if chance.random() < 0.3:
+        sent["nkey"] = chance.choice([KEY.public, OTHER_KEY.public, "U" * 56, "x"])
+        signer = chance.choice([None, KEY, KEY, OTHER_KEY])
+    if chance.random() < 0.1:
+        sent["jwt"] = "x.y.z"
+    return Attempt(f"login {number}: {sent}", sent, signer, chance.random() < 0.3, claims=True)
+
+
+@pytest.mark.timeout(600)
+def test_the_gate_decides_as_the_official_server_on_random_files(tmp_path: Path) -> None:
+    entered = 0
+    for seed in range(RANDOM_CONFIGURATIONS):
+        chance = Random(seed)
+        options = random_options(chance)
+        attempts = [random_attempt(chance, options, number) for number in range(RANDOM_LOGINS)]
+        with official(tmp_path, render(options)) as server:
+            entered += compare_standard(server, build_gate(options), attempts, info_differs=True)
+    logins = RANDOM_CONFIGURATIONS * RANDOM_LOGINS
+    assert logins // 20 < entered < logins - logins // 20
 
 
 # Certificates

@@ -162,6 +162,20 @@ def test_nak_with_a_delay(peer: Peer, payload: bytes) -> None:
     assert time.monotonic() - begin >= 0.3
 
 
+def test_a_policy_for_refusals_is_kept_in_the_metadata_and_its_reason_in_a_header(
+    peer: Peer,
+) -> None:
+    """A server that does not know it passes over both; here no delay is said for this reason."""
+    policy = {"tradewind.nak.delay.busy": "1h"}
+    peer.stream("a")
+    created = peer.consumer(metadata=policy)
+    assert created["config"]["metadata"].items() >= policy.items()
+    (frame,) = peer.fetch(1)
+    header = b"NATS/1.0\r\nTradewind-Nak-Reason: other\r\n\r\n"
+    peer.publish(frame.reply, b"-NAK", header=header)
+    assert peer.fetch(1)[0].numbers == (2, 1, 2, 0)
+
+
 def test_work_in_progress_puts_redelivery_off(peer: Peer) -> None:
     peer.stream("a")
     peer.consumer(ack_wait=400 * MS)

@@ -41,9 +41,9 @@ def publish(js: ApiClient, header: bytes = b"") -> dict[str, Any]:
     return dict(json.loads(js.raw.read_message()[2]))
 
 
-def publish_for_pull(js: ApiClient) -> None:
+def publish_for_pull(js: ApiClient, header: bytes = b"") -> None:
     """Publish, and wait until the consumer knows of it: nats-server tells it a moment later."""
-    publish(js)
+    assert publish(js, header) == {"stream": "S", "seq": 1}
     until(lambda: js.done("CONSUMER.INFO.S.c")["num_pending"] == 1, "a message for the consumer")
 
 
@@ -254,6 +254,6 @@ def test_a_server_with_the_largest_settings_works(start: StartServer, tmp_path: 
         anna.done("STREAM.CREATE.F", {"name": "F", "subjects": ["f"]})
         anna.raw.send("PUB f answers 0\r\n\r\n")
         assert json.loads(anna.raw.read_message()[2]) == {"stream": "F", "seq": 1}
-        assert publish(anna, b"Nats-Msg-Id: a") == {"stream": "S", "seq": 1}
+        publish_for_pull(anna, b"Nats-Msg-Id: a")
         assert pull(anna)[0].startswith("$JS.ACK.S.c.1.1.1.")
         assert ends(server)

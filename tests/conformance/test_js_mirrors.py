@@ -8,6 +8,7 @@ import pytest
 
 from conformance.helpers_publish import Publisher
 from conformance.helpers_replicas import message, messages, wait_for_last, wait_until
+from harness import ServerProcess
 
 STORAGES = pytest.mark.parametrize("storage", ["file", "memory"])
 
@@ -211,6 +212,29 @@ def test_mirror_is_promoted_and_goes_on_behind_its_last_sequence(peer: Publisher
     assert b'"seq":3' in peer.publish("promoted.a")
     fill(peer, origin, "c", "d")
     assert peer.state(mirror)["last_seq"] == 3
+
+
+@STORAGES
+def test_a_promoted_mirror_refuses_what_its_origin_has_taken(
+    peer: Publisher, storage: str, js_server: ServerProcess
+) -> None:
+    """nats-server stores it again: it looks for no ids when a mirror is promoted."""
+    origin = peer.create()
+    fill(peer, origin, "a", header=b"Nats-Msg-Id: 7")
+    mirror = mirror_of(peer, origin, storage)
+    wait_for_last(peer, mirror, 1)
+    subject = f"again{mirror.lower()}"
+    peer.api(f"STREAM.UPDATE.{mirror}", {"name": mirror, "subjects": [subject], "storage": storage})
+    again = peer.publish(subject, b"a", b"Nats-Msg-Id: 7")
+    if js_server.kind == "official":
+        assert b'"seq":2' in again
+        assert b"duplicate" not in again
+    else:
+        assert b'"seq":1' in again
+        assert b'"duplicate": true' in again
+    # From now on both know.
+    fresh = [peer.publish(subject, b"b", b"Nats-Msg-Id: 8") for _ in range(2)]
+    assert [b"duplicate" in answer for answer in fresh] == [False, True]
 
 
 def test_what_a_mirror_is_of_cannot_be_changed(peer: Publisher) -> None:

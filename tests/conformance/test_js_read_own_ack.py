@@ -177,3 +177,34 @@ def test_expected_sequence_is_that_of_the_last_acknowledgement(
     for number in range(COUNT):
         header = b"Nats-Expected-Last-Sequence: %d" % number
         assert publish(peer, f"{name.lower()}.x", b"x", header) == number + 1
+
+
+KEY_READS: dict[str, tuple[str, dict[str, object]]] = {
+    "last": ("STREAM.MSG.GET", {"last_by_subj": "KEY"}),
+    "next": ("STREAM.MSG.GET", {"next_by_subj": "KEY", "seq": 1}),
+    "direct": ("DIRECT.GET", {"last_by_subj": "KEY"}),
+    "direct next": ("DIRECT.GET", {"next_by_subj": "KEY", "seq": 1}),
+}
+
+
+def is_not_found(answer: bytes) -> bool:
+    return answer.startswith(b"NATS/1.0 404") or b'"code":404' in answer
+
+
+@pytest.mark.parametrize("way", KEY_READS)
+@pytest.mark.parametrize("rollup", [False, True], ids=["limit", "rollup"])
+def test_a_subject_that_is_being_replaced_is_never_empty(
+    peer: Publisher, storage: str, way: str, rollup: bool
+) -> None:
+    limit = {"allow_rollup_hdrs": True} if rollup else {"max_msgs_per_subject": 1}
+    name = peer.create(storage=storage, allow_direct=True, **limit)
+    subject = f"{name.lower()}.key"
+    publish(peer, subject, b"x")
+    call, query = KEY_READS[way]
+    body = json.dumps(query).replace("KEY", subject).encode()
+    for _ in range(COUNT):
+        # Neither waits for the other, so the read finds a message that is being replaced.
+        peer.send(subject, b"x", b"Nats-Rollup: sub" if rollup else b"")
+        peer.send(f"$JS.API.{call}.{name}", body)
+        answers = [b"%b%b" % peer.client.read_message()[1:] for _ in range(2)]
+        assert not [answer for answer in answers if is_not_found(answer)], answers

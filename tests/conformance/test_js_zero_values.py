@@ -31,7 +31,7 @@ from helpers_fields import (
 
 from harness import ServerProcess
 from tradewind.api.base import ApiStruct
-from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, Endpoint
+from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, ApiEndpoint
 from tradewind.api.request_types import ConsumerCreateRequest
 
 # What may stand for nothing, and what other types hold instead.
@@ -79,7 +79,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServerProces
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_values_that_mean_nothing_are_answered_alike(
-    both: list[ServerProcess], endpoint: Endpoint
+    both: list[ServerProcess], endpoint: ApiEndpoint
 ) -> None:
     _, base = SETTINGS[endpoint.name]
     found = differences(both, cases(endpoint, base, bodies), KNOWN)

@@ -26,12 +26,14 @@ from jwt_kit import (
     SYSTEM,
     account_jwt,
     account_key,
+    login,
     memory_configuration,
     now,
     user_jwt,
     user_key,
 )
-from tradewind.jwt.claims import Export, Permissions, SubjectRules, Template, UserScope
+from leaf_kit import RawLeaf
+from tradewind.jwt.claims import Export, PermissionClaims, ScopeTemplate, SubjectClaims, UserScope
 
 ACCOUNT, OTHER = account_key(1), account_key(2)
 SIGNER = account_key(3)
@@ -209,6 +211,23 @@ def test_a_revoked_user_is_told_and_closed_and_enters_with_a_newer_jwt(
     member(server).ping()
 
 
+def test_leaf_node_of_a_revoked_user_is_closed(start: StartServer, folder: Path) -> None:
+    preload = {ACCOUNT.public: account_jwt(ACCOUNT, issued_at=now() - 100)}
+    leafnodes = 'leafnodes { listen: "127.0.0.1:-1" }\n'
+    server = start(folder_configuration(folder, **preload) + leafnodes)
+    port = int(server.wait_for_log(r"Listening for leafnode connections on \S+:(\d+)")[1])
+    system = system_client(server)
+    tokens = [user_jwt(key, ACCOUNT, issued_at=now() - 50) for key in (USER, SECOND_USER)]
+    with RawLeaf(port) as peer, RawLeaf(port) as bystander:
+        for one, token, key in zip((peer, bystander), tokens, (USER, SECOND_USER), strict=True):
+            fields = login(token, key, one.info["nonce"])
+            answer = one.login(name=key.public, jwt=token, sig=fields["sig"])
+            assert answer["remote_account"] == ACCOUNT.public
+        push(system, changed(revocations={USER.public: now() - 10}))
+        peer.read_to_end()
+        bystander.quiet_ping()
+
+
 def test_the_oldest_connections_stay_when_fewer_are_allowed(server: ServerProcess) -> None:
     system = system_client(server)
     clients = [member(server) for _ in range(3)]
@@ -220,7 +239,7 @@ def test_the_oldest_connections_stay_when_fewer_are_allowed(server: ServerProces
 
 def test_a_removed_signing_key_closes_its_users_without_a_word(server: ServerProcess) -> None:
     system = system_client(server)
-    scope = UserScope(key=OTHER.public, template=Template())
+    scope = UserScope(key=OTHER.public, template=ScopeTemplate())
     push(system, changed(signing_keys=[SIGNER.public, scope]))
     plain = JwtClient(server, user_jwt(USER, SIGNER, account=ACCOUNT.public), USER).enter()
     token = user_jwt(USER, OTHER, account=ACCOUNT.public, is_scoped=True)
@@ -247,7 +266,7 @@ def test_default_permissions_are_applied_in_place(server: ServerProcess) -> None
     client = member(server)
     client.send("SUB dd.x 1\r\nSUB ok 2\r\n")
     client.ping()
-    rules = Permissions(sub=SubjectRules(deny=["dd.>"]), pub=SubjectRules(deny=["no"]))
+    rules = PermissionClaims(sub=SubjectClaims(deny=["dd.>"]), pub=SubjectClaims(deny=["no"]))
     push(system, changed(default_permissions=rules))
     client.expect('-ERR \'Permissions Violation for Subscription to "dd.x" (sid "1")\'')
     client.send("PUB no 0\r\n\r\nPUB ok 0\r\n\r\n")

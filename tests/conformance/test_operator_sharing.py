@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ from helpers_operators import JwtClient, push, system_client
 
 from harness import ServerProcess, StartServer
 from jwt_kit import account_jwt, account_key, memory_configuration, now, user_jwt, user_key
-from tradewind.jwt.claims import ActivationClaims, ActivationFields, Export, Import
+from tradewind.jwt.claims import (
+    ActivationClaims,
+    ActivationFields,
+    Export,
+    Import,
+    TraceFields,
+)
 from tradewind.jwt.codec import encode
 
 EXPORTER, IMPORTER, SIGNER = account_key(1), account_key(2), account_key(3)
@@ -133,7 +140,7 @@ def test_a_token_of_somebody_else_opens_nothing(server: ServerProcess) -> None:
 
 
 def test_cve_2020_28466_imports_that_form_a_cycle_are_left_out(server: ServerProcess) -> None:
-    """Two accounts import the same service from each other."""
+    """Two accounts import the same service from each other. CVE-2022-42709 was the same again."""
     system = system_client(server)
     for own, other in ((EXPORTER, IMPORTER), (IMPORTER, EXPORTER)):
         imports = [Import(subject="loop", account=other.public, type="service")]
@@ -161,3 +168,17 @@ def test_a_token_expires_while_its_import_is_used(server: ServerProcess) -> None
         assert responder.answer(importer, "closed.a") == "closed.a"
         return
     assert responder.answer(importer, "closed.a") == ""
+
+
+@pytest.mark.parametrize("sampling", [0, 100])
+def test_messages_are_traced_to_where_the_jwt_of_the_account_says(
+    start: StartServer, sampling: int
+) -> None:
+    trace = TraceFields(dest="traces", sampling=sampling)
+    server = start(memory_configuration({EXPORTER.public: account_jwt(EXPORTER, trace=trace)}))
+    client = client_of(server, EXPORTER)
+    client.send("SUB traces 1\r\n")
+    header = "NATS/1.0\r\ntraceparent: a-b-c-01\r\n\r\n"
+    client.send(f"HPUB nobody {len(header)} {len(header)}\r\n{header}\r\n")
+    events = json.loads(client.read_message()[2])["events"]
+    assert [(event["type"], event["acc"]) for event in events] == [("in", EXPORTER.public)]

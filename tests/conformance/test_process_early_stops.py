@@ -43,7 +43,7 @@ def assert_clean(server: ServerProcess, codes: set[int]) -> None:
 
 def time_to_start(kind: str, flags: list[str]) -> float:
     began = time.monotonic()
-    server = ServerProcess(kind, flags)
+    server = ServerProcess(kind, flags, fresh=True)
     try:
         server.wait_ready()
         return time.monotonic() - began
@@ -57,7 +57,7 @@ def interrupt_at_random(
     """Send a signal at moments that are spread over the time of a start."""
     span = time_to_start(kind, flags)
     for index in range(MOMENTS):
-        server = ServerProcess(kind, flags)
+        server = ServerProcess(kind, flags, fresh=True)
         try:
             codes = {0, -number}
             if kind == "tradewind" and number == signal.SIGINT:
@@ -82,7 +82,7 @@ def test_signal_at_any_moment_of_a_start(kind: str, number: signal.Signals) -> N
 @pytest.mark.parametrize("number", BOTH)
 @pytest.mark.parametrize("line", ["Starting nats-server", "Listening for client connections"])
 def test_signal_as_soon_as_a_line_is_logged(kind: str, number: signal.Signals, line: str) -> None:
-    server = ServerProcess(kind, LOOPBACK)
+    server = ServerProcess(kind, LOOPBACK, fresh=True)
     try:
         server.wait_for_log(line)
         server.signal(number)
@@ -99,7 +99,7 @@ def stored(
     """A folder with streams of a server that was killed, so that the next one has to recover."""
     kind = str(request.param)
     folder = tmp_path_factory.mktemp("stored")
-    server = ServerProcess(kind, [*LOOPBACK, "-js", "-sd", str(folder)]).wait_ready()
+    server = ServerProcess(kind, [*LOOPBACK, "-js", "-sd", str(folder)], fresh=True).wait_ready()
     try:
         with ApiClient(server) as client:
             for index in range(STREAMS):
@@ -121,14 +121,14 @@ def test_signal_at_any_moment_of_a_recovery(
     kind, folder = stored
     flags = [*LOOPBACK, "-js", "-sd", str(folder)]
     interrupt_at_random(kind, flags, number, random.Random(int(number)))
-    server = ServerProcess(kind, flags)
+    server = ServerProcess(kind, flags, fresh=True)
     try:
         server.wait_for_log("Starting JetStream")
         server.signal(number)
         assert_clean(server, {0})
     finally:
         server.stop()
-    after = ServerProcess(kind, flags)
+    after = ServerProcess(kind, flags, fresh=True)
     try:
         with ApiClient(after.wait_ready()) as client:
             streams = client.done("STREAM.LIST")["streams"]
@@ -142,7 +142,7 @@ def test_reload_that_comes_too_early_waits(kind: str, tmp_path: Path) -> None:
     """HUP before the server can do anything with it neither ends it nor is forgotten."""
     path = tmp_path / "server.conf"
     path.write_text("max_payload: 1000\n")
-    server = ServerProcess(kind, [*LOOPBACK, "-c", str(path)])
+    server = ServerProcess(kind, [*LOOPBACK, "-c", str(path)], fresh=True)
     try:
         server.wait_for_log("Starting nats-server")
         server.signal(signal.SIGHUP)

@@ -24,6 +24,7 @@ from helpers_ops import (
 
 from harness import RawClient, ServerProcess, StartServer
 
+FRESH_PROCESSES = True
 USERS = "authorization {{ users: [ {{user: anna, password: {anna}}}{more} ] }}\n"
 ANNA = USERS.format(anna="a", more="")
 ANNA_AND_BERT = USERS.format(anna="a", more=", {user: bert, password: b}")

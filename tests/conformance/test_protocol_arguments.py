@@ -46,6 +46,15 @@ WRONG_ARGUMENTS = [
 ]
 
 
+@pytest.mark.parametrize("size", [2**31, 2**32 + 1, 2**63, 2**64 + 1, 10**40])
+def test_cve_2019_13126_size_that_overflows_is_no_size(wire: Connect, size: int) -> None:
+    for line in (f"PUB foo {size}\r\nx\r\n", f"HPUB foo 12 {size}\r\nx\r\n"):
+        client = wire()
+        client.send(line)
+        client.expect_closed()
+    wire().ping()
+
+
 @pytest.mark.parametrize("line", WRONG_ARGUMENTS, ids=ascii)
 def test_wrong_arguments_close_without_a_word(wire: Connect, line: str) -> None:
     client = wire()

@@ -311,7 +311,7 @@ def test_the_account_in_between_is_named(crowd: Crowd) -> None:
     assert not {"user", "name", "host", "id"} & set(info)
 
 
-def test_nobody_can_pretend_to_be_another_account(crowd: Crowd) -> None:
+def test_2026_09_nobody_can_pretend_to_be_another_account(crowd: Crowd) -> None:
     service, client = crowd.join("e", "svc.x"), crowd.join("i")
     header = 'NATS/1.0\r\nA: b\r\nNats-Request-Info: {"acc":"FAKE"}\r\nC: d\r\n\r\n'
     client.send(f"HPUB my.x {len(header)} {len(header) + 1}\r\n{header}x\r\n")

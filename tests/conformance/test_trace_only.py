@@ -1,6 +1,6 @@
 """Messages that are only to be traced: they reach no subscriber, stream or service.
 
-Nobody listens to the traces here, which our server does not make yet.
+Nobody listens to the traces here; what they tell is in test_message_tracing.py.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def test_consumers_and_direct_gets_answer_all_the_same(peer: Peer) -> None:
     assert peer.next().payload == b"x"
 
 
-def test_who_may_not_publish_to_the_destination_may_not_trace(start: StartServer) -> None:
+def test_2026_15_who_may_not_publish_to_the_destination_may_not_trace(start: StartServer) -> None:
     server = start(
         """
         authorization { users: [

@@ -68,7 +68,7 @@ def test_accepted_upgrade_has_the_key_answer_and_the_configured_headers(port: in
         (request(Sec_WebSocket_Key="short"), 400),
         (request(Sec_WebSocket_Version=None), 400),
         (request(Sec_WebSocket_Version="8"), 400),
-        (request(path="/mqtt"), 404),
+        (request(path="/mqtt"), 404),  # advisory 2026-27
     ],
 )
 def test_wrong_upgrade_is_refused(port: int, upgrade: bytes, status: int) -> None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,21 @@ class Web:
         answer = self.client.post(path, data=data, follow_redirects=True)
         assert answer.status_code == status, (answer.status_code, text_of(answer.text))
         return text_of(answer.text)
+
+    def put(self, path: str, content: Any, status: int = 201, **query: Any) -> httpx.Response:
+        """Send a file as the script of a page does."""
+        headers = {"X-CSRF-Token": self.token(), "Content-Type": "application/octet-stream"}
+        answer = self.client.put(path, params=query, content=content, headers=headers)
+        assert answer.status_code == status, (answer.status_code, answer.text)
+        return answer
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Until it holds; for what a page shows some time after it happened."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def text_of(html: str) -> str:

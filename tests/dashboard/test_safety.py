@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from dashboard.conftest import Web
+from dashboard.conftest import Web, wait_for
 from harness import ServerProcess
 from tradewind.client.core.options import ConnectOptions
 from tradewind.dashboard.web.serving import Dashboard, DashboardSettings, running_dashboard
@@ -31,13 +30,6 @@ accounts {{
   }}
 }}
 """
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture(params=["official", "tradewind"])

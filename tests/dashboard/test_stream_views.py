@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pytest
 
-from dashboard.conftest import Web, hidden_fields
+import tradewind.sync
+from dashboard.conftest import Web, hidden_fields, wait_for
+from harness import ServerProcess
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
+from tradewind.client.core.options import ConnectOptions
+from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 
 if TYPE_CHECKING:
     from tradewind.sync import Connection
 
 SCRIPT = "<script>alert(1)</script>"
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def fill(nats: Connection, *, name: str = "ORDERS", messages: int = 40, **more: Any) -> None:
@@ -249,29 +245,6 @@ def test_a_copy_of_a_message_is_published(web: Web, nats: Connection) -> None:
 # ---------------------------------------------------------------------- consumers
 
 
-def test_a_consumer_says_why_it_does_not_move(web: Web, nats: Connection) -> None:
-    fill(nats)
-    consumers = nats.jetstream_manager().consumers
-    consumers.add("ORDERS", durable_name="idle", ack_policy="explicit", max_ack_pending=5)
-    path = "/streams/ORDERS/consumers/idle"
-    assert "40 messages are waiting, and no client asks for them." in web.text(path)
-    assert "idle" in web.text("/streams/ORDERS/consumers")
-    wait_for(lambda: "idle" in web.text("/consumers"))
-    taken = list(nats.jetstream().consumers.get("ORDERS", "idle").fetch(5))
-    assert len(taken) == 5
-    wait_for(lambda: "5 messages are delivered and not acknowledged" in web.text(path))
-    assert "the oldest is sequence 1, stored" in web.text(path)
-    assert "It is paused until" in web.send(f"{path}/pause", duration="10m")
-    wait_for(lambda: "It is paused until" in web.text(path))
-    assert "It goes on." in web.send(f"{path}/resume")
-    assert "duration" in web.send(f"{path}/pause", 400, duration="soon")
-    consumers.add("ORDERS", durable_name="push", deliver_subject="nobody", ack_policy="none")
-    assert "Nobody subscribes to nobody" in web.text("/streams/ORDERS/consumers/push")
-    consumers.add("ORDERS", durable_name="none", filter_subject="orders.mars", ack_policy="none")
-    text = web.text("/streams/ORDERS/consumers/none")
-    assert "No message of the stream matches its filter (orders.mars)." in text
-
-
 def test_a_consumer_is_reset_and_deleted(web: Web, nats: Connection) -> None:
     fill(nats, messages=3)
     consumers = nats.jetstream_manager().consumers
@@ -286,6 +259,36 @@ def test_a_consumer_is_reset_and_deleted(web: Web, nats: Connection) -> None:
     with pytest.raises(ConsumerNotFoundError):
         consumers.info("ORDERS", "c")
     assert "consumer not found" in web.text(path, 404)
+
+
+# ---------------------------------------------------------------------- damage
+
+
+def test_lost_messages_are_named(tmp_path: Path) -> None:
+    # nats-server gives up the rest of a damaged block, and tells of no loss: only ours is asked.
+    flags = ["-js", "-sd", str(tmp_path), "-a", "127.0.0.1", "-p", "-1"]
+    first = ServerProcess("tradewind", flags).wait_ready()
+    with tradewind.sync.connect(first.url) as connection:
+        connection.jetstream_manager().streams.add(name="S", subjects=["s"])
+        for number in range(20):
+            connection.jetstream().publish("s", f"message {number:03}")
+    first.stop()
+    block = next(tmp_path.rglob("1.blk"))
+    data = bytearray(block.read_bytes())
+    data[data.index(b"message 007") + 5] ^= 1
+    block.write_bytes(data)
+    for index in tmp_path.rglob("index.db"):
+        index.unlink()
+    second = ServerProcess("tradewind", flags).wait_ready()
+    settings = DashboardSettings(ConnectOptions(servers=second.url), port=0)
+    with running_dashboard(settings) as dashboard:
+        web = Web(dashboard.url)
+        wait_for(lambda: "Connecting" not in web.text("/"))
+        assert "1 message cannot be read any more: sequence 8." in web.text("/streams/S")
+        assert "lost messages" in web.text("/streams")
+        assert "no message" in web.text("/streams/S/messages/8", 404)
+        web.client.close()
+    second.stop()
 
 
 # ---------------------------------------------------------------------- hostile content
@@ -345,3 +348,16 @@ def test_connections_say_who_is_there(web: Web, nats: Connection) -> None:
     assert "sort" in web.text("/connections?sort=shoe", 400)
     for order in ("pending", "msgs_to", "msgs_from", "subs"):
         assert "tradewind dashboard" in web.text(f"/connections?sort={order}")
+
+
+def test_a_stream_that_takes_nothing_says_why(web: Web, nats: Connection) -> None:
+    """What `tradewind stream why` prints is on the page, with the command that helps."""
+    streams = nats.jetstream_manager().streams
+    streams.add(name="FULL", subjects=["full"], max_msgs=1, discard="new")
+    nats.jetstream().publish("full", b"1")
+    wait_for(lambda: "Why?" in web.text("/streams/FULL"))
+    page = web.page("/streams/FULL")
+    assert 'class="card why stuck"' in page
+    assert "<code>tradewind stream" in page
+    streams.purge("FULL")
+    wait_for(lambda: "Why?" not in web.text("/streams/FULL"))

@@ -46,6 +46,7 @@ class Cycles:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
+        self._seed = seed
         self.random = Random(seed)
         self.lanes = {plan.name: Lane(plan) for plan in PLANS}
         self.readers = {reader.key: reader for reader in (Reader(*each) for each in READERS)}
@@ -75,6 +76,11 @@ class Cycles:
     @contextmanager
     def running(self) -> Iterator[ServerProcess]:
         flags = ["-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(self.folder)]
+        if self._seed % 2:
+            # Every second store is encrypted.
+            config = self.folder.with_name(f"{self.folder.name}.conf")
+            config.write_text(f'jetstream {{ store_dir: "{self.folder}", key: hush }}')
+            flags = ["-a", "127.0.0.1", "-p", "-1", "-c", str(config)]
         server = ServerProcess("tradewind", flags)
         try:
             server.wait_ready()

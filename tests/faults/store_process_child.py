@@ -24,7 +24,7 @@ from store_process_kit import PLANS, REMOVED_EVERY, Plan, Promises, message_of, 
 
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
-from tradewind.server.syncer import ThreadedSyncer
+from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import Threads
 from tradewind.store.files.disk import OsFile
 from tradewind.store.folder.filestore import FileStore

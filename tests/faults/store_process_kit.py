@@ -19,10 +19,13 @@ from pathlib import Path
 from random import Random
 from typing import Self
 
-from tradewind.store.contract import NotFoundError, StoredMessage, StoreLimits
+from tradewind.options import EncryptionOptions, Secret
+from tradewind.store.contract import MessageCopy, NotFoundError, StoreLimits
 from tradewind.store.files.disk import OsDisk
+from tradewind.store.files.vault import FileKey, KeyRing, StreamVault
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
+from tradewind.store.format.ciphers import KINDS
 from tradewind.store.syncer import SyncMode
 
 CHILD = Path(__file__).with_name("store_process_child.py")
@@ -39,6 +42,7 @@ class Plan:
     mode: SyncMode = SyncMode.ALWAYS
     msgs_max: int = 0
     block_bytes_max: int = 20_000
+    cipher: str = ""
 
     @property
     def limits(self) -> StoreLimits:
@@ -54,17 +58,26 @@ class Plan:
             self.limits,
             now_ns=time.time_ns(),
             block_bytes_max=self.block_bytes_max,
+            vault=self._vault(disk, f"{folder}/{self.name}"),
         )
         # A kill tears nothing: what a write call has taken stays whole.
         assert not report.lost, report
         return store
 
+    def _vault(self, disk: OsDisk, folder: str) -> StreamVault | None:
+        if not self.cipher:
+            return None
+        ring = KeyRing(EncryptionOptions(Secret("main"), cipher=self.cipher))
+        kind = KINDS[self.cipher]
+        key = FileKey(kind, bytes(32), bytes(kind.nonce_bytes))
+        return StreamVault(disk, ring, "$G", self.name, folder, key)
+
 
 PLANS = (
     Plan("A"),
-    Plan("B"),
-    Plan("LIMITED", msgs_max=60, block_bytes_max=3000),
-    Plan("INTERVAL", SyncMode.INTERVAL),
+    Plan("B", cipher="aes"),
+    Plan("LIMITED", msgs_max=60, block_bytes_max=3000, cipher="chacha"),
+    Plan("INTERVAL", SyncMode.INTERVAL, cipher="chacha"),
     Plan("ASYNC", SyncMode.ASYNC),
 )
 
@@ -87,7 +100,7 @@ def message_of(name: str, seq: int, generation: int) -> tuple[bytes, bytes, byte
     return b"%s.%d" % (name.encode(), random.randrange(5)), header, payload, 1000 + seq
 
 
-def generation_of(message: StoredMessage) -> int:
+def generation_of(message: MessageCopy) -> int:
     return int(message.payload.split(b" ")[0])
 
 

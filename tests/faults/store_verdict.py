@@ -21,18 +21,20 @@ from store_workloads import (
     WatchedDisk,
     Workload,
     open_workload,
+    plain_files,
     record_bytes,
 )
 from tradewind.errors import StoreError
-from tradewind.store.contract import StoredMessage
+from tradewind.store.contract import MessageCopy
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.format import s2
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
-Content = dict[int, StoredMessage]
+Content = dict[int, MessageCopy]
 PROBE = b"probe.subject"
 ERASED_BYTES_MIN = 20  # a shorter payload may be found anywhere
 DELETED_LISTED_MAX = 1000
+READABLE_BYTES_MIN = 7  # a shorter text may be found anywhere
 
 
 @dataclass(slots=True)
@@ -55,11 +57,11 @@ def digest_of(disk: SimulatedDisk, circumstances: str = "") -> bytes:
     return key.digest()
 
 
-def bytes_on(disk: SimulatedDisk) -> bytes:
-    """The content of all block files and of copies of them, uncompressed."""
+def bytes_on(disk: SimulatedDisk, cipher: str = "") -> bytes:
+    """The content of all block files and of copies of them, decrypted and uncompressed."""
     found = []
-    for path, data in disk.snapshot_tree().items():
-        if data is not None and "/msgs/" in path and ".blk" in path:
+    for path, data in plain_files(disk, cipher).items():
+        if "/msgs/" in path and ".blk" in path:
             found.append(s2.salvage_block(data)[0] if s2.is_compressed(data[:24]) else data)
     return b"".join(found)
 
@@ -103,7 +105,7 @@ def consistency_problems(store: FileStore, messages: Content) -> list[str]:
 
 def examine(disk: SimulatedDisk, workload: Workload, now_ns: int, *, deep: bool) -> Outcome:
     """Open a crashed disk and try everything; `deep` also cuts the recovery off at each step."""
-    outcome = Outcome(on_disk=bytes_on(disk))
+    outcome = Outcome(on_disk=bytes_on(disk, workload.cipher))
     before = disk.crash_keeping_unsynced() if deep else None
     try:
         _examine(disk, workload, now_ns, outcome)
@@ -139,6 +141,21 @@ def _examine(disk: SimulatedDisk, workload: Workload, now_ns: int, outcome: Outc
     outcome.problems += consistency_problems(again, expected)
     if not report.is_clean:
         outcome.problems.append(f"closed and opened: {report}")
+    if workload.cipher:
+        outcome.problems += readable_problems(
+            disk, {*expected.values(), *outcome.messages.values()}
+        )
+
+
+def readable_problems(disk: SimulatedDisk, messages: set[MessageCopy]) -> list[str]:
+    """What of messages can be read from an encrypted disk without a key."""
+    everything = b"\0".join(data for data in disk.snapshot_tree().values() if data)
+    texts = {text for message in messages for text in (message.subject, message.payload)}
+    return [
+        f"{text!r} can be read from the disk"
+        for text in texts
+        if len(text) >= READABLE_BYTES_MIN and text in everything
+    ]
 
 
 def _cut_recovery(before: SimulatedDisk, workload: Workload, now_ns: int, outcome: Outcome) -> None:
@@ -193,11 +210,11 @@ def judge(ledger: Ledger, outcome: Outcome) -> list[str]:
             problems.append(f"message {seq} is back")
         elif ledger.is_too_old(seq):
             problems.append(f"message {seq} is too old")
-    if not ledger.promised_seq <= outcome.last_seq <= ledger.last_seq:
-        text = f"last_seq {outcome.last_seq} is not in {ledger.promised_seq}..{ledger.last_seq}"
+    if not ledger.acknowledged_seq <= outcome.last_seq <= ledger.last_seq:
+        text = f"last_seq {outcome.last_seq} is not in {ledger.acknowledged_seq}..{ledger.last_seq}"
         problems.append(text)
     for seq in ledger.messages:
-        if seq > ledger.promised_seq:
+        if seq > ledger.acknowledged_seq:
             break
         if seq not in found and seq not in promised_gone and not may_be_gone(ledger, found, seq):
             problems.append(f"message {seq} is lost")

@@ -12,15 +12,20 @@ inside a file: what is checked is what a user of the store can see.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from tradewind.store.contract import StoredMessage, StoreLimits
+from tradewind.errors import StoreError
+from tradewind.options import EncryptionOptions, Secret
+from tradewind.store.contract import MessageCopy, StoreLimits
 from tradewind.store.files.disk import Operation
+from tradewind.store.files.vault import FileKey, KeyRing, StreamVault
 from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport, open_store
+from tradewind.store.format.ciphers import KINDS
 from tradewind.testing.disk import Fault, SimulatedDisk
 
 ROOT = "/disk"
@@ -42,9 +47,10 @@ class Workload:
     limits: StoreLimits = field(default_factory=StoreLimits)
     block_bytes_max: int = 400
     settings: tuple[tuple[str, Any], ...] = ()
+    cipher: str = ""  # empty: it is not encrypted
 
 
-def record_bytes(message: StoredMessage) -> int:
+def record_bytes(message: MessageCopy) -> int:
     """The size of a message on disk, which is what `bytes_max` counts."""
     header = len(message.header) + 4 if message.header else 0
     return 30 + len(message.subject) + header + len(message.payload)
@@ -76,25 +82,25 @@ class Ledger:
     """What the workload has done so far, and how much of it was promised to last.
 
     `gone` has every removal that was begun, in order; the first `promised_gone` of them and all
-    sequences up to `promised_seq` were made durable, as far as the store says. What was to be
+    sequences up to `acknowledged_seq` were made durable, as far as the store says. What was to be
     erased among the first `promised_erased` is on no disk any more.
     """
 
     limits: StoreLimits
     now_ns: int = START_NS
     last_seq: int = 0
-    promised_seq: int = 0
+    acknowledged_seq: int = 0
     promised_gone: int = 0
     promised_erased: int = 0
-    messages: dict[int, StoredMessage] = field(default_factory=dict)
-    live: dict[int, StoredMessage] = field(default_factory=dict)
+    messages: dict[int, MessageCopy] = field(default_factory=dict)
+    live: dict[int, MessageCopy] = field(default_factory=dict)
     gone: dict[int, Removal] = field(default_factory=dict)
     has_limits: bool = True
 
     def store(self, subject: bytes, header: bytes, payload: bytes) -> int:
         """A message, and what the limits do about it."""
         seq = self.last_seq = self.last_seq + 1
-        message = StoredMessage(seq, self.now_ns, subject, header, payload)
+        message = MessageCopy(seq, self.now_ns, subject, header, payload)
         self.messages[seq] = self.live[seq] = message
         self._trim(subject, seq)
         self._cut_front(seq)
@@ -126,7 +132,7 @@ class Ledger:
         """Of all live messages."""
         return sum(map(record_bytes, self.live.values()))
 
-    def _remove_all(self, messages: list[StoredMessage], cause: int = 0) -> int:
+    def _remove_all(self, messages: list[MessageCopy], cause: int = 0) -> int:
         for message in messages:
             del self.live[message.seq]
             self.gone[message.seq] = Removal(cause)
@@ -166,14 +172,14 @@ class Ledger:
 
     def promise(self, seq: int, gone: int) -> None:
         """The store says that all this is durable."""
-        self.promised_seq = max(self.promised_seq, seq)
+        self.acknowledged_seq = max(self.acknowledged_seq, seq)
         self.promised_gone = max(self.promised_gone, gone)
 
     def promise_all(self) -> None:
         """The store says that there is nothing left to do."""
         self.promise(self.last_seq, len(self.gone))
 
-    def after_crash(self, found: dict[int, StoredMessage], last_seq: int) -> Ledger:
+    def after_crash(self, found: dict[int, MessageCopy], last_seq: int) -> Ledger:
         """A new ledger for the store that came back: what it shows is all there ever will be."""
         messages = {seq: message for seq, message in self.messages.items() if seq <= last_seq}
         ledger = Ledger(self.limits, self.now_ns, last_seq, messages=messages, live=dict(found))
@@ -351,6 +357,36 @@ class Run:
         self.store.verify()
 
 
+def vault_of(disk: SimulatedDisk, cipher: str) -> StreamVault | None:
+    """The keys of the stream; the main key and that of the stream are always the same."""
+    if not cipher:
+        return None
+    # Repeatable, and others in each life of the store.
+    ring = KeyRing(EncryptionOptions(Secret("main"), cipher=cipher), Random(disk.steps).randbytes)
+    key = FileKey(KINDS[cipher], bytes(32), bytes(24)[: KINDS[cipher].nonce_bytes])
+    vault = StreamVault(disk, ring, "$G", NAME, FOLDER, key)
+    vault.blocks.ahead_max = 2  # blocks are small here, and each write of a key is a step
+    return vault
+
+
+def plain_files(disk: SimulatedDisk, cipher: str = "") -> dict[str, bytes]:
+    """The files of a disk, blocks and copies of them decrypted."""
+    files = disk.checkpoint()
+    vault = vault_of(disk, cipher)
+    for path, content in list(files.items()) if vault is not None else ():
+        if "/msgs/" in path and ".blk" in path:
+            number = int(path.rpartition("/")[2].partition(".")[0])
+            with suppress(StoreError):  # a copy without a key can be read by nobody
+                vault.blocks.read(number)
+                files[path] = vault.blocks.cipher(number).encrypt(content)
+    return files
+
+
+def encrypted(workload: Workload, seed: int) -> Workload:
+    """The same with one of the ciphers."""
+    return replace(workload, cipher=("chacha", "aes")[seed % 2])
+
+
 def open_workload(
     disk: SimulatedDisk, workload: Workload, now_ns: int
 ) -> tuple[FileStore, RecoveryReport]:
@@ -362,6 +398,7 @@ def open_workload(
         workload.limits,
         now_ns=now_ns,
         block_bytes_max=workload.block_bytes_max,
+        vault=vault_of(disk, workload.cipher),
         **dict(workload.settings),
     )
 

@@ -14,7 +14,7 @@ import pytest
 
 from tradewind.api.endpoints import ENDPOINTS
 from tradewind.broker.accounts import AccountLimits
-from tradewind.monitor.system import SystemServices
+from tradewind.monitor.system_answers import SystemServices
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.testing import FakeConnection, InProcessServer
 from tradewind.testing.disk import SimulatedDisk

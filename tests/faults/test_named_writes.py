@@ -50,7 +50,9 @@ class Place:
         self.make()
 
     def make(self) -> None:
-        self.streams.add(name="OUT", subjects=["out.>"])
+        """nats-server may find the files again that it is still removing."""
+        while self.streams.add(name="OUT", subjects=["out.>"]).state.last_seq:
+            self.streams.delete("OUT")
 
     def write(
         self, partitions: list[list[str]], *, version: int = 1, is_killed: bool = False, **more: str

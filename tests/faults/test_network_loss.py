@@ -6,7 +6,7 @@ No Spark is needed for this: a plan is made, the stream is changed, and the task
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -14,10 +14,14 @@ import pytest
 
 import tradewind.sync
 from jetstream_servers import jetstream_on_both
+from tradewind.client.errors import JetStreamUnavailableError
+from tradewind.client.message import Msg
+from tradewind.client.streams.ordered import OrderedMessages
+from tradewind.client.streams.packed import Packed
 from tradewind.spark import proof
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.filters import RowFilter, filter_of
-from tradewind.spark.network import NetworkProvider
+from tradewind.spark.network import NetworkProvider, RangeTask
 from tradewind.spark.options import SourceOptions, parse_options
 from tradewind.spark.provider_choice import open_provider
 
@@ -90,7 +94,10 @@ def make(place: Place, kind: dict[str, Any], **settings: Any) -> None:
     if not kind:
         place.make(**settings)
         return
-    place.streams.add(name="ORDERS", subjects=["orders.>"], **kind, **settings)
+    config = {"name": "ORDERS", "subjects": ["orders.>"], **kind, **settings}
+    # nats-server may find the files again that it is still removing.
+    while place.streams.add(**config).state.last_seq:
+        place.streams.delete("ORDERS")
     place.js.manager.consumers.add("ORDERS", durable_name="keeper", ack_policy="explicit")
     place.publish(COUNT)
 
@@ -116,6 +123,64 @@ def test_what_a_limit_removes_before_the_read_is_an_error(
     last = 101 if has_holes else 100
     assert f"stream ORDERS: 100 messages among the sequences 1 to {last}" in str(caught.value)
     assert "failOnDataLoss=false goes on" in str(caught.value)
+
+
+@pytest.mark.parametrize("subject", ["", "orders.0,orders.3"])
+def test_a_replica_that_is_behind_is_asked_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch, subject: str
+) -> None:
+    """Its consumer says that nothing is pending before the end is reached."""
+    place.make()
+    deliver = RangeTask._delivered
+    calls: list[int] = []
+
+    async def behind(
+        self: RangeTask, connection: Any, messages: OrderedMessages
+    ) -> AsyncIterator[Packed]:
+        calls.append(messages.info.num_pending)
+        if len(calls) == 1:
+            await messages.stop()
+            return
+        async for chunk in deliver(self, connection, messages):
+            yield chunk
+
+    monkeypatch.setattr(RangeTask, "_delivered", behind)
+    found = read(place.plan(1, **({"filterSubjects": subject} if subject else {})))
+    assert found == [seq for seq in range(1, COUNT + 1) if not subject or seq % 4 in (0, 3)]
+    assert len(calls) == 2
+
+
+def test_a_replica_that_is_behind_is_asked_again_for_direct_batches(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(place, {"retention": "interest", "allow_direct": True})
+    fetch = RangeTask._direct_batch
+    calls: list[int] = []
+
+    async def behind(self: RangeTask, connection: Any, next_seq: int) -> list[Msg]:
+        calls.append(next_seq)
+        return [] if len(calls) == 1 else await fetch(self, connection, next_seq)
+
+    monkeypatch.setattr(RangeTask, "_direct_batch", behind)
+    assert read(place.plan(1)) == list(range(1, COUNT + 1))
+    assert calls == [1, 1]
+
+
+def test_a_replica_that_stays_behind_is_named(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.make()
+
+    async def behind(
+        self: RangeTask, connection: Any, messages: OrderedMessages
+    ) -> AsyncIterator[Packed]:
+        await messages.stop()
+        return
+        yield
+
+    monkeypatch.setattr(RangeTask, "_delivered", behind)
+    with pytest.raises(JetStreamUnavailableError, match="message 1 is stored, but the replica"):
+        read(place.plan(1, timeoutSeconds="1"))
 
 
 def test_messages_that_are_all_gone_are_an_error(place: Place, kind: dict[str, Any]) -> None:

@@ -20,17 +20,12 @@ import pytest
 
 from certificates import Authority
 from harness import RawClient, ServerProcess
+from ports import free_port
 
 WAIT_SECONDS = 60.0
 EXTERNAL = {"api": "$JS.hub.API", "deliver": ""}
 KILLS = 3
 MESSAGES_PER_LIFE = 400
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 OPEN: list[RawClient] = []

@@ -13,7 +13,7 @@ from server_kill_streams import Wire
 from harness import ServerProcess
 from tradewind.store.format.consumer_file import (
     ConsumerState,
-    Pending,
+    PendingDelivery,
     SequencePair,
     encode_consumer_state,
 )
@@ -68,7 +68,7 @@ def test_acknowledged_message_whose_removal_was_cut_off_goes_at_the_start(
             wire.next_message()
     server.stop()
     now_ns = time.time_ns()
-    pending = {3: Pending(3, now_ns), 6: Pending(5, now_ns)}
+    pending = {3: PendingDelivery(3, now_ns), 6: PendingDelivery(5, now_ns)}
     state = ConsumerState(SequencePair(5, 6), SequencePair(1, 1), pending)
     for path in tmp_path.glob(f"{STREAMS}/S/obs/*/o.dat"):
         path.write_bytes(encode_consumer_state(state, now_ns))

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from store_workloads import plain_files, vault_of
 from tradewind.errors import StoreError
 from tradewind.store.contract import NotFoundError
 from tradewind.store.files.disk import OsDisk
-from tradewind.store.files.mapping import FileMapping
+from tradewind.store.files.file_mapping import FileMapping
 from tradewind.store.folder.filestore import FileStore, ReadOnlyError
 from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.format.layout import block_file_name
@@ -30,14 +31,15 @@ def payload(seq: int) -> bytes:
     return b"%08d" % seq * 125
 
 
-def opened(disk: Any, **settings: Any) -> tuple[FileStore, RecoveryReport]:
+def opened(disk: Any, cipher: str = "", **settings: Any) -> tuple[FileStore, RecoveryReport]:
     disk.make_directory(f"{disk.root}/S")
     settings = {"block_bytes_max": BLOCK_BYTES, **settings}
-    return open_store(disk, f"{disk.root}/S", "S", now_ns=0, **settings)
+    vault = vault_of(disk, cipher)
+    return open_store(disk, f"{disk.root}/S", "S", now_ns=0, vault=vault, **settings)
 
 
-def filled(disk: Any, **settings: Any) -> FileStore:
-    store, _ = opened(disk, **settings)
+def filled(disk: Any, cipher: str = "", **settings: Any) -> FileStore:
+    store, _ = opened(disk, cipher, **settings)
     for seq in range(1, COUNT + 1):
         assert store.table.store(b"a.%d" % (seq % 7), b"", payload(seq), seq) == seq
     store.commit()
@@ -176,24 +178,27 @@ def test_a_copy_of_a_block_that_could_not_be_read_takes_the_place_of_nothing(
 
 # --- sectors that cannot be read ---
 
+# Of an encrypted block the zeros of a page that is not there become noise.
+ciphers = pytest.mark.parametrize("cipher", ["", "chacha", "aes"])
 PLACES = [(1, 0, PAGE), (2, 3 * PAGE, PAGE), (3, 2 * PAGE, 5 * PAGE), (4, 0, BLOCK_BYTES)]
 
 
+@ciphers
 @pytest.mark.parametrize("has_index", [True, False])
 @pytest.mark.parametrize(("number", "start", "size"), PLACES)
 def test_bad_sectors_cost_the_messages_in_them(
-    number: int, start: int, size: int, has_index: bool
+    number: int, start: int, size: int, has_index: bool, cipher: str
 ) -> None:
     disk = SimulatedDisk()
-    filled(disk).close()
+    filled(disk, cipher).close()
     path = path_of(disk, number)
     if not has_index:
         disk.remove(f"{disk.root}/S/msgs/index.db")
-    content = disk.content_of(path)
+    content, plain = disk.content_of(path), plain_files(disk, cipher)[path]
     disk.spoil(path, start, size)
-    lost = touching(content, start, start + size)
+    lost = touching(plain, start, start + size)
     told: list[RecoveryReport] = []
-    store, report = opened(disk)
+    store, report = opened(disk, cipher)
     store.on_damage = told.append
     assert found(store) == everything() - lost
     store.verify()
@@ -206,65 +211,70 @@ def test_bad_sectors_cost_the_messages_in_them(
     kept = [name for name in disk.list_directory(f"{disk.root}/S/damage") if name.endswith(".blk")]
     assert len(kept) == 1
     assert disk.content_of(f"{disk.root}/S/damage/{kept[0]}") == content
-    again, report = opened(disk)
+    again, report = opened(disk, cipher)
     assert report.is_clean
     assert found(again) == everything() - lost
     assert again.lost is not None
     assert set(again.lost.sequences) == lost
 
 
+@ciphers
 @pytest.mark.parametrize(("number", "start", "size"), PLACES)
 def test_bad_sectors_under_a_store_in_use_cost_the_messages_in_them(
-    number: int, start: int, size: int
+    number: int, start: int, size: int, cipher: str
 ) -> None:
     disk = SimulatedDisk()
-    filled(disk).close()
-    store, _ = opened(disk)
+    filled(disk, cipher).close()
+    store, _ = opened(disk, cipher)
     path = path_of(disk, number)
-    content = disk.content_of(path)
+    plain = plain_files(disk, cipher)[path]
     disk.spoil(path, start, size)
-    lost = touching(content, start, start + size)
+    lost = touching(plain, start, start + size)
     assert found(store) == everything() - lost
     store.commit()
     store.verify()
     assert store.lost is not None
     assert set(store.lost.sequences) == lost
     store.close()
-    again, report = opened(disk)
+    again, report = opened(disk, cipher)
     assert report.is_clean
     assert found(again) == everything() - lost
 
 
-def test_bad_sectors_behind_the_last_mark_are_no_write_that_was_cut_off() -> None:
+@ciphers
+def test_bad_sectors_behind_the_last_mark_are_no_write_that_was_cut_off(cipher: str) -> None:
     """Zeros there would be; but what cannot be read may well have been promised."""
     disk = SimulatedDisk()
-    store = filled(disk)
+    store = filled(disk, cipher)
     path = path_of(disk, store.table.last.number)
-    content = disk.content_of(path)
+    content = plain_files(disk, cipher)[path]
     start = len(content) // PAGE * PAGE
     disk.spoil(path, start, PAGE)
     lost = touching(content, start, len(content))
-    again, report = opened(disk.crash_keeping_unsynced())
+    again, report = opened(disk.crash_keeping_unsynced(), cipher)
     # The first of them is cut in two; how many were behind it nobody can know.
     assert report.lost == [min(lost)]
     assert found(again) == everything() - lost
     assert again.table.store(b"a.1", b"", b"new", 1) > COUNT
 
 
-def test_a_file_that_can_be_read_again_gives_its_messages_back() -> None:
-    """The original under its second name, put in its place by hand."""
+@ciphers
+def test_a_file_that_can_be_read_again_gives_its_messages_back(cipher: str) -> None:
+    """The original under its second name, put in its place by hand, with its key."""
     disk = SimulatedDisk()
-    filled(disk).close()
+    filled(disk, cipher).close()
     path = path_of(disk, 2)
     disk.spoil(path, PAGE, PAGE)
     disk.remove(f"{disk.root}/S/msgs/index.db")
-    store, _ = opened(disk)
+    store, _ = opened(disk, cipher)
     assert found(store) != everything()
     store.close()
     disk.remove(f"{disk.root}/S/msgs/index.db")
     disk.heal(f"{disk.root}/S/damage/1-2.blk")
     disk.rename(f"{disk.root}/S/damage/1-2.blk", path)
-    again, report = opened(disk)
+    if cipher:
+        disk.rename(f"{disk.root}/S/damage/1-2.key", f"{disk.root}/S/msgs/2.key")
+    again, report = opened(disk, cipher)
     assert report.is_clean
     assert found(again) == everything()
     assert again.lost is None
@@ -285,7 +295,7 @@ def test_a_disk_that_recovers_costs_nothing(tmp_path: Path) -> None:
         Path(path_of(disk, number)).write_bytes(content)
         assert block.faulted
     assert found(store) == everything()
-    assert not store.table.unsettled
+    assert not store.table.has_open_damage
     store.commit()
     assert (told, store.lost) == ([], None)
     assert not Path(disk.root, "S/damage").exists()
@@ -303,7 +313,7 @@ def test_many_unreadable_blocks_at_the_start_leave_the_stream_as_it_is(
     for number in (1, 2, 3):
         disk.spoil(path_of(disk, number), 0, BLOCK_BYTES)
     before = disk.snapshot_tree()
-    with pytest.raises(StoreError, match=r"3\.blk: the disk does not give \d+ bytes of it, nor"):
+    with pytest.raises(StoreError, match=r"3\.blk: \d+ bytes of it and parts of other blocks"):
         opened(disk)
     assert disk.snapshot_tree() == before
     for number in (1, 2, 3):
@@ -313,25 +323,26 @@ def test_many_unreadable_blocks_at_the_start_leave_the_stream_as_it_is(
     assert found(store) == everything()
 
 
-def test_a_power_failure_at_any_step_of_the_repair_costs_nothing_more() -> None:
+@pytest.mark.parametrize("cipher", ["", "chacha"])
+def test_a_power_failure_at_any_step_of_the_repair_costs_nothing_more(cipher: str) -> None:
     origin = SimulatedDisk()
-    filled(origin).close()
+    filled(origin, cipher).close()
     origin.remove(f"{origin.root}/S/msgs/index.db")
     path = path_of(origin, 2)
-    content = origin.content_of(path)
+    content, plain = origin.content_of(path), plain_files(origin, cipher)[path]
     origin.spoil(path, 2 * PAGE, PAGE)
-    lost = touching(content, 2 * PAGE, 3 * PAGE)
+    lost = touching(plain, 2 * PAGE, 3 * PAGE)
     step = 0
     while True:
         step += 1
         disk = origin.crash_keeping_unsynced()
         disk.stop_at = disk.steps + step
         try:
-            opened(disk)[0].commit()
+            opened(disk, cipher)[0].commit()
         except PowerLoss:
-            for seed in range(6):
+            for seed in range(3 if cipher else 6):
                 crashed = disk.crash(seed)
-                store, _ = opened(crashed)
+                store, _ = opened(crashed, cipher)
                 assert found(store) == everything() - lost
                 assert store.lost is not None
                 assert set(store.lost.sequences) == lost
@@ -349,7 +360,7 @@ def test_a_summary_that_cannot_be_read_is_made_from_the_blocks(name: str) -> Non
     filled(disk).close()
     path = f"{disk.root}/S/msgs/{name}"
     if not disk.exists(path):
-        disk.settle_file(path, bytes(100))
+        disk.put_durable_file(path, bytes(100))
     disk.spoil(path, 0, 16)
     store, report = opened(disk)
     assert report.is_clean
@@ -362,29 +373,32 @@ def test_a_summary_that_cannot_be_read_is_made_from_the_blocks(name: str) -> Non
 def test_a_report_of_damage_that_cannot_be_read_is_noted() -> None:
     disk = SimulatedDisk()
     filled(disk).close()
-    disk.settle_file(f"{disk.root}/S/damage/1.json", b"{}")
+    disk.put_durable_file(f"{disk.root}/S/damage/1.json", b"{}")
     disk.spoil(f"{disk.root}/S/damage/1.json", 0, 2)
     store, report = opened(disk)
     assert found(store) == everything()
     assert "what was lost earlier cannot be read" in report.notes[0]
 
 
+@pytest.mark.parametrize("cipher", ["", "aes"])
 @pytest.mark.parametrize("operation", ["read", "map", "open"])
-def test_a_disk_that_fails_for_a_moment_at_the_start_destroys_nothing(operation: Any) -> None:
+def test_a_disk_that_fails_for_a_moment_at_the_start_destroys_nothing(
+    operation: Any, cipher: str
+) -> None:
     origin = SimulatedDisk()
-    filled(origin).close()
+    filled(origin, cipher).close()
     origin.remove(f"{origin.root}/S/msgs/index.db")
     for nth in range(1, 40):
         disk = origin.crash_keeping_unsynced()
         fault = disk.fail(operation, "*.blk", nth, errno.EIO)
         with suppress(StoreError):  # it may say that it cannot be opened
-            store, _ = opened(disk)
+            store, _ = opened(disk, cipher)
             assert found(store) == everything()
             store.close()
         if not fault.hits:
             return
         disk.clear_faults()
-        again, report = opened(disk)
+        again, report = opened(disk, cipher)
         assert report.is_clean
         assert found(again) == everything()
 

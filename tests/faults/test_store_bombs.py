@@ -28,7 +28,7 @@ from tradewind.store.format.index_file import (
 )
 from tradewind.store.format.layout import BLOCK_NUMBER_MAX, SEQUENCE_MAX, block_file_name
 from tradewind.store.table.block import Block
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 MEMORY_MAX = 32 * 1024 * 1024
@@ -58,9 +58,9 @@ def opened(disk: SimulatedDisk, **settings: Any) -> tuple[FileStore, RecoveryRep
 def disk_with(blocks: dict[int, bytes], index: StreamIndex | None = None) -> SimulatedDisk:
     disk = SimulatedDisk()
     for number, content in blocks.items():
-        disk.settle_file(f"{disk.root}/S/msgs/{block_file_name(number)}", content)
+        disk.put_durable_file(f"{disk.root}/S/msgs/{block_file_name(number)}", content)
     if index is not None:
-        disk.settle_file(f"{disk.root}/S/msgs/index.db", encode_index(index, "S"))
+        disk.put_durable_file(f"{disk.root}/S/msgs/index.db", encode_index(index, "S"))
     return disk
 
 
@@ -201,7 +201,7 @@ def test_marks_are_right_in_blocks_with_high_numbers(number: int) -> None:
         store.table.store(b"a", b"", b"x" * 20, 1)
         store.commit()
     content = disk.content_of(f"{disk.root}/S/msgs/{block_file_name(number)}")
-    disk.settle_file(
+    disk.put_durable_file(
         f"{disk.root}/S/msgs/{block_file_name(number)}", content.replace(b"x" * 20, b"y" * 20, 1)
     )
     again, report = opened(disk.crash_keeping_unsynced(), block_bytes_max=300)
@@ -275,7 +275,7 @@ def test_a_summary_with_sequences_that_cannot_be_is_refused() -> None:
 @pytest.mark.parametrize("text", [b"1" * 30, b"-5", b"4611686018427387904", b"0"])
 def test_a_report_of_damage_with_sequences_that_cannot_be_is_noted(text: bytes) -> None:
     disk = disk_with({1: messages_at(1, 2)})
-    disk.settle_file(f"{disk.root}/S/damage/1.json", b'{"stream":"S","lost":[' + text + b"]}")
+    disk.put_durable_file(f"{disk.root}/S/damage/1.json", b'{"stream":"S","lost":[' + text + b"]}")
     store, report = opened(disk)
     assert store.table.msgs == 2
     assert "what was lost earlier cannot be read" in report.notes[0]
@@ -284,7 +284,7 @@ def test_a_report_of_damage_with_sequences_that_cannot_be_is_noted(text: bytes) 
 def test_a_witness_that_claims_an_endless_reserve_takes_no_memory() -> None:
     disk = disk_with({1: messages_at(1, 2)})
     testimony = witness.Testimony(5, 9, 2, 1 << 61)
-    disk.settle_file(
+    disk.put_durable_file(
         f"{disk.root}/S/{witness.WITNESS_FILE}", witness.testimony_file(testimony, "S")
     )
     with little_memory():

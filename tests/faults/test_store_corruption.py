@@ -31,7 +31,7 @@ from store_workloads import open_workload
 from tradewind.errors import StoreError
 from tradewind.store.contract import NotFoundError
 from tradewind.store.folder.stream_folder import StoreRoot
-from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.disk_damage import DiskDamage
@@ -67,6 +67,15 @@ def test_only_hit_records_are_lost_and_all_of_them_are_named(harm: Harm, seed: i
             check_recovered(store, disk, hits_of(store, disk))
         except AssertionError as error:
             raise AssertionError(f"case {case}: {what}") from error
+
+
+@pytest.mark.parametrize(("seed", "case"), [(7000, 14), (7000, 28), (7000, 37), (7004, 22)])
+def test_damage_that_once_cost_more_than_it_had_hit(seed: int, case: int) -> None:
+    """Tombstones, of which limits took messages without a word, and a skip among skips."""
+    store = blocks_only(seed)
+    harms = (*IN_PLACE, *OF_WHOLE_FILES)
+    disk, _ = harmed(store, harms[case % len(harms)], case)  # as `damage_seed` does it
+    check_recovered(store, disk, hits_of(store, disk))
 
 
 @every_store
@@ -157,9 +166,9 @@ def harm_index(store: Store, disk: SimulatedDisk, random: Random) -> None:
             offset = random.randrange(size)
             damage.zero(INDEX, offset, random.randint(1, size - offset))
         case 4:
-            disk.settle_file(INDEX, disk.content_of(INDEX) + random.randbytes(20))
+            disk.put_durable_file(INDEX, disk.content_of(INDEX) + random.randbytes(20))
         case 5:
-            disk.settle_file(INDEX, random.randbytes(random.randint(0, 300)))
+            disk.put_durable_file(INDEX, random.randbytes(random.randint(0, 300)))
         case _:
             half = random.randint(1, size // 2)
             damage.swap(INDEX, 0, half, half)
@@ -187,7 +196,7 @@ def test_index_file_of_another_day_is_not_believed(seed: int) -> None:
     store = with_index(seed)
     for other in SEEDS:
         disk = store.copy()
-        disk.settle_file(INDEX, with_index(other).disk.content_of(INDEX))
+        disk.put_durable_file(INDEX, with_index(other).disk.content_of(INDEX))
         opened, report = open_workload(disk, store.workload, store.run.ledger.now_ns)
         assert content_of(opened) == store.live
         assert report.is_clean
@@ -241,7 +250,7 @@ ONE = "/disk/jetstream/$G/streams/ONE"
 CONSUMER_STATE = ConsumerState(
     SequencePair(7, 9),
     SequencePair(2, 3),
-    {seq: Pending(seq - 1, NOW_NS) for seq in range(4, 9)},
+    {seq: PendingDelivery(seq - 1, NOW_NS) for seq in range(4, 9)},
     {5: 2, 6: 1},
 )
 
@@ -318,7 +327,7 @@ def test_damaged_consumer_state_is_a_state_or_an_error_and_stays() -> None:
         if seed % 4 == 0:
             DiskDamage(disk).truncate(path, random.randrange(len(disk.content_of(path))))
         elif seed % 4 == 1:
-            disk.settle_file(path, b"\x16\x02" + random.randbytes(random.randint(0, 60)))
+            disk.put_durable_file(path, b"\x16\x02" + random.randbytes(random.randint(0, 60)))
         else:
             DiskDamage(disk).flip_random_bits(path, random.choice((1, 2, 8)), seed)
         before = contents(disk, ONE)

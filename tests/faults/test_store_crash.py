@@ -187,7 +187,7 @@ def test_store_whose_names_are_never_synced_is_caught(monkeypatch: pytest.Monkey
 
 def test_store_that_forgets_its_tombstones_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = next(w for w in SCRIPTED if w.name == "removals from every place")
-    monkeypatch.setattr("tradewind.store.folder.recover._deletions", lambda found: SequenceSet())
+    monkeypatch.setattr("tradewind.store.folder.recover.deletions", lambda found: SequenceSet())
     failures = explored(workload, seeds=1, cut_share=0).failures
     assert any("is back" in problem for failure in failures for problem in failure.problems)
 

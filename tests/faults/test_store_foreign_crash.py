@@ -45,7 +45,7 @@ def foreign(*, with_index: bool) -> SimulatedDisk:
         if path.endswith(".blk"):
             kept = [r for r in records_of(path, content) if r.kind != "tombstone" or r.seq]
             plain = b"".join(content[r.offset : r.offset + r.size] for r in kept)
-            disk.settle_file(path, plain)
+            disk.put_durable_file(path, plain)
             checksum = plain[-8:]
     index = f"{FOLDER}/msgs/index.db"
     if with_index:
@@ -62,7 +62,7 @@ def settle_index(disk: SimulatedDisk, path: str, checksum: bytes) -> None:
     """The index.db of our close, with the record that the last block ends with now."""
     index = decode_index(disk.content_of(path), "S", path)
     index.last_checksum = checksum
-    disk.settle_file(path, encode_index(index, "S"))
+    disk.put_durable_file(path, encode_index(index, "S"))
 
 
 def work(disk: SimulatedDisk, limits: StoreLimits, promise: Callable[[int], None]) -> None:

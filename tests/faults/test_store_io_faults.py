@@ -93,7 +93,7 @@ def check_read_only(run: Run) -> None:
     assert content_of(store) == before
     assert store.table.last_seq == last_seq
     for seq, message in run.ledger.messages.items():
-        if seq <= run.ledger.promised_seq and seq not in run.ledger.gone:
+        if seq <= run.ledger.acknowledged_seq and seq not in run.ledger.gone:
             assert store.table.get(seq) == message
     if store.committing is not None:  # files are not closed before the worker is done with them
         store.drop_commit(store.committing)

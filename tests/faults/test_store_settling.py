@@ -28,7 +28,7 @@ from store_workloads import open_workload
 from tradewind.store.contract import NotFoundError, StoreLimits
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
-from tradewind.store.repair import settlement as settle
+from tradewind.store.repair import damage_resolution
 from tradewind.store.repair.damage import RecoveryReport
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 from tradewind.testing.disk_damage import DiskDamage
@@ -75,7 +75,7 @@ def test_what_was_deleted_stays_deleted_after_a_repair(harm: Harm, seed: int) ->
         disk, what = harmed(store, harm, case)
         first = opened(store, disk)
         read_all(first, store.live)
-        first.settle_damage()
+        first.resolve_damage()
         found = content_of(first)
         if not set(found) & set(store.live):
             continue  # nothing is left that shows that index.db is of these blocks
@@ -141,7 +141,7 @@ def settle_while_storing(store: Store, disk: SimulatedDisk) -> None:
     found.flush()
     found.table.store(b"new", b"", b"second", store.run.ledger.now_ns)
     found.commit()
-    assert not found.table.unsettled
+    assert not found.table.has_open_damage
 
 
 @every_store
@@ -152,7 +152,7 @@ def test_known_deletions_are_only_said_again_where_nothing_says_them(seed: int) 
     DiskDamage(disk).flip_bits(message.path, [8 * message.offset + 100])
     found = opened(store, disk)
     read_all(found, store.live)
-    found.settle_damage()
+    found.resolve_damage()
     after = disk.crash_losing_unsynced().checkpoint()
     for path in store.paths:
         if path == store.paths[-1] or path not in after:
@@ -192,7 +192,7 @@ def hit(disk: SimulatedDisk, seq: int) -> str:
 
 
 def test_no_commit_reads_more_than_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settle, "STEP_BYTES", 1)
+    monkeypatch.setattr(damage_resolution, "STEP_BYTES", 1)
     disk = made()
     hit(disk, 7)
     store = small(disk)
@@ -207,7 +207,7 @@ def test_no_commit_reads_more_than_its_part(monkeypatch: pytest.MonkeyPatch) -> 
     steps = counted[1 : counted.index(0, 1)]
     assert steps == [number + 1 for number in numbers[: len(steps)]]
     assert len(steps) >= len(numbers) - 3
-    assert not store.table.unsettled
+    assert not store.table.has_open_damage
     store.verify()
 
 
@@ -216,7 +216,7 @@ def test_store_may_change_in_every_way_while_damage_is_settled(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Against a plain list of what is there; totals of subjects are right at the end."""
-    monkeypatch.setattr(settle, "STEP_BYTES", 1)
+    monkeypatch.setattr(damage_resolution, "STEP_BYTES", 1)
     random = Random(seed)
     disk = made(120)
     lost = set(random.sample(range(1, 110), 3))
@@ -226,7 +226,7 @@ def test_store_may_change_in_every_way_while_damage_is_settled(
     live = {seq: b"s.%d" % (seq % 5) for seq in range(1, 121)}
     with suppress(NotFoundError):
         store.table.get(min(lost))
-    assert store.table.unsettled
+    assert store.table.has_open_damage
     while (commit := store.begin_commit()) is not None:
         commit.run()
         if random.random() < 0.5:
@@ -275,9 +275,9 @@ def test_limit_of_a_subject_is_applied_when_all_is_counted() -> None:
         store.table.store(b"s.2", b"", b"new", 99)
     assert store.table.subjects()[b"s.2"] == 15
     woken: list[int] = []
-    store.on_unsettled = lambda: woken.append(store.table.last_seq)
+    store.on_open_damage = lambda: woken.append(store.table.last_seq)
     store.commit()
-    assert (store.table.unsettled, store.table.is_overdue, bool(woken)) == (False, True, True)
+    assert (store.table.has_open_damage, store.table.is_overdue, bool(woken)) == (False, True, True)
     while store.table.limit_step(1):
         pass
     assert store.table.subjects()[b"s.2"] == 12
@@ -406,7 +406,7 @@ def test_copy_of_a_block_that_turns_out_to_be_damaged_is_given_up() -> None:
 
 
 def test_more_damage_than_memory_is_repaired_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settle, "PATCHED_BYTES_MAX", 500)
+    monkeypatch.setattr(damage_resolution, "PATCHED_BYTES_MAX", 500)
     disk = made(60)
     lost = list(range(2, 60, 3))
     for seq in lost:
@@ -414,7 +414,7 @@ def test_more_damage_than_memory_is_repaired_too(monkeypatch: pytest.MonkeyPatch
     store = small(disk)
     with suppress(NotFoundError):
         store.table.get(2)
-    store.settle_damage()
+    store.resolve_damage()
     assert not any(block.patched for block in store.table.blocks)
     wanted = [seq for seq in range(1, 61) if seq not in lost]
     assert [message.seq for message in store.table.messages()] == wanted

@@ -103,7 +103,7 @@ def test_streams_begin_and_end_at_sequences(server: str, middle: str) -> None:
 
 
 def test_a_stream_that_is_not_there_is_named(server: str, middle: str) -> None:
-    reason = "option startingOffsets: there is no stream 'NONE'; found: INTEREST, LIMITS, QUEUE"
+    reason = "option startingOffsets: stream 'NONE' does not exist; found: INTEREST, LIMITS, QUEUE"
     with pytest.raises(OptionError, match=reason):
         batch(server, startingOffsets='{"NONE": 1}')
     with pytest.raises(OptionError, match=reason):

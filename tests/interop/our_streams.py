@@ -19,7 +19,7 @@ from tradewind.errors import StoreError
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder
-from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 
 
@@ -294,7 +294,7 @@ def WORK(ours: Ours) -> None:  # noqa: N802
     ours.many(20)
     for seq in (1, 2, 3, 6, 8, 9):
         ours.store.table.remove(seq)
-    pending = {seq: Pending(seq, ours.now_ns) for seq in (4, 5, 7, 10)}
+    pending = {seq: PendingDelivery(seq, ours.now_ns) for seq in (4, 5, 7, 10)}
     state = ConsumerState(SequencePair(10, 10), SequencePair(3, 3), pending)
     ours.add_consumer("worker", state)
 
@@ -313,10 +313,10 @@ def INTEREST(ours: Ours) -> None:  # noqa: N802
 @stream()
 def CONSUMED(ours: Ours) -> None:  # noqa: N802
     ours.many(40)
-    pending = {seq: Pending(seq, ours.now_ns) for seq in (4, 5, 7, 9, 10)}
+    pending = {seq: PendingDelivery(seq, ours.now_ns) for seq in (4, 5, 7, 9, 10)}
     state = ConsumerState(SequencePair(14, 12), SequencePair(3, 3), pending, {4: 1, 9: 2})
     ours.add_consumer("explicit", state)
-    pending = {seq: Pending(seq, ours.now_ns) for seq in range(6, 11)}
+    pending = {seq: PendingDelivery(seq, ours.now_ns) for seq in range(6, 11)}
     state = ConsumerState(SequencePair(10, 10), SequencePair(5, 5), pending)
     ours.add_consumer("all", state, ack_policy="all")
     at = SequencePair(7, 7)
@@ -336,7 +336,7 @@ def CONSUMED(ours: Ours) -> None:  # noqa: N802
 def DUE(ours: Ours) -> None:  # noqa: N802
     """Messages 2, 4 and 5 are long due; 4 was delivered three times."""
     ours.many(10)
-    pending = {seq: Pending(seq, ours.now_ns - HOUR) for seq in (2, 4, 5)}
+    pending = {seq: PendingDelivery(seq, ours.now_ns - HOUR) for seq in (2, 4, 5)}
     state = ConsumerState(SequencePair(8, 6), SequencePair(1, 1), pending, {4: 2})
     ours.add_consumer("due", state, ack_wait=SECOND)
 

@@ -22,9 +22,13 @@ Document = dict[str, Any]
 
 
 @asynccontextmanager
-async def running(kind: str, folder: Path) -> AsyncIterator[Official]:
-    """Either server on this store folder."""
+async def running(kind: str, folder: Path, jetstream: str = "") -> AsyncIterator[Official]:
+    """Either server on this store folder; `jetstream` are more settings of that block."""
     arguments = ["-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", "-1"]
+    if jetstream:
+        config = folder.with_name(f"{folder.name}.conf")
+        config.write_text(f'jetstream {{ store_dir: "{folder}", {jetstream} }}\n')
+        arguments = ["-c", str(config), "-a", "127.0.0.1", "-p", "-1"]
     process = ServerProcess(kind, arguments).wait_ready()
     try:
         client = await nats.connect(process.url, allow_reconnect=False)

@@ -26,6 +26,8 @@ async def fill(server: Official) -> None:
     assert len(messages) == MESSAGES
     for message in messages[9::10]:
         await server.answer(message)
+    for message in messages[1::400]:  # its time is kept to the nanosecond
+        await server.answer(message, b'-NAK {"delay": 3600000000001}')
 
 
 def logs(folder: Path) -> list[Path]:

@@ -30,8 +30,8 @@ class Journey:
     back: dict[str, Document]
 
 
-async def _fill(kind: str, folder: Path, *, kill: bool) -> dict[str, Document]:
-    async with running(kind, folder) as server:
+async def _fill(kind: str, folder: Path, jetstream: str = "", *, kill: bool) -> dict[str, Document]:
+    async with running(kind, folder, jetstream) as server:
         for config, _ in STREAMS.values():
             await server.api(f"STREAM.CREATE.{config['name']}", config)
         await asyncio.gather(*(fill(server) for _, fill in STREAMS.values()))
@@ -60,26 +60,27 @@ async def _change(server: Official) -> None:
         await server.answer(messages[1])
 
 
-async def _journey(kind: str, end: str, base: Path) -> Journey:
+async def make_journey(kind: str, end: str, base: Path, jetstream: str = "") -> Journey:
+    """`jetstream` are settings of both servers."""
     folder = base / "store"
-    first = await _fill(kind, folder, kill=end == "killed")
+    first = await _fill(kind, folder, jetstream, kill=end == "killed")
     if end == "killed":
         # The official server forgets what limits have removed; a consumer is written a bit later.
-        async with running(kind, copy_store(folder, base / "same")) as server:
+        async with running(kind, copy_store(folder, base / "same"), jetstream) as server:
             first = await server_truth(server, NAMES)
-    async with running(OTHER[kind], folder) as server:
+    async with running(OTHER[kind], folder, jetstream) as server:
         other = await server_truth(server, NAMES)
         await _change(server)
         left = await server_truth(server, NAMES)
         await server.stop()
-    async with running(kind, folder) as server:
+    async with running(kind, folder, jetstream) as server:
         back = await server_truth(server, NAMES)
     return Journey(first, other, left, back)
 
 
 @pytest.fixture(scope="module", params=WAYS, ids=" ".join)
 def journey(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Journey:
-    return asyncio.run(_journey(*request.param, tmp_path_factory.mktemp("journey")))
+    return asyncio.run(make_journey(*request.param, tmp_path_factory.mktemp("journey")))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -18,8 +18,8 @@ from official_streams import STREAMS
 from server_truth import running
 
 from tradewind.client.core.headers import decode_headers
-from tradewind.errors import CorruptRecord
-from tradewind.spark.archive import ArchiveProvider
+from tradewind.errors import CorruptRecord, StoreError
+from tradewind.spark.backup_reading import ArchiveProvider
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.columns import MESSAGES
 from tradewind.spark.errors import OptionError
@@ -75,6 +75,45 @@ def _row(time_ns: int, subject: str, header: bytes, data: bytes) -> Any:
         decoded = decode_headers(header)
         headers = {name: decoded.get_all(name) for name in decoded}
     return time_ns // 1000, subject, headers, data
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("cipher", ["chacha", "aes"])
+async def test_encrypted_blocks_give_the_same_rows_by_a_reference_to_the_key(
+    tmp_path: Path, kind: str, cipher: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "store"
+    names = ("PLAIN", "COMPRESSED", "DELETES", "BLOCKS")
+    given = {"storeDir": str(folder), "encryptionKey": "env:STORE_KEY"}
+    monkeypatch.setenv("STORE_KEY", "a secret")
+    async with running(kind, folder, f'key: "a secret", cipher: {cipher}') as server:
+        truths = {}
+        for name in names:
+            config, fill = STREAMS[name]
+            await server.api(f"STREAM.CREATE.{name}", config)
+            await fill(server)
+            truths[name] = rows_of((await official_truth(server, name)).content)
+            options = parse_options({**given, "stream": name})
+            assert "a secret" not in repr(options)
+            assert await asyncio.to_thread(rows_in, BlocksProvider(options), name) == truths[name]
+        await server.stop()
+    for name in names:
+        options = parse_options({**given, "stream": name})
+        assert rows_in(BlocksProvider(options), name) == truths[name]
+        with pytest.raises(StoreError, match="the stream is encrypted, and no key is configured"):
+            read(folder, name)
+    monkeypatch.setenv("STORE_KEY", "another")
+    with pytest.raises(StoreError, match="does not open this key file"):
+        BlocksProvider(parse_options({**given, "stream": "PLAIN"})).states()
+    (tmp_path / "key").write_text("a secret\n")
+    by_file = {**given, "encryptionKey": f"file:{tmp_path}/key", "stream": "PLAIN"}
+    assert rows_in(BlocksProvider(parse_options(by_file)), "PLAIN") == truths["PLAIN"]
+
+
+def test_key_itself_is_no_option() -> None:
+    with pytest.raises(OptionError, match="env:NAME or file:PATH") as refused:
+        parse_options({"storeDir": "x", "stream": "S", "encryptionKey": "hush"})
+    assert "hush" not in str(refused.value)
 
 
 async def save_snapshot(server: Official, name: str, folder: Path) -> None:
@@ -217,6 +256,31 @@ def test_a_tar_that_is_cut_off_is_refused(filled: Filled, tmp_path: Path) -> Non
         save_tar(stream, tmp_path / f"{size}", size)
         with pytest.raises(CorruptRecord, match=r"without its end mark|no backup of a stream"):
             rows_in(ArchiveProvider(parse_options({"archive": str(tmp_path / f"{size}")})), name)
+
+
+def test_cve_2022_26652_a_tar_that_spark_reads_leads_nowhere_else(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    hostile = [
+        (tarfile.REGTYPE, "../../../../../../up", ""),
+        (tarfile.REGTYPE, str(outside / "up"), ""),
+        (tarfile.SYMTYPE, "msgs", str(outside)),
+        (tarfile.SYMTYPE, "meta.inf", str(outside / "up")),
+        (tarfile.LNKTYPE, "meta.sum", str(outside / "up")),
+    ]
+    for number, (kind, name, target) in enumerate(hostile):
+        plain = io.BytesIO()
+        with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for one, kind_of_one, leads_to in ((name, kind, target), ("msgs/1.blk", b"0", "")):
+                member = tarfile.TarInfo(one)
+                member.type, member.linkname, member.size = kind_of_one, leads_to, 4
+                archive.addfile(member, io.BytesIO(b"evil"))
+        folder = tmp_path / f"backup{number}"
+        save_backup(folder, {"config": {"name": "S"}}, compress(plain.getvalue()))
+        with pytest.raises((CorruptRecord, StoreError, OptionError)):
+            rows_in(ArchiveProvider(parse_options({"archive": str(folder)})), "S")
+        assert not list(outside.iterdir())
+        assert not (tmp_path / "up").exists()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from permission_model import publish_allowed, subscribe_allowed
 from subject_model import matches
 
-from tradewind.route.rules import PermissionRules
+from tradewind.route.permission_rules import PermissionRules
 
 NO_RULES = PermissionRules()
 

@@ -9,6 +9,12 @@ from dataclasses import dataclass, field
 class Entry:
     consumer_seq: int
     time_ns: int
+    # Somebody has named the time, so it is kept to the nanosecond.
+    is_exact: bool = False
+
+    def begin(self, now_ns: int) -> None:
+        """The wait for it begins now."""
+        self.time_ns, self.is_exact = now_ns, False
 
 
 @dataclass
@@ -32,7 +38,7 @@ class AckModel:
         if self.rule == "none":
             self.floor = (consumer_seq, seq)
         elif seq in self.pending:
-            self.pending[seq].time_ns = now_ns
+            self.pending[seq].begin(now_ns)
             self.redelivered[seq] = self.redelivered.get(seq, 0) + 1
             self._unqueue(seq)
         else:
@@ -60,13 +66,14 @@ class AckModel:
             return
         if delay_ns >= 0:
             self._unqueue(seq)
-            self.pending[seq].time_ns = now_ns + delay_ns - self.wait_ns(seq)
+            entry = self.pending[seq]
+            entry.time_ns, entry.is_exact = now_ns + delay_ns - self.wait_ns(seq), True
         elif seq not in self.queue:
             self.queue.append(seq)
 
     def progress(self, seq: int, now_ns: int) -> None:
         if seq in self.pending:
-            self.pending[seq].time_ns = now_ns
+            self.pending[seq].begin(now_ns)
 
     def forget(self, seq: int) -> None:
         self.redelivered.pop(seq, None)
@@ -84,7 +91,7 @@ class AckModel:
             if self.max_deliver and self.deliveries(seq) >= self.max_deliver:
                 self._give_up(seq)
             else:
-                self.pending[seq].time_ns = now_ns
+                self.pending[seq].begin(now_ns)
                 self.queue.append(seq)
 
     def next_redelivery(self) -> int:

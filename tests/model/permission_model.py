@@ -6,7 +6,7 @@ from functools import cache
 
 from subject_model import all_patterns, all_subjects, matches
 
-from tradewind.route.rules import PermissionRules
+from tradewind.route.permission_rules import PermissionRules
 
 SUBJECTS = all_subjects("ab", 4)
 PATTERNS = all_patterns("ab", 3)

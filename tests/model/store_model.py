@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tradewind.store.contract import StoredMessage, StoreLimits, StoreState, SubjectState
+from tradewind.store.contract import MessageCopy, StoreLimits, StoreState, SubjectState
 
 # What a message counts for, from the sizes of its subject, header and payload.
 Size = Callable[[int, int, int], int]
@@ -35,7 +35,7 @@ class ModelStore:
 
     def __init__(self, limits: StoreLimits | None, size: Size) -> None:
         self.limits = limits or StoreLimits()
-        self.held: dict[int, StoredMessage] = {}
+        self.held: dict[int, MessageCopy] = {}
         self.last_seq = 0
         self.last_timestamp_ns = 0
         self.is_purged = False
@@ -43,7 +43,7 @@ class ModelStore:
 
     # --- questions ---------------------------------------------------------------------------
 
-    def bytes_of(self, message: StoredMessage) -> int:
+    def bytes_of(self, message: MessageCopy) -> int:
         """What one message counts for."""
         return self._size(len(message.subject), len(message.header), len(message.payload))
 
@@ -74,7 +74,7 @@ class ModelStore:
 
     def matching(
         self, patterns: Iterable[bytes] = (), seq: int = 0, up_to: int = 0
-    ) -> list[StoredMessage]:
+    ) -> list[MessageCopy]:
         """The messages that pass, ascending; no patterns let everything through."""
         wanted = tuple(patterns)
         return [
@@ -120,7 +120,7 @@ class ModelStore:
         """Append, then let the limits remove: of the subject, then by number, then by size."""
         self.last_seq += 1
         self.last_timestamp_ns = timestamp_ns
-        message = StoredMessage(self.last_seq, timestamp_ns, subject, header, payload)
+        message = MessageCopy(self.last_seq, timestamp_ns, subject, header, payload)
         self.held[self.last_seq] = message
         self._trim(subject)
         self._enforce_totals()

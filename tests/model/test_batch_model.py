@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tradewind.api.configs import stream_config_from_dict
 from tradewind.store.contract import NotFoundError
 from tradewind.store.format.layout import short_hash
-from tradewind.stream import headers
+from tradewind.stream import header_fields
 from tradewind.stream.half_batch import remove_half_batch
 from tradewind.stream.stream import Stream
 from unit.stream.stream_kit import DEFAULTS, StreamKit, frame
@@ -51,11 +51,11 @@ def batches_in(stream: Stream) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     for seq in range(1, stream.store.last_seq + 1):
         try:
-            fields = headers.special_fields(stream.store.get(seq).header)
+            fields = header_fields.special_fields(stream.store.get(seq).header)
         except NotFoundError:
             continue
-        if batch := fields.get(headers.BATCH_ID):
-            found[batch.decode()].append(int(fields[headers.BATCH_SEQUENCE]))
+        if batch := fields.get(header_fields.BATCH_ID):
+            found[batch.decode()].append(int(fields[header_fields.BATCH_SEQUENCE]))
     return found
 
 
@@ -104,7 +104,7 @@ def test_half_batch_pushes_out_no_promised_message(limit: str, kept: int) -> Non
         kit.peer.send(frame(f"s.{number}", b"new", part("b", number, 3)))
     block = stream.store.last
     end = kit.disk.content_of(block.path).index(b"Nats-Batch-Sequence: %d" % (kept + 1))
-    kit.disk.settle_file(block.path, kit.disk.content_of(block.path)[:end])
+    kit.disk.put_durable_file(block.path, kit.disk.content_of(block.path)[:end])
     kit.disk = kit.disk.crash_keeping_unsynced()
     again, _ = Stream.open(kit.context, kit.folder("S"), kit.clock.wall_ns())
     payloads = [again.store.get(seq).payload for seq in range(1, 4)]

@@ -14,7 +14,7 @@ from permission_model import PATTERNS, SUBJECTS
 
 from client_frames import frames
 from tradewind.options import ServerOptions
-from tradewind.route.rules import PermissionRules, ResponseRule
+from tradewind.route.permission_rules import PermissionRules, ResponseRule
 from tradewind.testing import FakeConnection, InProcessServer, User, UserGate
 
 SECOND_NS = 1_000_000_000

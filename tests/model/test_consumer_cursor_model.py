@@ -8,7 +8,7 @@ import pytest
 
 from tradewind.consumer.cursor import Cursor
 from tradewind.store.contract import StoreLimits
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 SUBJECTS = [b"a", b"b", b"c.d", b"c.e", b"c.f.g"]
 FILTERS: list[tuple[bytes, ...]] = [(), (b"a",), (b"c.*",), (b"a", b"c.>"), (b">",), (b"none",)]

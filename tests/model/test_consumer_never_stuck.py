@@ -135,7 +135,7 @@ class Life:
         """The engine sees that subscriptions changed."""
         if self.consumer.delivery.check_binding():
             self.consumer.binding_changed()
-        self.world.server.settle()
+        self.world.server.run_until_idle()
 
     def remove(self) -> None:
         if self.world.store.msgs:
@@ -158,7 +158,7 @@ class Life:
 
     def update(self, config: ConsumerConfig) -> None:
         self.consumer.update(config)
-        self.world.server.settle()
+        self.world.server.run_until_idle()
 
     def stop_reading(self) -> None:
         if self.is_reading:

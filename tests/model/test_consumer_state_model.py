@@ -22,7 +22,7 @@ from tradewind.store.folder import consumer_states
 from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.consumer_states import ConsumerStates
 from tradewind.store.folder.stream_folder import StreamFolder
-from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
+from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
@@ -65,6 +65,12 @@ def comparable(state: ConsumerState) -> ConsumerState:
     return ConsumerState(state.delivered, state.ack_floor, pending, redelivered)
 
 
+def kept_time_ns(entry: Entry) -> int:
+    """On disk: whole seconds, unless somebody has named the time."""
+    time_ns = entry.time_ns + OFFSET_NS
+    return time_ns if entry.is_exact else time_ns // SECOND * SECOND
+
+
 class Tracked:
     """A consumer, its model, and what was promised of it."""
 
@@ -86,7 +92,7 @@ class Tracked:
         """What the model says is to be on disk."""
         model = self.model
         pending = {
-            seq: Pending(entry.consumer_seq, (entry.time_ns + OFFSET_NS) // SECOND * SECOND)
+            seq: PendingDelivery(entry.consumer_seq, kept_time_ns(entry))
             for seq, entry in model.pending.items()
         }
         delivered, floor = SequencePair(*model.delivered), SequencePair(*model.floor)
@@ -126,7 +132,9 @@ class Tracked:
             delivered=tuple(found.delivered),
             floor=tuple(found.ack_floor),
             pending={
-                seq: Entry(entry.consumer_seq, entry.time_ns - OFFSET_NS)
+                seq: Entry(
+                    entry.consumer_seq, entry.time_ns - OFFSET_NS, entry.time_ns % SECOND != 0
+                )
                 for seq, entry in found.pending.items()
             },
             redelivered=dict(self.acks.redelivered),

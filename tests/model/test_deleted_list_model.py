@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tradewind.store.table.deleted_list import DeletedList
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 
 @pytest.mark.parametrize("seed", range(100))

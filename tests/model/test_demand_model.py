@@ -14,7 +14,7 @@ from subject_model import matches
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.broker.turn import Participant, Turn
 from tradewind.jetstream.demand import FEW_CONSUMERS, MESSAGES_MAX, Demand
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 SUBJECTS = ("a.1", "a.2", "b.1", "b.2", "c")
 FILTERS = ("", "a.1", "a.2", "b.1", "c", "a.*", "b.>", ">", "*.1")

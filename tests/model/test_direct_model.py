@@ -102,9 +102,11 @@ def gets(draw: st.DrawFn) -> tuple[bytes, str | None]:
 class Pair:
     """A stream and the model of it."""
 
-    def __init__(self, storage: str) -> None:
+    def __init__(self, storage: str, per_subject: int = -1) -> None:
         self.kit = StreamKit()
-        self.stream: Stream = self.kit.create(allow_direct=True, storage=storage)
+        self.stream: Stream = self.kit.create(
+            allow_direct=True, storage=storage, max_msgs_per_subject=per_subject
+        )
         self.messages: list[Stored] = []
 
     def run(self, steps: list[tuple[Any, ...]]) -> None:
@@ -116,6 +118,7 @@ class Pair:
         self.kit.peer.send(frame(subject, payload, header, reply=""))
         store = self.stream.store
         self.messages.append(Stored(store.last_seq, store.last_timestamp, subject, header, payload))
+        self._keep_stored()
 
     def _delete(self, seq: int) -> None:
         if any(message.seq == seq for message in self.messages):
@@ -124,8 +127,10 @@ class Pair:
 
     def _purge(self, pattern: str) -> None:
         self.stream.purge(pattern)
-        left = self.stream.store.messages()
-        kept = {message.seq for message in left}
+        self._keep_stored()
+
+    def _keep_stored(self) -> None:
+        kept = {message.seq for message in self.stream.store.messages()}
         self.messages = [message for message in self.messages if message.seq in kept]
 
     def _wait(self, duration_ns: int) -> None:
@@ -146,6 +151,12 @@ class Pair:
         self.kit.peer.send(frame(f"$JS.API.DIRECT.GET.S{end}", body))
         return [(header, payload) for _, header, payload in self.kit.messages()]
 
+    def synced(self) -> list[Reply]:
+        """What has waited for the disk."""
+        self.kit.syncer.run_all()
+        self.kit.server.run_until_idle()
+        return [(header, payload) for _, header, payload in self.kit.messages()]
+
 
 def decoded(body: bytes, subject: str | None) -> MsgGetRequest | None:
     if not body:
@@ -157,15 +168,28 @@ def decoded(body: bytes, subject: str | None) -> MsgGetRequest | None:
 
 
 @pytest.mark.slow
-@given(st.sampled_from(["memory", "file"]), STEPS, st.lists(gets(), min_size=1, max_size=12))
+@given(
+    st.sampled_from(["memory", "file"]),
+    st.sampled_from([-1, 1]),
+    STEPS,
+    st.lists(gets(), min_size=1, max_size=12),
+)
 def test_direct_gets_are_answered_as_the_model_says(
-    storage: str, steps: list[tuple[Any, ...]], requests: list[tuple[bytes, str | None]]
+    storage: str,
+    per_subject: int,
+    steps: list[tuple[Any, ...]],
+    requests: list[tuple[bytes, str | None]],
 ) -> None:
-    pair = Pair(storage)
+    pair = Pair(storage, per_subject)
     pair.run(steps)
+    waiting: list[Reply] = []
     for body, subject in requests:
-        expected = pair.model.answers(decoded(body, subject), subject)
-        assert pair.ask(body, subject) == expected, (body, subject)
+        model = pair.model
+        expected = model.answers(decoded(body, subject), subject)
+        at_once = len(expected) - model.waiting
+        assert pair.ask(body, subject) == expected[:at_once], (body, subject)
+        waiting += expected[at_once:]
+    assert pair.synced() == waiting
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5))

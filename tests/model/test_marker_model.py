@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.stream import headers
+from tradewind.stream import header_fields
 from tradewind.stream.stream import Stream
 from unit.stream.stream_kit import SECOND_NS, StreamKit, frame
 
@@ -63,7 +63,7 @@ class Model:
 
 def shown(stream: Stream) -> list[tuple[str, bool]]:
     return sorted(
-        (message.subject.decode(), headers.MARKER_REASON in message.header)
+        (message.subject.decode(), header_fields.MARKER_REASON in message.header)
         for message in stream.store.messages()
     )
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from model import subject_model
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.pattern_tree import PatternTree
 from tradewind.store.table.subject_index import SubjectFilter
 

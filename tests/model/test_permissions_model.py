@@ -16,8 +16,8 @@ from permission_model import (
     subscribe_allowed,
 )
 
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.permissions import Permissions
-from tradewind.route.rules import PermissionRules
 
 CASES = 100_000 * (20 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 1)
 CASES_PER_RULES = 50

@@ -13,7 +13,7 @@ from tradewind.api import errors
 from tradewind.api.stream_types import DiscardPolicy
 from tradewind.api.times import format_time
 from tradewind.store.table.schedule_times import note_schedule
-from tradewind.stream import headers
+from tradewind.stream import header_fields
 from tradewind.stream.stream import Stream
 from unit.stream.stream_kit import SECOND_NS, StreamKit, frame
 
@@ -165,8 +165,8 @@ def test_refused_run_is_made_when_there_is_room() -> None:
     stream = kit.reopen()
     set_time(kit, stream, start_ns + 7 * SECOND_NS)
     assert runs(stream) == {"1": 1}
-    fields = headers.special_fields(stream.store.last_message(b"s.out.1").header)
-    assert fields[headers.SCHEDULE_NEXT] == format_time(start_ns + 10 * SECOND_NS).encode()
+    fields = header_fields.special_fields(stream.store.last_message(b"s.out.1").header)
+    assert fields[header_fields.SCHEDULE_NEXT] == format_time(start_ns + 10 * SECOND_NS).encode()
 
 
 def test_sealed_stream_loads_and_rests() -> None:

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.format.consumer_file import (
     ConsumerState,
-    Pending,
+    PendingDelivery,
     SequencePair,
     decode_consumer_state,
     encode_consumer_state,
@@ -295,7 +295,7 @@ states = st.builds(
     ConsumerState,
     delivered=st.builds(SequencePair, u64, st.integers(0, (1 << 63) - 1)),
     ack_floor=st.builds(SequencePair, u64, st.integers(0, 1000)),
-    pending=st.dictionaries(stream_seqs, st.builds(Pending, u64, seconds_ns), max_size=8),
+    pending=st.dictionaries(stream_seqs, st.builds(PendingDelivery, u64, seconds_ns), max_size=8),
     # At the floor a redelivery would mean nothing; the model stays above it.
     redelivered=st.dictionaries(st.integers(1001, (1 << 63) - 1), st.integers(1, 99), max_size=8),
 )
@@ -420,7 +420,7 @@ def example_wheel() -> bytes:
 STATE = ConsumerState(
     SequencePair(11, 300),
     SequencePair(2, 3),
-    {seq: Pending(seq, 1_794_766_065 * SECOND) for seq in range(4, 30)},
+    {seq: PendingDelivery(seq, 1_794_766_065 * SECOND) for seq in range(4, 30)},
     dict.fromkeys(range(4, 30), 2),
 )
 STREAM_META = encode_stream_meta(

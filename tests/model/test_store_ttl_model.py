@@ -13,12 +13,12 @@ from random import Random
 import pytest
 from store_model import ModelStore, memory_bytes
 
-from tradewind.store.contract import StoredMessage, StoreLimits
+from tradewind.store.contract import MessageCopy, StoreLimits
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.layout import record_bytes
 from tradewind.store.format.message_ttl import NEVER, parse_ttl_ns
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 CASES = 1500 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 120
@@ -34,7 +34,7 @@ def header_of(ttl: bytes) -> bytes:
     return b"NATS/1.0\r\nNats-TTL: " + ttl + b"\r\nA: b\r\n\r\n" if ttl else b""
 
 
-def ttl_ns_of(message: StoredMessage) -> int:
+def ttl_ns_of(message: MessageCopy) -> int:
     line = next((x for x in message.header.split(b"\r\n") if x.startswith(b"Nats-TTL: ")), b"")
     try:
         return parse_ttl_ns(line.removeprefix(b"Nats-TTL: ")) if line else 0
@@ -51,7 +51,7 @@ class TtlModel(ModelStore):
             del self.held[message.seq]
         return len(due)
 
-    def due(self, now_ns: int) -> list[StoredMessage]:
+    def due(self, now_ns: int) -> list[MessageCopy]:
         """What goes at this time: by age from the front, and by its own time anywhere."""
         found = {}
         for message in self.matching():
@@ -90,7 +90,7 @@ class Work:
         self.store = self.files.table
 
     def open(self) -> FileStore:
-        told: list[StoredMessage] = []
+        told: list[MessageCopy] = []
         due = self.model.due(self.now_ns)
         store, report = open_store(
             self.disk,
@@ -110,7 +110,7 @@ class Work:
         self.model.apply_limits(self.now_ns)
         return store
 
-    def is_old(self, message: StoredMessage) -> bool:
+    def is_old(self, message: MessageCopy) -> bool:
         return 0 < self.model.limits.age_max_ns <= self.now_ns - message.timestamp_ns
 
     def limits(self) -> StoreLimits:
@@ -124,7 +124,7 @@ class Work:
     def add(self) -> None:
         for _ in range(self.random.randint(1, 4)):
             subject, header = self.random.choice(SUBJECTS), header_of(self.random.choice(TTLS))
-            ttl_ns = ttl_ns_of(StoredMessage(1, 0, subject, header, b""))
+            ttl_ns = ttl_ns_of(MessageCopy(1, 0, subject, header, b""))
             payload = b"x" * self.random.choice((0, 50))
             seq = self.store.store(subject, header, payload, self.now_ns, ttl_ns)
             assert seq == self.model.store(subject, header, payload, self.now_ns)
@@ -133,7 +133,7 @@ class Work:
         self.now_ns += self.random.choice((SECOND // 2, SECOND, 2 * SECOND, 61 * SECOND))
 
     def expire(self) -> None:
-        due, told = self.model.due(self.now_ns), list[StoredMessage]()
+        due, told = self.model.due(self.now_ns), list[MessageCopy]()
         limit = self.random.choice((0, 0, 1, 3))
         while True:
             count = self.store.expire(self.now_ns, limit=limit, expired=told.append)

@@ -246,7 +246,7 @@ def test_what_was_acknowledged_survives_a_power_failure(seed: int) -> None:
         kit.peer.send(frame(f"s.{number % 3}", b"m%d" % number, header, f"inbox.{number}"))
         if random.random() < 0.3:
             kit.syncer.run_all()
-            kit.server.settle()
+            kit.server.run_until_idle()
         for subject, _, body in kit.messages():
             acknowledged[subject.removeprefix("inbox.").encode()] = json.loads(body)["seq"]
     after = StreamKit()

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import parquet
 from spark_kit import run_query
 
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.runner import Runner, running
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import tradewind
 import tradewind.sync
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.runner import Runner, running
 
 if TYPE_CHECKING:

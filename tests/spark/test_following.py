@@ -16,9 +16,9 @@ import tradewind.sync
 from harness import ServerProcess
 from tradewind.pipelines.lag import StoreLag
 from tradewind.spark.blocks import BlocksProvider
-from tradewind.spark.lag import Reporter, query_lag
 from tradewind.spark.options import SourceOptions
-from tradewind.spark.progress import ProgressMetrics
+from tradewind.spark.query_metrics import ProgressMetrics
+from tradewind.spark.stream_lag import Reporter, query_lag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -14,14 +15,16 @@ from spark_kit import open_store
 
 import tradewind
 import tradewind.sync
+from chain_store_kit import rewrite_block, stored_chain, write_store
 from tradewind.cli.main import run
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import JobError
+from tradewind.pipelines.jobs import audit_chains
 from tradewind.pipelines.jobs.archive import verify
 from tradewind.pipelines.jobs.audit import audit
 from tradewind.pipelines.jobs.compact import compact_to_stream
 from tradewind.pipelines.jobs.mirror import compare
 from tradewind.pipelines.jobs.replay import ReplaySettings, replay
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -169,6 +172,30 @@ def test_an_audit_verifies_every_record(spark: SparkSession, tmp_path: Path) -> 
     assert run(["job", "audit", str(root)]) == 1
     with pytest.raises(JobError, match="there is no store here"):
         audit(spark, tmp_path)
+
+
+def test_an_audit_verifies_chains_in_ranges(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(audit_chains, "TASK_ENTRIES", 8)
+    chain = stored_chain(30)
+    folder = write_store(tmp_path / "store", chain)
+    (report,) = audit(spark, tmp_path / "store").chains
+    assert report.faults == []
+    assert (report.size, report.messages, report.checkpoints) == (33, 27, 6)
+    assert (report.removed, report.proved_sequence) == ({"deleted": 3}, 30)
+    messages = {**chain.live, 12: replace(chain.live[12], payload=b"forged")}
+    del messages[21]
+    rewrite_block(folder, "ORDERS", messages.values())
+    capsys.readouterr()
+    assert run(["job", "audit", str(tmp_path / "store")]) == 1
+    said = capsys.readouterr().out
+    assert "chain of ORDERS: changed: sequence 12: content changed\n" in said
+    assert "chain of ORDERS: removed: sequence 21: missing, and" in said
+    assert "33 entries, 26 messages, 2 faults, proved up to sequence 11\n" in said
 
 
 def test_the_latest_message_of_each_subject_is_kept(

@@ -15,8 +15,8 @@ from pyarrow import parquet
 from test_pipelines import HEAD, ORDERS
 
 from tradewind.cli.main import run
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.verdicts import Difference, Verdict
 from tradewind.pipelines.verifying import verify
 
@@ -144,7 +144,7 @@ sinks:
     assert "changed" not in json.loads(out)[0]["counts"]
     for words, problem in (
         (("--sink", "shown"), "shown is a console sink: there is no lake to compare"),
-        (("--sink", "filse"), "there is no sink 'filse'; did you mean 'files'?"),
+        (("--sink", "filse"), "sink 'filse' does not exist; did you mean 'files'?"),
         (("--columns", "amuont"), "amuont"),
     ):
         code, out, err = command(*words)

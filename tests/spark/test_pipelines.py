@@ -13,12 +13,12 @@ import pytest
 from pipeline_kit import Place, orders_place
 
 from tradewind.pipelines.checking import check_server, check_tables
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.explaining import explain_lines, plan_lines
 from tradewind.pipelines.leases import locked
 from tradewind.pipelines.loading import load_pipeline
-from tradewind.pipelines.session import pipeline_session
+from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.pipeline_session import pipeline_session
 from tradewind.pipelines.status import read_status
 
 if TYPE_CHECKING:
@@ -341,9 +341,9 @@ def test_check_finds_modes_columns_and_streams_that_do_not_exist(place: Place) -
     sink = "sinks:\n  kept: {from: sums, bucket: B, key: '{regio}', create: true, mode: update}\n"
     assert "sums has no column 'regio'; did you mean 'region'?" in error(whole + sink)
     text = (HEAD + ORDERS + SHOW % "orders").replace("stream: ORDERS", "stream: ODRERS")
-    assert "5: there is no stream 'ODRERS'; did you mean 'ORDERS'?" in error(text)
+    assert "5: stream 'ODRERS' does not exist; did you mean 'ORDERS'?" in error(text)
     sink = "sinks:\n  kept: {from: orders, bucket: B, key: '{id}'}\n"
-    assert "there is no bucket 'B'; there are none" in error(HEAD + ORDERS + sink)
+    assert "bucket 'B' does not exist; there are none" in error(HEAD + ORDERS + sink)
     path.write_text(
         text.replace("stream: ODRERS", "stream: ORDERS\n    server: nats://127.0.0.1:1")
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pipeline_kit import orders_place
 
-from tradewind.pipelines.demo import job
+from tradewind.pipelines.demo import demo_job
 from tradewind.pipelines.loading import load_pipeline
 
 if TYPE_CHECKING:
@@ -60,5 +60,5 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_the_file_of_the_main_job_is_right() -> None:
-    pipeline = load_pipeline(Path(job.__file__).with_name(job.PIPELINE_FILE))
-    assert set(pipeline.sinks) == {job.LIVE_SINK, "lake"}
+    pipeline = load_pipeline(Path(demo_job.__file__).with_name(demo_job.PIPELINE_FILE))
+    assert set(pipeline.sinks) == {demo_job.LIVE_SINK, "lake"}

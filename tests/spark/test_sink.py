@@ -194,7 +194,7 @@ def test_a_streaming_query_writes_each_row_once(
         ("'out.x' as subject, 1 as data", {}, "column data is int, not string or binary"),
         ("1 as n", {"subject": "out.{m}"}, "no column 'm'"),
         ("1 as n", {"subject": "out.{n"}, "write columns as {column}"),
-        ("1 as n", {"subject": "out.x", "windowSize": 3}, "there is no such option of a write"),
+        ("1 as n", {"subject": "out.x", "windowSize": 3}, "unknown option for writes"),
         ("'out.x' as subject, map('a', 'b\\nc') as headers, 'x' as data", {}, "has no newline"),
         ("'out.x' as subject, 'x' as data", {"stream": "NONE"}, "stream not found"),
         ("'a.*' as key, 'x' as value", {"bucket": "B"}, "KV_B|stream not found"),

@@ -13,8 +13,8 @@ import tradewind.sync
 from harness import ServerProcess
 from tradewind.cli.main import run
 from tradewind.pipelines import schemas
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.queries import QueryResult, QueryTable
 from tradewind.pipelines.sql.desk import Desk, SqlQuestion
 

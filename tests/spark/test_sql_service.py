@@ -122,7 +122,7 @@ def test_a_service_answers_warm_and_leaves_nothing_when_it_is_killed(calls: Call
         assert calls.answer("select sum(id) as s from ORDERS") == "s\n145\n"
         connection.jetstream_manager().streams.delete("ORDERS")
     code, _, err = calls.run("select sum(id) from ORDERS")
-    assert (code, err) == (1, "tradewind: error: there is no table 'ORDERS'; there are none\n")
+    assert (code, err) == (1, "tradewind: error: table 'ORDERS' does not exist; there are none\n")
 
     # An interrupted caller ends at once, and its query does not hold up the next one.
     with calls.begin(stdin=subprocess.PIPE) as script:

@@ -27,7 +27,7 @@ from tradewind.cli.frame.settings import FLAGS as SHARED_FLAGS
 from tradewind.cli.main import load as load_command
 from tradewind.durations import format_duration
 from tradewind.monitor.pages import build_application
-from tradewind.options import OperatorOptions, ServerOptions
+from tradewind.options import OpenTelemetryOptions, OperatorOptions, ServerOptions
 from tradewind.server import flags, reload
 from tradewind.server.config import absent, load
 from tradewind.server.config.grammar import parse_text
@@ -235,7 +235,7 @@ def test_the_page_of_the_command_line_has_every_command_and_shared_flag() -> Non
     commands = [tuple(row.names) for row in rows(section("docs/CLI.md", "First steps"))][1:]
     wanted = [(entry.name, *entry.aliases) for entry in COMMANDS]
     assert commands == wanted, "tools/cli_screens.py makes the tables anew"
-    flags_there = [row.names for row in rows(section("docs/CLI.md", "Flags of all commands"))][1:]
+    flags_there = [row.names for row in rows(section("docs/CLI.md", "Global flags"))][1:]
     shared = [[*([flag.short] if flag.short else []), f"--{flag.name}"] for flag in SHARED_FLAGS]
     assert flags_there == shared
 
@@ -288,12 +288,20 @@ def test_some_blocks_run() -> None:
     assert {page for page, _ in RUNNABLE} == {
         "README.md",
         "docs/CLIENT.md",
+        "docs/DEAD_LETTERS.md",
+        "docs/INTEGRITY.md",
+        "docs/DISASTER_RECOVERY.md",
         "docs/EMBEDDING.md",
         "docs/KV.md",
         "docs/MONITORING.md",
+        "docs/NAK.md",
         "docs/OBJECTS.md",
         "docs/SERVICES.md",
         "docs/STREAMS.md",
+        "docs/TEMPLATES.md",
+        "docs/TRACING.md",
+        "docs/TRANSACTIONS.md",
+        "docs/TRUNCATE.md",
     }
 
 
@@ -344,10 +352,10 @@ TOP_SECTIONS = (
     "Addresses and names",
     "Logging",
     "Limits and liveness",
-    "Who may enter",
+    "Authentication",
     "Operator mode",
     "Storage",
-    "What only nats-server has",
+    "Unsupported settings of nats-server",
 )
 USER = "authorization { users: [{ user: a, permissions: { %s } }] }"
 # heading: (a configuration that reaches the block, what messages call it)
@@ -555,6 +563,24 @@ def test_every_conformance_test_is_linked() -> None:
     assert [name for name in files if f"conformance/{name}" not in text] == []
 
 
+def test_every_advisory_has_a_test_that_names_it() -> None:
+    """Those without a test have a reason instead."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section("docs/SECURITY.md", "Advisories").splitlines()
+        if re.match(r"\| (CVE|20)", line)
+    ]
+    assert len(rows) > 30
+    numbers = set()
+    for advisory, _, tests in rows:
+        files = re.findall(r"\(\.\./(tests/[^)]+)\)", tests)
+        text = "".join((ROOT / file).read_text() for file in files)
+        for name in re.findall(r"CVE-[\d-]+|20\d\d-\d\d", re.sub(r"\(.*?\)", "", advisory)):
+            numbers.add(name)
+            assert not files or name in text or name.lower().replace("-", "_") in text, name
+    assert {f"2026-{number:02}" for number in range(1, 29)} <= numbers
+
+
 def test_flags_and_keys_that_are_absent_are_in_the_comparison() -> None:
     named = {name for row in verdict_rows() for name in row.names}
     assert {f for f in ALL_FLAGS if f"-{f}" not in named and f"--{f}" not in named} == set()
@@ -573,7 +599,9 @@ def test_flags_and_keys_that_are_absent_are_in_the_comparison() -> None:
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[tradewind.Server]:
-    async with tradewind.Server(jetstream=tmp_path) as server:
+    # There is no collector, and nothing for it.
+    spans = OpenTelemetryOptions("http://127.0.0.1:1")
+    async with tradewind.Server(jetstream=tmp_path, opentelemetry=spans) as server:
         yield server
 
 
@@ -618,7 +646,7 @@ def test_system_subjects_are_documented_and_compared(server: tradewind.Server) -
 
 
 def test_events_are_documented_and_compared() -> None:
-    source = (SOURCE / "monitor/events.py").read_text()
+    source = (SOURCE / "monitor/system_events.py").read_text()
     subjects = {
         re.sub(r"\{[^}]*\}", "*", subject)
         for subject in re.findall(r'"(\$SYS\.[^"]+)"', source)
@@ -630,9 +658,15 @@ def test_events_are_documented_and_compared() -> None:
         assert subjects <= {general(span) for span in spans_of(page)}, page
 
 
-def test_the_walk_of_a_message_names_what_is_there() -> None:
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "One message, from its bytes to its acknowledgement",
+        "One micro-batch, from block files to a stream",
+    ],
+)
+def test_the_walks_of_the_tour_name_what_is_there(heading: str) -> None:
     """Each hop of the tour is a function of the file, and of the class, that it names."""
-    heading = "One message, from its bytes to its acknowledgement"
     hops = list(rows(section("docs/TOUR.md", heading)))[1:]
     assert len(hops) > 20
     for hop in hops:
@@ -643,6 +677,6 @@ def test_the_walk_of_a_message_names_what_is_there() -> None:
         if kind:
             text = re.split(rf"^(?:cdef )?class {kind}\b.*", text, flags=re.MULTILINE)[1]
             text = re.split(r"^\S", text, flags=re.MULTILINE)[0]
-        assert re.search(rf"^ *(?:def|cdef|cpdef) (?:[\w*]+ )*{function}\(", text, re.MULTILINE), (
-            name
-        )
+        assert re.search(
+            rf"^ *(?:async )?(?:def|cdef|cpdef) (?:[\w*]+ )*{function}\(", text, re.MULTILINE
+        ), name

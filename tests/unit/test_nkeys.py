@@ -223,3 +223,39 @@ def test_entropy_is_the_systems_by_default() -> None:
     assert nkeys.is_public(pair.public, nkeys.USER)
     assert not nkeys.is_public(pair.public, nkeys.ACCOUNT)
     assert nkeys.KeyPair.create(nkeys.USER, os.urandom).public != pair.public
+
+
+def test_box_is_opened_by_the_other_key_only() -> None:
+    """2023-02: not by a key that is the same for everybody."""
+    ann, bob = nkeys.CurveKeyPair.create(), nkeys.CurveKeyPair.create()
+    box = ann.seal(b"secret", bob.public)
+    assert box.startswith(b"xkv1")
+    assert b"secret" not in box
+    assert bob.open(box, ann.public) == b"secret"
+    for key, sender in ((nkeys.CurveKeyPair.create(), ann.public), (bob, bob.public)):
+        with pytest.raises(nkeys.NkeyError, match="was not made by this sender"):
+            key.open(box, sender)
+
+
+def test_curve_key_is_read_from_its_seed_and_shows_its_public_key_only() -> None:
+    key = nkeys.CurveKeyPair(b"\x07" * 32)
+    assert key.seed.startswith("SX")
+    assert key.public.startswith("X")
+    assert nkeys.CurveKeyPair.from_seed(key.seed).public == key.public
+    assert repr(key) == f"CurveKeyPair({key.public})"
+    with pytest.raises(nkeys.NkeyError, match="its kind is user"):
+        nkeys.CurveKeyPair.from_seed(nkeys.KeyPair(nkeys.USER, b"\x07" * 32).seed)
+
+
+@pytest.mark.parametrize("box", [b"", b"xkv1", b"xkv1" + b"a" * 10, b"xkv2" + b"a" * 60])
+def test_what_is_no_box_is_refused(box: bytes) -> None:
+    key = nkeys.CurveKeyPair(b"\x07" * 32)
+    with pytest.raises(nkeys.NkeyError):
+        key.open(box, key.public)
+
+
+def test_curve_key_of_small_order_is_refused() -> None:
+    """It would make the same box whoever the other is."""
+    zero = nkeys.encode_public(nkeys.CURVE, bytes(32))
+    with pytest.raises(nkeys.NkeyError, match="not usable"):
+        nkeys.CurveKeyPair(b"\x07" * 32).seal(b"x", zero)

@@ -23,13 +23,13 @@ from tradewind.api.limits import (
 )
 from tradewind.api.request_types import ConsumerAction, ConsumerCreateRequest, StreamConfigRequest
 from tradewind.api.requests import decode_request
-from tradewind.api.responses import AccountLimits
+from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.stream_types import StorageType, StreamConfig
 from tradewind.api.subject_tree import SubjectTree
 from tradewind.api.versioning import answered_metadata, is_level_known
 
 SERVER = ServerLimits(memory_bytes_max=2**40, storage_bytes_max=2**45)
-ACCOUNT = AccountLimits()
+ACCOUNT = JetStreamAccountLimits()
 SECOND_NS = 1_000_000_000
 
 
@@ -164,7 +164,9 @@ def create(engine: Engine, config: dict[str, Any]) -> ConsumerConfig:
     return engine.create_consumer("CONSUMER.CREATE.S", request)
 
 
-def refusal_of(config: ConsumerConfig, server: ServerLimits, account: AccountLimits) -> ErrorKind:
+def refusal_of(
+    config: ConsumerConfig, server: ServerLimits, account: JetStreamAccountLimits
+) -> ErrorKind:
     stream = StreamConfig(name="S", subjects=["s"], num_replicas=1)
     with pytest.raises(ApiError) as refusal:
         consumer_rules.check_consumer_create(
@@ -181,7 +183,7 @@ def refusal_of(config: ConsumerConfig, server: ServerLimits, account: AccountLim
 def test_server_and_account_bound_consumers() -> None:
     explicit = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT)
     server = ServerLimits(max_ack_pending=20, max_request_batch=7)
-    account = AccountLimits(max_ack_pending=10)
+    account = JetStreamAccountLimits(max_ack_pending=10)
     checked = consumer_rules.check_consumer_create(
         explicit,
         stream=StreamConfig(name="S", num_replicas=1),
@@ -199,7 +201,10 @@ def test_server_and_account_bound_consumers() -> None:
 
 def test_the_lower_of_two_limits_of_consumers_counts() -> None:
     stream = StreamConfig(name="S", subjects=["s"], num_replicas=1, max_consumers=5)
-    for account, is_refused in ((AccountLimits(max_consumers=1), True), (AccountLimits(), False)):
+    for account, is_refused in (
+        (JetStreamAccountLimits(max_consumers=1), True),
+        (JetStreamAccountLimits(), False),
+    ):
         arguments: dict[str, Any] = {
             "stream": stream,
             "consumers": ConsumerConfigs({"one": ConsumerConfig(name="one")}),
@@ -260,7 +265,7 @@ def test_the_server_bounds_the_window_of_duplicates() -> None:
 def test_streams_fit_into_what_is_left(
     config: StreamConfig, reserved: Reserved, kind: ErrorKind | str | None
 ) -> None:
-    account = AccountLimits(max_streams=2, max_storage=100, max_memory=0)
+    account = JetStreamAccountLimits(max_streams=2, max_storage=100, max_memory=0)
     server = ServerLimits(storage_bytes_max=200)
     kinds = {
         "storage": errors.STORAGE_RESOURCES_EXCEEDED,
@@ -276,7 +281,7 @@ def test_streams_fit_into_what_is_left(
 
 
 def test_a_stream_may_always_shrink() -> None:
-    account = AccountLimits(max_storage=100)
+    account = JetStreamAccountLimits(max_storage=100)
     full = Reserved(account_storage_bytes=95)
     old, new = StreamConfig(max_bytes=10), StreamConfig(max_bytes=9)
     check_resources_of_update(old, new, full, account, ServerLimits())
@@ -286,7 +291,7 @@ def test_a_stream_may_always_shrink() -> None:
 
 
 def test_an_account_can_require_and_bound_max_bytes() -> None:
-    account = AccountLimits(
+    account = JetStreamAccountLimits(
         max_bytes_required=True, storage_max_stream_bytes=100, memory_max_stream_bytes=50
     )
     for config, kind in (

@@ -141,7 +141,8 @@ def test_unknown_operation_fails() -> None:
 
 
 def test_delivery_to_nobody_fails() -> None:
-    expect_failure("nobody subscribed", faithful, delivered=False)
+    # While messages are counted, or between the last of them and the answer to PING.
+    expect_failure("nobody subscribed|unexpected extra message", faithful, delivered=False)
 
 
 def test_queue_group_that_delivers_twice_fails() -> None:

@@ -59,6 +59,20 @@ def stand_ins(output: bytes) -> list[str]:
     return [found.decode() for found in re.findall(rb"_R_\.\w{6}\.\w{6}", output)]
 
 
+def test_stand_in_for_the_destination_of_a_trace_goes_with_its_request() -> None:
+    """No other server got the request, so nothing will come there: nothing waits for it."""
+    server = pair(ServiceExport("s", allow_trace=True))
+    service, client = member(server, "E", "s"), member(server, "I", "traces")
+    header = b"NATS/1.0\r\nNats-Trace-Dest: traces\r\n\r\n"
+    for _ in range(3):
+        client.send(b"HPUB s %d %d\r\n%b\r\n" % (len(header), len(header), header))
+        (stand_in,) = stand_ins(service.take())
+        assert client.take().startswith(b"MSG traces 1 ")
+        assert waiting(server) == 0
+        service.send(f"PUB {stand_in} 1\r\nx\r\n".encode())
+        assert client.take() == b""
+
+
 def test_answers_are_given_up_exactly_when_the_threshold_is_over() -> None:
     server = pair(ServiceExport("s", response_threshold_ns=SECOND_NS))
     service, client = member(server, "E", "s"), member(server, "I", "_I.>")

@@ -6,7 +6,7 @@ import pytest
 
 from tradewind.broker.accounts import AccountLimits
 from tradewind.options import ServerOptions
-from tradewind.route.rules import PermissionRules
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.testing import InProcessServer, User, UserGate
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true}\r\n'
@@ -226,7 +226,7 @@ def test_who_leaves_with_very_many_subscriptions_gets_nothing_and_leaves_nothing
         server.broker.end_turn()
         left.append(account.subscription_count)
     assert left == [count + 1 - 10_000, count + 1 - 20_000, 1]
-    server.settle()
+    server.run_until_idle()
     stayer.flush()
     assert stayer.take() == b"MSG load.24999 1 1\r\nx\r\n" * 2
     assert not server.broker.router.has_work

@@ -58,10 +58,10 @@ def test_a_blocked_session_runs_nothing_and_loses_nothing(through_buffer: bool, 
     delivered = b"MSG a 1 %d\r\n%b\r\n" % (size, b"x" * size)
     assert subscriber.take() == delivered
     publisher.session.unblock(BLOCKED_STALL_FLAG)
-    server.settle()
+    server.run_until_idle()
     assert subscriber.take() == b""
     publisher.session.unblock(BLOCKED_SERVICE_FLAG)
-    server.settle()
+    server.run_until_idle()
     assert subscriber.take() == delivered * 2
 
 
@@ -75,7 +75,7 @@ def test_feeding_a_blocked_session_keeps_the_order() -> None:
         session.feed(b"PUB a 2\r\n%02d\r\n" % number, 0)
     assert session.input_pending_bytes == 50 * 13
     session.unblock(BLOCKED_STALL_FLAG)
-    server.settle()
+    server.run_until_idle()
     expected = b"".join(b"MSG a 1 2\r\n%02d\r\n" % number for number in range(50))
     assert subscriber.take() == expected
 
@@ -118,7 +118,7 @@ def test_a_connection_that_is_gone_when_its_password_check_ends_stays_gone() -> 
     assert check is not None
     alice.close()
     server.broker.authenticated(check, check.decide())
-    server.settle()
+    server.run_until_idle()
     assert server.run_deferred() == 0
     assert server.broker.accounts["$G"].session_count == 0
     assert server.broker.accounts["$G"].subscription_count == 0
@@ -132,7 +132,7 @@ def test_a_closed_session_ignores_input() -> None:
     view = publisher.session.read_buffer()
     view[:11] = b"PUB a 0\r\n\r\n"
     publisher.session.received(11, 0)
-    server.settle()
+    server.run_until_idle()
     assert subscriber.take() == b""
     assert publisher.session.input_pending_bytes == 0
 

@@ -81,7 +81,7 @@ def test_a_flood_of_requests_waits_and_loses_nothing() -> None:
     client.session.feed(b"".join(b"PUB svc 4\r\n%04d\r\n" % n for n in range(1000)), 0)
     assert client.session.blocked
     assert client.session.input_pending_bytes > 0
-    server.settle()
+    server.run_until_idle()
     assert seen == [b"%04d" % number for number in range(1000)]
     assert client.session.input_pending_bytes == 0
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.broker.checks import CheckQueue, FairQueue
 from tradewind.broker.identity import Deferred, Identity, Rejection
+from tradewind.broker.password_checks import CheckQueue, FairQueue
 from tradewind.broker.room import source_of
 from tradewind.options import Secret
 from tradewind.testing import InProcessServer
@@ -60,7 +60,7 @@ def answered(arrivals: list[Arrival], threads: int = THREADS) -> dict[int, int]:
             free -= 1
             order += 1
             heapq.heappush(events, (now + 10, 0, order, check))
-    assert len(queue) == 0
+    assert queue.places.count == 0
     return answers
 
 
@@ -216,7 +216,7 @@ class HashedGate(UserGate):
 def reload(server: InProcessServer, gate: UserGate) -> None:
     broker = server.broker
     broker.reload(broker.options, {"STANDARD": gate}, {}, identities_changed=True)
-    server.settle()
+    server.run_until_idle()
 
 
 def connected(server: InProcessServer, password: str = "pw"):  # type: ignore[no-untyped-def]
@@ -254,7 +254,7 @@ def test_password_that_was_changed_while_it_waited_does_not_let_in() -> None:
     assert check is not None
     reload(server, HashedGate(User("alice", "other")))
     server.broker.authenticated(check, check.decide())
-    server.settle()
+    server.run_until_idle()
     assert alice.take() == b""
     server.run_deferred()
     assert alice.take() == b"-ERR 'Authorization Violation'\r\n"

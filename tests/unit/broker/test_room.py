@@ -61,4 +61,4 @@ def test_flood_in_front_of_the_gate_leaves_places_for_other_addresses(
     for session in waiting:
         session.close("Client Closed")
     assert not broker.open_session(RemoteAddress("10.0.0.1", 99)).is_closed
-    server.settle()
+    server.run_until_idle()

@@ -171,16 +171,16 @@ def test_a_service_above_the_budget_is_named_with_its_subject() -> None:
 
 
 def test_a_request_is_named_by_its_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tradewind.jetstream import dispatch
+    from tradewind.jetstream import handlers
 
     server = InProcessServer(disk=SimulatedDisk())
-    handler = dispatch.HANDLERS["stream_info"]
+    handler = handlers.HANDLERS["stream_info"]
 
     def slow(request: object) -> object:
         server.clock.work_ns(70 * MS)
         return handler(request)  # type: ignore[arg-type]
 
-    monkeypatch.setitem(dispatch.HANDLERS, "stream_info", slow)  # type: ignore[arg-type]
+    monkeypatch.setitem(handlers.HANDLERS, "stream_info", slow)  # type: ignore[arg-type]
     client = server.connect(b'CONNECT {"verbose":false}\r\n')
     client.send(b"PUB $JS.API.STREAM.INFO.S r 0\r\n\r\n")
     assert list(server.broker.watch.kinds) == ["request stream_info"]

@@ -8,13 +8,13 @@ import msgspec
 
 from client_frames import Frame
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
-from tradewind.consumer.consumer import DELETED, Consumer, ConsumerContext
+from tradewind.consumer.consumer import DELETED, ConsumerContext, ServerConsumer
 from tradewind.consumer.done_listener import DoneListener
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.taker import Taker
 from tradewind.store.contract import StoreLimits
 from tradewind.store.format.consumer_file import ConsumerState
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.testing.in_process import FakeConnection, InProcessServer
 
 MS = 1_000_000
@@ -85,7 +85,7 @@ class Client:
     def ack(self, frame: Frame, payload: bytes = b"", reply: str = "") -> None:
         self.publish(frame.reply, payload, reply)
 
-    def pull(self, consumer: Consumer, inbox: str = "inbox", /, **request: object) -> None:
+    def pull(self, consumer: ServerConsumer, inbox: str = "inbox", /, **request: object) -> None:
         body = msgspec.json.encode(request) if request else b""
         self.publish(f"$JS.API.CONSUMER.MSG.NEXT.S.{consumer.name}", body, inbox)
 
@@ -100,10 +100,10 @@ class World:
         self.store = MessageStore("S", limits)
         self.removals = RemovalFanOut()
         self.store.listener = self.removals
-        self.consumers: list[Consumer] = []
+        self.consumers: list[ServerConsumer] = []
         self.advisories: list[tuple[str, dict[str, object]]] = []
         self.saved: list[ConsumerState] = []
-        self.inactive: list[Consumer] = []
+        self.inactive: list[ServerConsumer] = []
         self.durable_seq: int | None = None
         self.more_turns = 0
         self.on_done = on_done
@@ -150,7 +150,7 @@ class World:
         """The stream has changed."""
         for consumer in self.consumers:
             self.turn.add_woken(consumer)
-        self.server.settle()
+        self.server.run_until_idle()
 
     def store_messages(self, *subjects: str, header: bytes = b"", payload: bytes = b"x") -> None:
         for subject in subjects:
@@ -159,7 +159,7 @@ class World:
 
     def consumer(
         self, name: str = "C", state: ConsumerState | None = None, **fields: object
-    ) -> Consumer:
+    ) -> ServerConsumer:
         values: dict[str, object] = {
             "durable_name": name,
             "name": name,
@@ -185,11 +185,11 @@ class World:
             on_done=self.on_done,
         )
         self.set_time()
-        consumer = Consumer(context, name, config, self.turn.now_ns, state)
+        consumer = ServerConsumer(context, name, config, self.turn.now_ns, state)
         self.consumers.append(consumer)
         self.wake()
         return consumer
 
-    def _inactive(self, consumer: Consumer) -> None:
+    def _inactive(self, consumer: ServerConsumer) -> None:
         self.inactive.append(consumer)
         consumer.close(DELETED)

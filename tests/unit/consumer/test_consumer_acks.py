@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from consumer_kit import MS, SECOND, Client, Frame, World
 
-from tradewind.consumer.consumer import Consumer
+from tradewind.consumer.consumer import ServerConsumer
 from tradewind.store.format.consumer_file import decode_consumer_state, encode_consumer_state
 
 
@@ -21,7 +21,7 @@ def client(world: World) -> Client:
     return client
 
 
-def fetch(world: World, client: Client, consumer: Consumer, count: int) -> list[Frame]:
+def fetch(world: World, client: Client, consumer: ServerConsumer, count: int) -> list[Frame]:
     client.pull(consumer, batch=count, no_wait=True)
     return [frame for frame in client.take() if frame.reply]
 

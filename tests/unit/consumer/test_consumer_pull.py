@@ -239,7 +239,7 @@ def test_a_deleted_consumer_tells_who_waits(world: World, client: Client) -> Non
     consumer = world.consumer()
     client.pull(consumer)
     consumer.close(b"409 Consumer Deleted")
-    world.server.settle()
+    world.server.run_until_idle()
     assert [frame.header for frame in client.take()] == [b"NATS/1.0 409 Consumer Deleted\r\n\r\n"]
     client.pull(consumer)
     assert [frame.status for frame in client.take()] == ["503"]

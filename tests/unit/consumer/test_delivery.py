@@ -39,9 +39,15 @@ class Owner(Taker):
         return self.delivery.deliver(visible_seq)
 
     def other_ack(
-        self, seq: int, consumer_seq: int, deliveries: int, payload: bytes, reply: bytes
+        self,
+        seq: int,
+        consumer_seq: int,
+        deliveries: int,
+        payload: bytes,
+        reply: bytes,
+        header: bytes,
     ) -> bool:
-        self.asked.append(("other_ack", seq, consumer_seq, deliveries, payload, reply))
+        self.asked.append(("other_ack", seq, consumer_seq, deliveries, payload, reply, header))
         return False
 
     def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:
@@ -77,7 +83,7 @@ def pull(world: World, owner: Owner, client: Client, batch: int) -> list[str]:
     client.subscribe("inbox")
     owner.delivery.add_request(b"inbox", batch, 0, 0, 0, False)
     owner.fill(world.store.last_seq)
-    world.server.settle()
+    world.server.run_until_idle()
     return [frame.reply for frame in client.take()]
 
 
@@ -92,8 +98,9 @@ def test_plain_acks_are_no_concern_of_the_owner(world: World) -> None:
 def test_other_acks_go_to_the_owner_with_what_they_say(world: World) -> None:
     owner, client = Owner(world, Pulls(10, False)), Client(world)
     first, second = pull(world, owner, client, 2)
-    client.publish(second, b"-NAK now", "answer")
-    assert owner.asked == [("other_ack", 2, 2, 1, b"-NAK now", b"answer")]
+    header = b"NATS/1.0\r\nA: b\r\n\r\n"
+    client.publish(second, b"-NAK now", "answer", header)
+    assert owner.asked == [("other_ack", 2, 2, 1, b"-NAK now", b"answer", header)]
     owner.delivery.samples = True
     client.publish(first)
     assert owner.asked[1:] == [("sampled", 1, 1, 1)]
@@ -111,7 +118,7 @@ def test_answers_wait_until_the_owner_has_kept_the_acks(world: World) -> None:
     owner.delivery.answer_acks(owner.delivery.answers_end)
     client.publish(second)
     owner.fill(world.store.last_seq)
-    world.server.settle()
+    world.server.run_until_idle()
     assert [frame.subject for frame in client.take()] == ["answer"]
 
 

@@ -37,7 +37,7 @@ def answer(name: str, sent: int) -> dict[str, Any]:
 
 def test_the_answers_of_all_servers_are_added_up() -> None:
     load = add_up([answer("b", 5), answer("a", 7)], is_whole=False)
-    assert load.servers == ("a", "b")
+    assert [machine.name for machine in load.machines] == ["a", "b"]
     assert (load.messages_out, load.messages_in, load.bytes_out) == (12, 2, 20)
     assert (load.connections, load.subscriptions, load.slow_consumers) == (4, 6, 2)
 

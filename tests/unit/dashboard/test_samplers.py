@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 import pytest
 
-from tradewind.client.errors import DisconnectedError, NoRespondersError
+from tradewind.client.errors import DisconnectedError, NoLeaderError, NoRespondersError
 from tradewind.dashboard.data import samplers as module
 from tradewind.dashboard.data.samplers import LEASE_SECONDS, TOPICS_MAX, Question, Samplers
 from tradewind.dashboard.data.series import KEPT_SECONDS, MOMENTS_MAX, Series
@@ -84,6 +85,22 @@ async def test_an_error_is_told_beside_the_last_answer(server: Server, samplers:
     assert seen.problem.kind == "away"
     server.error = None
     await until(lambda: samplers._topics["q"].problem is None)
+    await samplers.close()
+
+
+async def test_a_problem_is_looked_at_again_soon_however_seldom_the_question_is(
+    server: Server, samplers: Samplers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.001)
+    server.error = NoLeaderError("no leader at the moment")
+    seen = await samplers.see(server.question(interval=3600))
+    assert seen.problem is not None
+    assert (seen.problem.kind, "no leader at the moment" in seen.problem.text) == ("away", True)
+    server.error = None
+    await until(lambda: server.asked > 1)
+    asked = server.asked
+    assert (await samplers.see(server.question(interval=3600))).problem is None
+    assert server.asked == asked
     await samplers.close()
 
 
@@ -166,3 +183,11 @@ async def test_what_was_missing_is_asked_once_more(server: Server, samplers: Sam
     seen = await samplers.see_present(server.question(interval=60))
     assert seen.problem is None
     await samplers.close()
+
+
+def test_a_figure_that_is_no_number_is_a_hole() -> None:
+    series = Series(("a",), 1.0)
+    for moment, value in enumerate((1.0, math.nan, 3.0)):
+        series.add(float(moment + 1), [value])
+    assert [point.value for point in series.levels("a")] == [1.0, None, 3.0]
+    assert [point.value for point in series.rates("a")] == [None, None]

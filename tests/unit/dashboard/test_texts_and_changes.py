@@ -58,10 +58,17 @@ def test_an_axis_has_a_few_lines_for_any_value(largest: float, base: int) -> Non
     assert largest < 1e-6 or 1.5 <= largest / step <= 4.01
 
 
-@given(st.lists(st.tuples(st.floats(1e9, 2e9), st.none() | st.floats(0, 1e20)), max_size=30))
-def test_any_points_make_a_chart(points: list[tuple[float, float | None]]) -> None:
+@given(
+    st.lists(st.tuples(st.floats(1e9, 2e9), st.none() | st.floats(0, 1e20)), max_size=30),
+    st.booleans(),
+    st.booleans(),
+)
+def test_any_points_make_a_chart(
+    points: list[tuple[float, float | None]], from_zero: bool, whole: bool
+) -> None:
     made = [Point(time, value) for time, value in sorted(points, key=lambda pair: pair[0])]
-    html = line_chart("t", [Line("a", made)], now=1.5e9)
+    html = line_chart("t", [Line("a", made)], now=1.5e9, from_zero=from_zero, whole=whole)
+    assert html.count('class="grid"') < 12
     assert "nan" not in html
     assert "inf" not in html
 

@@ -14,7 +14,7 @@ from typing import Any
 from engine_kit import Peer
 
 from tradewind.jetstream.replication.inbox import Inbox
-from tradewind.jetstream.replication.links import Answered
+from tradewind.jetstream.replication.origin_links import Answered
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.testing import FakeConnection, InProcessServer
 from tradewind.testing.disk import SimulatedDisk
@@ -113,7 +113,7 @@ class Wire:
             self.spoke.engine.set_time()
             for changed in list(self._watchers.values()):
                 changed()
-            self.spoke.settle()
+            self.spoke.run_until_idle()
 
     def forget_watchers(self) -> None:
         """The spoke was killed."""
@@ -140,7 +140,7 @@ class Wire:
             body, data = data[:size], data[size + 2 :]
             reply = words[3] if len(words) - (words[0] == b"HMSG") == 5 else b""
             self._dispatch(words[1], words[2], reply, body[:split], body[split:])
-        self.spoke.settle()
+        self.spoke.run_until_idle()
         return True
 
     def _dispatch(
@@ -187,8 +187,8 @@ class Pair:
     def run(self) -> None:
         """Until nothing more happens by itself."""
         while self.wire.carry():
-            self.hub.settle()
-            self.spoke.settle()
+            self.hub.run_until_idle()
+            self.spoke.run_until_idle()
 
     def advance(self, seconds: float, step: float = 0.5) -> None:
         """Let time pass on both sides."""

@@ -17,13 +17,13 @@ from engine_kit import Peer
 from tradewind.broker import broker as broker_module
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.session import Session
-from tradewind.consumer.consumer import Consumer
+from tradewind.consumer.consumer import ServerConsumer
 from tradewind.jetstream import recovery
 from tradewind.jetstream.consumer_catalog import open_consumer
-from tradewind.jetstream.engine import JetStream
+from tradewind.jetstream.engine import JetStreamEngine
 from tradewind.jetstream.handlers import HANDLERS
 from tradewind.jetstream.hosted import HostedStream
-from tradewind.monitor.system import SystemServices
+from tradewind.monitor.system_answers import SystemServices
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.store.backup.restore import BackupRestore
 from tradewind.stream.stream import Stream
@@ -89,14 +89,14 @@ class World:
             assert "error" not in peer.api(f"CONSUMER.CREATE.{stream}.{name}", request)
 
     @property
-    def engine(self) -> JetStream:
+    def engine(self) -> JetStreamEngine:
         assert self.server.engine is not None
         return self.server.engine
 
     def stream(self, name: str) -> HostedStream:
         return self.engine.accounts["A"].streams[name]
 
-    def consumer(self, name: str = "c", stream: str = "S") -> Consumer:
+    def consumer(self, name: str = "c", stream: str = "S") -> ServerConsumer:
         return self.stream(stream).consumers[name]
 
     @property
@@ -122,7 +122,7 @@ class World:
     def stop(self) -> None:
         """The engine ends."""
         self.engine.begin_stop()
-        self.server.settle()
+        self.server.run_until_idle()
         self.server.syncer.begin_drain(self.server.clock.monotonic_ns())
         self.server.syncer.run_all()
         self.engine.close()
@@ -167,8 +167,8 @@ def a_consumer_that_cannot_say_its_deadline(world: World, patch: Patch) -> None:
     assert [payload for *_, payload in pull(world.friend, "S", "d")] == [b"for both"]
 
 
-def failing_for(consumer: Consumer) -> Callable[[Consumer], int]:
-    def deadline(found: Consumer) -> int:
+def failing_for(consumer: ServerConsumer) -> Callable[[ServerConsumer], int]:
+    def deadline(found: ServerConsumer) -> int:
         if found is consumer:
             raise Broken("injected")
         return 0
@@ -241,7 +241,7 @@ def a_deferred_message(world: World, patch: Patch) -> None:
     turn.defer(fail, b"first", b"", b"", b"")
     kept: list[bytes] = []
     turn.defer(lambda subject, *_: kept.append(subject), b"second", b"", b"", b"")
-    world.server.settle()
+    world.server.run_until_idle()
     assert kept == [b"second"]
 
 
@@ -316,7 +316,7 @@ def a_worker_that_takes_nothing(world: World, patch: Patch) -> None:
 
 
 def a_direct_get(world: World, patch: Patch) -> None:
-    patch.setattr("tradewind.stream.direct.decode_lenient", fail)
+    patch.setattr("tradewind.stream.direct_gets.decode_lenient", fail)
     answers = world.victim.ask("$JS.API.DIRECT.GET.S", b'{"seq":1,"unknown":{}}')
     assert [header for _, header, _ in answers] == [INTERNAL]
 
@@ -452,7 +452,7 @@ def test_a_stream_takes_messages_again_when_the_fault_is_over(monkeypatch: Patch
     monkeypatch.undo()
     world.server.advance(1.1)
     world.server.syncer.tick(world.server.clock.monotonic_ns())
-    world.server.settle()
+    world.server.run_until_idle()
     world.victim.take()
     acknowledgement = world.victim.publish("S.x")
     assert acknowledgement is not None

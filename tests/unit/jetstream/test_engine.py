@@ -7,7 +7,7 @@ import json
 import pytest
 from engine_kit import Peer
 
-from tradewind.monitor.jetstream import JetStreamMonitor
+from tradewind.monitor.jsz import JetStreamMonitor
 from tradewind.monitor.options import HealthzOptions
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer
@@ -30,7 +30,7 @@ def test_publish_is_acknowledged_only_when_it_is_synced() -> None:
     server.syncer.run_all()
     assert peer.publish("S.a") is None
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     assert [payload for *_, payload in peer.take()] == [b'{"stream":"S","seq":1}']
 
 
@@ -42,7 +42,7 @@ def test_consumer_sees_nothing_that_a_power_cut_could_take_back() -> None:
     peer.publish("S.a", b"early")
     assert pull(peer, "S.c", expires=10**9) == []
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     assert b"early" in [payload for *_, payload in peer.take()]
 
 
@@ -57,7 +57,7 @@ def test_acknowledged_messages_survive_a_power_cut(seed: int) -> None:
         peer.publish("S.a", b"%d" % number)
         if number % (seed % 5 + 2) == 0:
             server.syncer.run_all()
-            server.settle()
+            server.run_until_idle()
         acknowledged += len(peer.take())
     _, peer = open_server(disk.crash(seed))
     state = peer.api("STREAM.INFO.S")["state"]
@@ -189,7 +189,7 @@ def test_stop_tells_waiting_requests_how_much_they_did_not_get() -> None:
     assert [payload for *_, payload in delivered] == [b"x"]
     assert server.engine is not None
     server.engine.begin_stop()
-    server.settle()
+    server.run_until_idle()
     ((_, header, payload),) = peer.take()
     lines = header.split(b"\r\n")
     assert lines[:2] == [b"NATS/1.0 409 Server Shutdown", b"Nats-Pending-Messages: 4"]

@@ -257,7 +257,7 @@ def test_backup_that_finds_damage_fails(monkeypatch: pytest.MonkeyPatch) -> None
         peer.publish(f"S.{index}", payload)
     assert server.engine is not None
     server.engine.begin_stop()
-    server.settle()
+    server.run_until_idle()
     server.engine.close()
     after = disk.crash_keeping_unsynced()
     (path,) = (path for path in after.snapshot_tree() if path.endswith("/2.blk"))

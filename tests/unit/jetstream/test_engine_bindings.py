@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from engine_kit import Peer
 
-from tradewind.consumer.consumer import Consumer
+from tradewind.consumer.consumer import ServerConsumer
 from tradewind.testing import FakeConnection, InProcessServer
 from tradewind.testing.disk import SimulatedDisk
 
@@ -20,13 +20,13 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def count(method: str) -> None:
-        real = getattr(Consumer, method)
+        real = getattr(ServerConsumer, method)
 
-        def counted(consumer: Consumer, *arguments: int) -> object:
+        def counted(consumer: ServerConsumer, *arguments: int) -> object:
             names.append(consumer.name)
             return real(consumer, *arguments)
 
-        monkeypatch.setattr(Consumer, method, counted)
+        monkeypatch.setattr(ServerConsumer, method, counted)
 
     count("look_at_binding")
     count("fill")
@@ -144,6 +144,6 @@ def test_receiver_that_the_server_closes_at_the_end_of_a_turn_is_missed_at_once(
     client.send(b"SUB to.c 1\r\n")
     push(peer, "c", durable_name="c")
     server.broker.sessions[client.session.cid].close("Kicked")
-    server.settle()
+    server.run_until_idle()
     assert not server.broker.router.changes
     assert not bound(peer, "c")

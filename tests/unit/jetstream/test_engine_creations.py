@@ -37,7 +37,7 @@ def ask_all(
         assert peer.ask(f"$JS.API.{subject}", body) == []
     server.workers.is_held = False
     server.workers.run_all()
-    server.settle()
+    server.run_until_idle()
     return [json.loads(payload) for *_, payload in peer.take()]
 
 

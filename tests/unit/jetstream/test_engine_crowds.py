@@ -40,7 +40,7 @@ def test_streams_that_wait_to_be_written_are_divided_over_turns(server: InProces
     peer.connection.flush()
     first = len(peer.take())
     assert 0 < first < CROWD
-    server.settle()
+    server.run_until_idle()
     assert first + len(peer.take()) == CROWD
 
 
@@ -59,5 +59,5 @@ def test_consumers_that_have_something_to_send_are_divided_over_turns_without_st
     peer.connection.flush()
     first = len(peer.take())
     assert 0 < first < CROWD
-    server.settle()
+    server.run_until_idle()
     assert first + len(peer.take()) == CROWD

@@ -180,4 +180,4 @@ def pass_time(server: InProcessServer) -> None:
     for _ in range(4):
         server.advance(1.0)
         server.syncer.tick(server.clock.monotonic_ns())
-        server.settle()
+        server.run_until_idle()

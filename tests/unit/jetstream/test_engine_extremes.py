@@ -27,7 +27,7 @@ def restarted(server: InProcessServer, disk: SimulatedDisk) -> tuple[InProcessSe
     assert server.engine is not None
     assert server.engine.root is not None
     server.engine.begin_stop()
-    server.settle()
+    server.run_until_idle()
     server.syncer.begin_drain(server.clock.monotonic_ns())
     server.syncer.run_all()
     server.engine.close()

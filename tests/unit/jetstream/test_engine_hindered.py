@@ -45,7 +45,7 @@ def give_room(disk: SimulatedDisk, server: InProcessServer) -> None:
     for _ in range(3):
         server.advance(1.0)
         server.syncer.tick(server.clock.monotonic_ns())
-        server.settle()
+        server.run_until_idle()
 
 
 def state(peer: Peer, stream: str = "S") -> dict[str, Any]:

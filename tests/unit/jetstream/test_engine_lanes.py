@@ -33,7 +33,7 @@ def request(name: str) -> dict[str, Any]:
 
 def run_workers(server: InProcessServer) -> None:
     server.workers.run_all()
-    server.settle()
+    server.run_until_idle()
 
 
 def test_messages_go_on_while_a_request_waits_for_the_disk() -> None:
@@ -94,12 +94,12 @@ def test_removal_is_answered_when_a_power_cut_cannot_undo_it(kind: str) -> None:
     for _ in range(3):
         peer.publish("S.a")
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     peer.take()
     subject, body = ("MSG.DELETE", {"seq": 2}) if kind == "DELETE" else ("PURGE", {"seq": 3})
     assert peer.ask(f"$JS.API.STREAM.{subject}.S", body) == []
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     assert [answer["success"] for answer in answers(peer)] == [True]
     _, peer = open_server(disk.crash_losing_unsynced())
     state = peer.api("STREAM.INFO.S", {"deleted_details": True})["state"]
@@ -112,13 +112,13 @@ def test_removals_share_a_sync() -> None:
     for _ in range(20):
         peer.publish("S.a")
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     peer.take()
     before = server.syncer.statistics.commits
     for seq in range(1, 20):
         assert peer.ask("$JS.API.STREAM.MSG.DELETE.S", {"seq": seq, "no_erase": True}) == []
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     assert [answer["success"] for answer in answers(peer)] == [True] * 19
     assert server.syncer.statistics.commits - before <= 4
 
@@ -129,12 +129,12 @@ def test_failed_sync_refuses_the_removal() -> None:
     peer.create("S")
     peer.publish("S.a")
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     peer.take()
     assert peer.ask("$JS.API.STREAM.MSG.DELETE.S", {"seq": 1}) == []
     disk.fail("sync", error=errno.EIO)
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     assert [answer["error"]["err_code"] for answer in answers(peer)] == [10057]
 
 
@@ -161,7 +161,7 @@ def test_space_of_a_deleted_stream_is_given_back_behind_the_answer() -> None:
     server.workers.is_held = True
     assert peer.ask("$JS.API.STREAM.DELETE.S") == []
     server.workers.run_next()
-    server.settle()
+    server.run_until_idle()
     assert [answer["success"] for answer in answers(peer)] == [True]
     folder = f"{disk.root}/jetstream/$G/streams"
     assert disk.list_directory(folder) == [".S"]

@@ -90,14 +90,14 @@ def test_an_origin_lets_go_when_the_copy_is_on_disk(retention: str) -> None:
     pair.origin(retention=retention)
     pair.source()
     pair.spoke.syncer.run_all()
-    pair.spoke.settle()
+    pair.spoke.run_until_idle()
     pair.run()
     pair.fill("1", "2")
     pair.advance(3)
     assert pair.held() == 2
     while pair.spoke.syncer.waiting:
         pair.spoke.syncer.run_all()
-        pair.spoke.settle()
+        pair.spoke.run_until_idle()
     pair.advance(3)
     assert pair.held() == 0
     assert pair.payloads("S") == ["1", "2"]
@@ -378,7 +378,7 @@ def test_a_remote_that_leads_to_the_stream_itself_is_refused() -> None:
     peer = Peer(server)
     peer.create("O", sources=[{"name": "O", "external": EXTERNAL}])
     while wire.carry():
-        server.settle()
+        server.run_until_idle()
     info = peer.api("STREAM.INFO.O")["sources"][0]
     assert info["error"]["description"] == (
         "detected cycle: remote 'hub' leads to this stream itself"

@@ -38,7 +38,7 @@ class World:
         """Until nothing is left to sync."""
         while self.server.syncer.waiting:
             self.server.syncer.run_all()
-            self.server.settle()
+            self.server.run_until_idle()
 
     def rest(self) -> None:
         """Let all be written that is written by and by, and forget what was answered."""
@@ -68,7 +68,7 @@ class World:
             self.server.syncer.run_next()
         else:
             self.server.syncer.complete_next()
-        self.server.settle()
+        self.server.run_until_idle()
 
     def pull(self, batch: int, consumer: str = "c") -> list[Message]:
         request = {"batch": batch, "no_wait": True}
@@ -185,11 +185,11 @@ def test_acks_that_come_while_a_sync_runs_share_the_next_one() -> None:
     assert world.answers() == set()
     syncer.run_next()
     syncer.complete_next()
-    world.server.settle()
+    world.server.run_until_idle()
     assert world.answers() == {3}
     syncer.run_next()
     syncer.complete_next()
-    world.server.settle()
+    world.server.run_until_idle()
     assert world.answers() == set(range(4, 41))
     assert syncer.statistics.syncs - before == 2
 
@@ -400,3 +400,22 @@ def test_a_reset_that_cannot_be_written_is_answered_with_the_error() -> None:
     world.disk.fail("create", "*/obs/c/*", error=errno.ENOSPC, times=FOR_EVER)
     [(_, _, payload)] = world.ask("$JS.API.CONSUMER.RESET.S.c", {"seq": 2})
     assert "No space left" in json.loads(payload)["error"]["description"]
+
+
+def test_acks_are_answered_while_a_hidden_consumer_reads_for_a_mirror() -> None:
+    """Such a consumer ends with the server and has no place on disk: its state is not written, and
+    so cannot fail the states of the others.
+    """
+    world = World()
+    world.peer.connection.send(b"SUB copy.S 9\r\n")
+    config = {
+        "name": "mirror", "deliver_subject": "copy.S", "ack_policy": "none", "direct": True,
+        "flow_control": True, "idle_heartbeat": 1_000_000_000, "max_deliver": 1,
+    }  # fmt: skip
+    world.ask_api("CONSUMER.CREATE.S", {"stream_name": "S", "config": config})
+    world.ask("S.a", b"y")
+    world.rest()
+    world.ack(1)
+    world.server.run_until_idle()
+    world.sync()
+    assert world.answers() == {1}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +12,9 @@ from engine_kit import Peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tradewind.jetstream.lanes import let_others_go_first
 from tradewind.store.format.side_files import SourcePosition, encode_sources
+from tradewind.stream.message_ids import MessageIds
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
 
@@ -105,13 +109,13 @@ def test_a_mirror_that_stands_in_never_hides_what_the_origin_has_promised(
     server.manual_sync = True
     peer.connection.send(b"PUB O.a inbox.x 3\r\nnew\r\n")
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     assert b'"seq":2' in peer.connection.take()  # promised, while its copy is on the way to disk
     for _ in range(50):
         ((_, _, payload),) = peer.ask("$JS.API.DIRECT.GET.O", {"last_by_subj": "O.a"})
         assert payload == b"new"
     server.manual_sync = False
-    server.settle()
+    server.run_until_idle()
     peer.api("STREAM.DELETE.O")
     ((_, header, payload),) = peer.ask("$JS.API.DIRECT.GET.O", {"last_by_subj": "O.a"})
     assert (payload, b"Nats-Stream: M" in header) == (b"new", True)
@@ -183,7 +187,7 @@ def test_only_what_is_safe_in_the_origin_is_copied(disk: SimulatedDisk) -> None:
     assert state(peer, "O")["last_seq"] == 1
     assert state(peer, "M")["last_seq"] == 0
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     assert state(peer, "M")["last_seq"] == 1
 
 
@@ -198,6 +202,71 @@ def test_promoted_mirror_answers_direct_gets_for_its_origin_no_more(peer: Peer) 
     assert config["mirror_direct"] is False
     [(_, header, _)] = peer.ask("$JS.API.DIRECT.GET.O", b'{"seq":1}')
     assert header.startswith(b"NATS/1.0 503")
+
+
+def identified(peer: Peer, subject: str, numbers: range, reply: str = "") -> None:
+    """Messages with ids, all at once."""
+    headers = [f"NATS/1.0\r\nNats-Msg-Id: n{number}\r\n\r\n" for number in numbers]
+    sizes = [f"{len(header)} {len(header)}" for header in headers]
+    frames = zip(sizes, headers, strict=True)
+    text = "".join(f"HPUB {subject} {reply} {size}\r\n{header}\r\n" for size, header in frames)
+    peer.connection.send(text.encode())
+
+
+def is_duplicate(peer: Peer, subject: str, number: int) -> bool:
+    """Whether the server knows an id."""
+    peer.take()
+    identified(peer, subject, range(number, number + 1), reply="inbox.id")
+    [(_, _, answer)] = peer.take()
+    return bool(json.loads(answer).get("duplicate"))
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_ids_of_a_promoted_mirror_are_read_in_steps_while_others_are_served(
+    server: InProcessServer, peer: Peer, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tradewind.stream.stream.IDS_PER_STEP", 10)
+    peer.create("O")
+    mirror_of(peer, "O", storage=storage)
+    identified(peer, "O.a", range(35))
+    assert state(peer, "M")["last_seq"] == 35
+    served: list[int] = []
+    assert server.engine is not None
+    submit = server.engine.workers.submit
+
+    def between(work: Any, done: Any) -> None:
+        # Still a mirror: what its origin takes now belongs to it, and its id to what is known.
+        if work is let_others_go_first:
+            number = 35 + len(served)
+            served.append(number)
+            identified(peer, "O.a", range(number, number + 1))
+        submit(work, done)
+
+    monkeypatch.setattr(server.engine.workers, "submit", between)
+    config = {"name": "M", "subjects": ["M.>"], "storage": storage}
+    answer = peer.api("STREAM.UPDATE.M", config)
+    assert "error" not in answer, answer
+    assert len(served) >= 3, "35 messages take four steps"
+    last = state(peer, "M")["last_seq"]
+    assert last == state(peer, "O")["last_seq"] == 35 + len(served)
+    numbers = (0, 9, 10, 34, last - 1)
+    assert [n for n in numbers if not is_duplicate(peer, "M.x", n)] == []
+    assert not is_duplicate(peer, "M.x", last)
+
+
+def test_a_promoted_mirror_knows_the_newest_ids_that_its_memory_holds(
+    server: InProcessServer, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer.create("O")
+    small = partial(MessageIds, bytes_max=2000)
+    monkeypatch.setattr("tradewind.stream.stream.MessageIds", small)
+    mirror_of(peer, "O")
+    identified(peer, "O.a", range(100))
+    peer.api("STREAM.UPDATE.M", {"name": "M", "subjects": ["M.>"]})
+    assert server.engine is not None
+    [ids] = [h.stream.ids for h in server.engine.hosts.values() if h.name == "M"]
+    assert [seq for _, seq, _ in ids.items()] == list(range(101 - ids.count, 101))
+    assert 10 < ids.count < 50
 
 
 # -------------------------------------------------------------------- limits
@@ -244,7 +313,7 @@ def test_origin_keeps_messages_until_their_copies_are_safe(
     assert state(peer, "O")["messages"] == 1
     assert state(peer, "S")["messages"] == 1
     server.syncer.run_all()
-    server.settle()
+    server.run_until_idle()
     assert state(peer, "O")["messages"] == 0
     assert state(peer, "S")["messages"] == 1
 
@@ -270,7 +339,7 @@ def test_message_of_a_queue_goes_to_a_consumer_and_to_a_source(
 
     def copy() -> None:
         server.syncer.run_all()
-        server.settle()
+        server.run_until_idle()
 
     steps = [copy, acknowledge] if is_copied_first else [acknowledge, copy]
     steps[0]()
@@ -420,14 +489,14 @@ def test_no_copy_is_lost_or_doubled_whenever_the_server_dies(taken: list[Step], 
             )
         elif action == "sync":
             server.syncer.run_all()
-            server.settle()
+            server.run_until_idle()
         else:
             seed += 1
             disk = stop(server, disk) if action == "stop" else disk.crash(seed)
             server, peer = open_server(disk)
             server.manual_sync = True
     server.manual_sync = False
-    server.settle()
+    server.run_until_idle()
     originals = {origin: stored(peer, origin) for origin in ORIGINS}
     copies: dict[str, list[tuple[int, str]]] = {origin: [] for origin in ORIGINS}
     last_seq = state(peer, "S")["last_seq"]

@@ -33,7 +33,7 @@ class Streams:
         """Until every disk has answered."""
         while self.server.syncer.waiting:
             self.server.syncer.run_all()
-            self.server.settle()
+            self.server.run_until_idle()
 
     def commit(self, name: str) -> None:
         """The commit under way of one stream ends."""
@@ -41,7 +41,7 @@ class Streams:
         names = [getattr(job.entry.target, "name", "") for job in waiting]
         self.server.syncer.run_next(names.index(name))
         self.server.syncer.complete_next()
-        self.server.settle()
+        self.server.run_until_idle()
 
     def under_way(self) -> list[str]:
         """The streams that have a commit under way."""

@@ -61,6 +61,6 @@ def test_too_many_waiting_requests_are_dropped_and_told_of(
     assert list(event) == ["type", "id", "timestamp", "server", "dropped"]
     assert (event["server"], event["dropped"]) == ("in-process", 5)
     server.workers.run_all()
-    server.settle()
+    server.run_until_idle()
     kinds = [json.loads(payload)["type"].rpartition(".")[2] for *_, payload in peer.take()]
     assert kinds == ["stream_create_response", "stream_names_response"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from engine_kit import Peer
 
-from tradewind.jetstream.preview.listener import ENDPOINTS, NEXT_SUBJECTS
+from tradewind.jetstream.preview.preview_listener import ENDPOINTS, NEXT_SUBJECTS
 from tradewind.options import MIB, AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer, User, UserGate
 from tradewind.testing.disk import SimulatedDisk

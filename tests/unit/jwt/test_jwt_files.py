@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jwt_kit import account_key, user_jwt, user_key
 from tradewind.client.core.credentials import parse_credentials
 from tradewind.jwt import JwtError
-from tradewind.jwt.files import credentials, decorated, read_credentials, read_token
+from tradewind.jwt.claim_files import credentials, decorated, read_credentials, read_token
 
 TOKEN = user_jwt(user_key(1), account_key(1))
 

@@ -8,6 +8,7 @@ import pytest
 
 from jwt_kit import account_key, user_key
 from tradewind.jwt import encode
+from tradewind.jwt.claim_rules import Issue, blocking_texts, issues, time_of_day
 from tradewind.jwt.claims import (
     AccountClaims,
     ActivationClaims,
@@ -18,9 +19,9 @@ from tradewind.jwt.claims import (
     JetStreamLimits,
     Latency,
     OperatorClaims,
-    Permissions,
-    ResponseRules,
-    SubjectRules,
+    PermissionClaims,
+    ResponseClaims,
+    SubjectClaims,
     TimeRange,
     TraceFields,
     UserScope,
@@ -29,7 +30,6 @@ from tradewind.jwt.claims import (
     new_operator,
     new_user,
 )
-from tradewind.jwt.rules import Issue, blocking_texts, issues, time_of_day
 
 ACCOUNT, EXPORTER, USER = account_key(1), account_key(2), user_key(1)
 
@@ -77,18 +77,18 @@ def user_problems(**fields: Any) -> list[str]:
             ["could not parse iana time zone by name: unknown time zone ../../etc/passwd"],
         ),
         (
-            {"pub": SubjectRules(allow=["a b"])},
+            {"pub": SubjectClaims(allow=["a b"])},
             ['Permission Subject "a b" is not allowed to contain queue'],
         ),
-        ({"sub": SubjectRules(allow=["a b"])}, []),
+        ({"sub": SubjectClaims(allow=["a b"])}, []),
         (
-            {"sub": SubjectRules(deny=["a b c"])},
+            {"sub": SubjectClaims(deny=["a b c"])},
             ['Permission Subject "a b c" contains too many spaces'],
         ),
-        ({"sub": SubjectRules(deny=["a..b"])}, ['subject "a..b" cannot contain consecutive `.`']),
-        ({"pub": SubjectRules(deny=[""])}, ["subject cannot be empty"]),
-        ({"pub": SubjectRules(deny=[".a"])}, ['subject ".a" cannot start or end with a `.`']),
-        ({"resp": ResponseRules(max=-5, ttl=-5)}, []),
+        ({"sub": SubjectClaims(deny=["a..b"])}, ['subject "a..b" cannot contain consecutive `.`']),
+        ({"pub": SubjectClaims(deny=[""])}, ["subject cannot be empty"]),
+        ({"pub": SubjectClaims(deny=[".a"])}, ['subject ".a" cannot start or end with a `.`']),
+        ({"resp": ResponseClaims(max=-5, ttl=-5)}, []),
         ({"issuer_account": USER.public}, ["account_id is not an account public key"]),
     ],
 )
@@ -283,7 +283,7 @@ def test_limits_of_an_account_bound_what_it_shares() -> None:
         ({"description": "x" * 8193}, "Description is too long"),
         ({"info_url": "nowhere"}, "error parsing info url: no hostname or scheme"),
         (
-            {"default_permissions": Permissions(pub=SubjectRules(allow=["a b"]))},
+            {"default_permissions": PermissionClaims(pub=SubjectClaims(allow=["a b"]))},
             'Permission Subject "a b" is not allowed to contain queue',
         ),
     ],

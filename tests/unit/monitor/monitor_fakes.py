@@ -9,8 +9,9 @@ from typing import Any
 
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.faults import Faults
+from tradewind.monitor.views import LeafView
 from tradewind.options import ServerOptions
-from tradewind.route.rules import PermissionRules
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.subjects import is_subset
 from tradewind.testing import FakeClock, MemoryLog
 
@@ -43,6 +44,7 @@ class FakeMessage:
 class FakeAccount:
     name: str
     session_count: int = 0
+    leaf_count: int = 0
     in_msgs: int = 0
     out_msgs: int = 0
     in_bytes: int = 0
@@ -161,6 +163,8 @@ class FakeTotals:
     stalled_clients: int = 0
     total_connections: int = 0
     auth_failures: int = 0
+    slow_leaves: int = 0
+    stale_leaves: int = 0
 
 
 @dataclass
@@ -172,6 +176,7 @@ class FakeBroker:
     options: ServerOptions = field(default_factory=lambda: ServerOptions(host="127.0.0.1"))
     accounts: dict[str, FakeAccount] = field(default_factory=dict)
     sessions: dict[int, FakeSession] = field(default_factory=dict)
+    leaf_sessions: dict[int, LeafView] = field(default_factory=dict)
     closed: deque[FakeClosedSession] = field(default_factory=deque)
     totals: FakeTotals = field(default_factory=FakeTotals)
     faults: Faults = field(default_factory=Faults)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from monitor_fakes import SECOND_NS, FakeBroker, FakeClosedSession, FakeSession
 
-from tradewind.monitor.events import ACCOUNT_INTERVAL_NS, STATSZ_INTERVAL_NS, event_id
-from tradewind.monitor.system import SystemServices
+from tradewind.monitor.system_answers import SystemServices
+from tradewind.monitor.system_events import ACCOUNT_INTERVAL_NS, STATSZ_INTERVAL_NS, event_id
 from tradewind.options import ServerOptions
 
 

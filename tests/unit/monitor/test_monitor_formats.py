@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.durations import format_duration
-from tradewind.monitor.documents import SubscriptionDetail
 from tradewind.monitor.formats import (
     compact_json,
     indented_json,
@@ -19,6 +18,7 @@ from tradewind.monitor.formats import (
     timestamp,
     uptime,
 )
+from tradewind.monitor.monitor_documents import SubscriptionDetail
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 

@@ -19,9 +19,9 @@ from monitor_fakes import FakeBroker, FakeClosedSession, FakeMessage, FakeSubscr
 from harness import RawClient, ServerProcess
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.pages import build_application
-from tradewind.monitor.system import SystemServices
+from tradewind.monitor.system_answers import SystemServices
 from tradewind.options import AccountOptions, ServerOptions, UserOptions
-from tradewind.route.rules import PermissionRules, ResponseRule
+from tradewind.route.permission_rules import PermissionRules, ResponseRule
 
 CONFIG = """
 listen: "127.0.0.1:-1"

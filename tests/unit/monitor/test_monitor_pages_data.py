@@ -13,16 +13,17 @@ from monitor_fakes import SECOND_NS, START_NS, FakeAccount, FakeBroker, FakeSubs
 
 from certificates import Authority
 from tradewind import _version
-from tradewind.monitor.documents import Health
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.formats import compact_json
 from tradewind.monitor.health import HealthProblem
+from tradewind.monitor.monitor_documents import Health
 from tradewind.monitor.options import (
     AccountStatzOptions,
     AccountzOptions,
     ConnzOptions,
     HealthzOptions,
     JszOptions,
+    LeafzOptions,
     SubszOptions,
 )
 from tradewind.monitor.parameters import PageError
@@ -377,7 +378,7 @@ class TestUsage:
 def test_documents_follow_the_clock_they_are_given() -> None:
     broker = FakeBroker(clock_ns=START_NS + 1)
     view = MonitorView(broker)
-    pages = [view.routez(), view.leafz(), view.gatewayz(), view.jsz(JszOptions())]
+    pages = [view.routez(), view.leafz(LeafzOptions()), view.gatewayz(), view.jsz(JszOptions())]
     assert {page.now for page in pages} == {"2026-11-15T19:15:44.583020415Z"}
 
 

@@ -10,9 +10,9 @@ import pytest
 from monitor_fakes import FakeAccount, FakeBroker, FakeMessage, FakeSubscription
 
 from tradewind.errors import ConfigError
-from tradewind.monitor.system import SystemServices
+from tradewind.monitor.system_answers import SystemServices
 from tradewind.options import ServerOptions
-from tradewind.route.rules import PermissionRules, ResponseRule
+from tradewind.route.permission_rules import PermissionRules, ResponseRule
 
 
 class Desk:

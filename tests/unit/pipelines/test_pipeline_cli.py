@@ -12,7 +12,7 @@ import pytest
 from tradewind.cli.main import run
 from tradewind.pipelines.leases import locked
 from tradewind.pipelines.status import PipelineStatus, QueryStatus, write_status
-from tradewind.spark.lag import StreamLag
+from tradewind.spark.stream_lag import StreamLag
 
 GOOD = """\
 pipeline: copy
@@ -53,7 +53,7 @@ def test_check_says_what_is_right_and_what_is_not(cli: Cli, file: Path) -> None:
     file.write_text(GOOD.replace("from: orders", "from: odrers"))
     code, _, err = cli("pipeline", "check", str(file), "--offline", "--no-spark")
     assert code == 1
-    assert f"{file}:6: there is no table 'odrers'; did you mean 'orders'?" in err
+    assert f"{file}:6: table 'odrers' does not exist; did you mean 'orders'?" in err
 
 
 def test_check_goes_on_without_a_server(cli: Cli, file: Path) -> None:
@@ -161,8 +161,8 @@ def test_compact_says_what_became_of_the_files(cli: Cli, file: Path) -> None:
     file.write_text(GOOD.replace("parquet: lake", "delta: lake"))
     code, _, err = cli("pipeline", "compact", str(file), "--sink", "lak")
     assert code == 1
-    assert "there is no sink 'lak'; did you mean 'lake'?" in err
-    assert "there is no table" in cli("pipeline", "compact", str(file))[2]
+    assert "sink 'lak' does not exist; did you mean 'lake'?" in err
+    assert "does not exist yet" in cli("pipeline", "compact", str(file))[2]
     for number in range(3):
         table = pa.table({"id": [number]})
         deltalake.write_deltalake(str(file.parent / "lake"), table, mode="append")

@@ -73,10 +73,10 @@ def test_triggers(text: str, seconds: float | None) -> None:
 
 WRONG = [
     # what is replaced, by what, line, part of the message
-    ("stream: ORDERS", "strem: ORDERS", 6, "there is no key 'strem'; did you mean 'stream'?"),
-    ("trigger:", "triger:", 3, "there is no key 'triger'; did you mean 'trigger'?"),
+    ("stream: ORDERS", "strem: ORDERS", 6, "key 'strem' does not exist; did you mean 'stream'?"),
+    ("trigger:", "triger:", 3, "key 'triger' does not exist; did you mean 'trigger'?"),
     ("bad: skip", "bad: skp", 9, "payload.bad: 'skp' is none of fail, skip"),
-    ("bad: skip", "bda: skip", 9, "there is no key 'bda'; did you mean 'bad'?"),
+    ("bad: skip", "bda: skip", 9, "key 'bda' does not exist; did you mean 'bad'?"),
     (
         "mode: update",
         "mode: updat",
@@ -85,8 +85,8 @@ WRONG = [
     ),
     ("10 seconds", "10 fortnights", 10, "'10 fortnights' is not a length of time"),
     ("2 seconds", "soon", 3, "'soon' is none of fast, now"),
-    ("from: named", "from: nmaed", 30, "there is no table 'nmaed'; did you mean 'named'?"),
-    ("from: orders", "from: later", 19, "there is no table 'later' before this step"),
+    ("from: named", "from: nmaed", 30, "table 'nmaed' does not exist; did you mean 'named'?"),
+    ("from: orders", "from: later", 19, "table 'later' does not exist before this step"),
     ("window: 1 minute", "window: 1", 20, "window: expected `str`, got `int`"),
     ("    keep: {revenue: sum(amount)}\n", "", 18, "a window needs `keep`"),
     ("csv: regions", "csv: regions\n    json: x", 13, "exactly one of stream, bucket, parquet"),

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tradewind.pipelines.checking import check_server
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.document import parse_document
 from tradewind.pipelines.errors import PipelineFileError
 from tradewind.pipelines.explaining import explain_lines
 from tradewind.pipelines.frames import source_options
 from tradewind.pipelines.loading import pipeline_of
 from tradewind.pipelines.model import Pipeline
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.spark.logins import JobLogin
 
 SECRET = "hunter2"

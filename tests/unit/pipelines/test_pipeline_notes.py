@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import tradewind
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.display import status_line
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lag import ServerLag
 from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.status import PipelineStatus
 from tradewind.spark.logins import JobLogin

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.pipelines.charts import bar, bars, number_text, sparkline
+from tradewind.pipelines.column_templates import parse_template, template_sql
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.inference import Kind, infer, kind_of, merge
 from tradewind.pipelines.intervals import parse_interval_ms, spark_interval
-from tradewind.pipelines.reasons import reason_of
+from tradewind.pipelines.schema_reasons import reason_of
 from tradewind.pipelines.schemas import declared_ddl, freeze, read_frozen
 from tradewind.pipelines.status import PipelineStatus, read_status, write_status
-from tradewind.pipelines.templates import parse_template, template_sql
+from tradewind.pipelines.text_charts import bar, bars, number_text, sparkline
 
 VALUES = st.recursive(
     st.none()

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from tradewind.pipelines import places
-from tradewind.pipelines.batches import batches_of
 from tradewind.pipelines.document import parse_document
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.lakes import SinkQuery
 from tradewind.pipelines.leases import LEASE_FILE, LEASE_SECONDS, Owner, locked, take_lease
 from tradewind.pipelines.loading import pipeline_of
 from tradewind.pipelines.places import RemoteFolder, names_in, place_of, problem_of, replace_file
+from tradewind.pipelines.query_batches import batches_of
 from tradewind.pipelines.schemas import FrozenSchema, read_frozen
 from tradewind.pipelines.status import read_status
 

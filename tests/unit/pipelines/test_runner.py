@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from tradewind.pipelines import runner as runner_module
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.runner import RESTARTS_MAX, SLOW_SIGNS, Runner, _Running
 from tradewind.pipelines.status import QueryStatus
 

@@ -56,7 +56,7 @@ def test_the_user_interface_is_off_unless_it_is_asked_for(ui: str, expected: obj
 @pytest.mark.parametrize(
     ("section", "line", "message"),
     [
-        ("  maser: x", 4, "there is no key 'maser'; did you mean 'master'?"),
+        ("  maser: x", 4, "key 'maser' does not exist; did you mean 'master'?"),
         ("  conf:\n    executor.memory: 1g", 5, "names are like spark.executor.memory"),
         ("  conf:\n    fs.s3a.endpoint: x", 5, "of Hadoop is spark.hadoop.fs.s3a.endpoint"),
         ("  conf:\n    spark.master: x", 5, "spark.master cannot be set here: say `master`"),

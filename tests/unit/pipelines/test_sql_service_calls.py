@@ -25,6 +25,7 @@ from tradewind.pipelines.sql.wire import (
     Cancel,
     Channel,
     Hello,
+    StatementError,
     WireError,
     meeting_folder,
 )
@@ -71,12 +72,17 @@ class FakeDesk:
         if self.desks.hears_cancel:
             self.desks.released.set()
 
+    def progress(self, group: str) -> tuple[int, int]:
+        return 3, 8
+
     def ask(self, question: SqlQuestion) -> QueryResult:
         if question.text == "hang":
             self.desks.hanging.release()
             assert self.desks.released.wait(LIMIT_SECONDS)
         if question.text == "fail":
             raise PipelineError("no such table")
+        if question.text == "misspelt":
+            raise StatementError("syntax error", 2, 7)
         if question.text == "lost":
             raise SessionLostError("Spark has ended")
         rows = [(question.text, number) for number in range(question.rows_max)]
@@ -169,6 +175,38 @@ def test_what_is_wrong_with_a_question_is_told_and_nothing_else_ends(running: Ru
         ask("fail")
     assert not isinstance(caught.value, ElsewhereError)
     assert ask("a", rows_max=1)[1] is False
+
+
+def test_the_place_of_an_error_is_told(running: Running) -> None:
+    with pytest.raises(StatementError, match="syntax error") as caught:
+        ask("misspelt")
+    assert (caught.value.line, caught.value.column) == (2, 7)
+
+
+def test_programs_get_names_kinds_and_rows(running: Running) -> None:
+    header, *rows = ask("a", rows_max=2, format="rows")[0].splitlines()
+    assert header == '{"columns":["text","number"],"numbers":[false,true]}'
+    assert rows == ['["a","0"]', '["a","1"]']
+
+
+def test_progress_is_told_to_those_who_want_it_and_another_thread_can_cancel(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "PROGRESS_SECONDS", 0.01)
+    caller = Caller.connect()
+    assert caller is not None
+    told: list[tuple[int, int]] = []
+
+    def progress(done: int, whole: int) -> None:
+        if not told:
+            caller.cancel()
+        told.append((done, whole))
+
+    with pytest.raises(PipelineError, match="cancelled"):
+        caller.ask(Ask("hang", wants_progress=True), lambda _text: None, progress)
+    assert told[0] == (3, 8)
+    assert running.desks.cancelled.is_set()
+    caller.close()
 
 
 def test_two_callers_are_answered_at_once(running: Running) -> None:

@@ -17,8 +17,8 @@ from tradewind.cli.spark import sql_history
 from tradewind.cli.spark.sql_completion import Known, SqlCompleter
 from tradewind.cli.spark.sql_history import FileHistory, history_path
 from tradewind.cli.spark.sql_shell import HELP, Shell, prompt_session
-from tradewind.pipelines.connections import PipelineAddress
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.queries import TableCatalog
 from tradewind.pipelines.sql.desk import SessionLostError
 from tradewind.pipelines.sql.wire import Ask
@@ -34,7 +34,7 @@ class FakeAnswers:
     def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
         self.asked.append(ask)
         faults: dict[str, BaseException] = {
-            "wrong": PipelineError("there is no table 'x'"),
+            "wrong": PipelineError("table 'x' does not exist"),
             "defect": ZeroDivisionError("division by zero"),
             "lost": SessionLostError("Spark has ended"),
             "slow": KeyboardInterrupt(),
@@ -82,7 +82,7 @@ def test_nothing_that_goes_wrong_leaves_the_shell(talk: Any) -> None:
         "wrong;", "defect;", "slow;", KeyboardInterrupt(), "lost;", "\\f xml", "\\nonsense", "ok;"
     )
     assert out == "<ok>\n"
-    assert "there is no table 'x'" in err
+    assert "table 'x' does not exist" in err
     assert "division by zero" in err
     assert err.count("(cancelled)") == 2
     assert "'xml' is not a format; table, csv, json, chart are" in err

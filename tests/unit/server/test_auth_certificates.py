@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from certificates import OIDS, Authority
-from tradewind.server.auth.certificates import CertificateMap, read_names
-from tradewind.server.auth.names import parse_name, reordered
+from tradewind.server.auth.certificate_users import CertificateMap, read_names
+from tradewind.server.auth.distinguished_names import parse_name, reordered
 
 
 @pytest.fixture(scope="module")

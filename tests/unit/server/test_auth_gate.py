@@ -37,7 +37,7 @@ from tradewind.options import (
     TlsOptions,
     WebsocketOptions,
 )
-from tradewind.route.rules import PermissionRules
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.server.auth import build_gate, gate_notices
 
 # What INFO announces

@@ -14,14 +14,15 @@ from nats.js.api import StorageType, StreamConfig
 import tradewind
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
-from tradewind.jetstream.names import Names
+from tradewind.jetstream.name_source import NameSource
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.permissions import Permissions
-from tradewind.route.rules import PermissionRules
 from tradewind.route.sublist import Sublist
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.stream.message_ids import MessageIds
 
-SOURCE = Path(tradewind.__file__).parent
+# Not the imported package: a build in another folder has no .pyx files.
+SOURCE = Path(__file__).parents[3] / "src" / "tradewind"
 # Each module whose tables are keyed by what a peer chooses, with where `table_seeds` looks.
 TABLES = {
     "route/sublist.pyx": "accounts",
@@ -32,6 +33,8 @@ TABLES = {
     "store/format/timing_wheel.pyx": "timers",
     "stream/message_ids.pyx": "ids",
     "stream/staging.pyx": "ids",  # what is in a batch, with the seed of the ids
+    "route/interest.pyx": "accounts",  # what an account asks for, with the seed of its sublist
+    "broker/leaf_session.pyx": "sessions",  # what a server was told, with the seed of its session
     "broker/bridges.pyx": "accounts",  # answers that are waited for, with the seed of the account
 }
 
@@ -123,7 +126,7 @@ def test_no_seed_has_a_number_as_default() -> None:
         lambda: Account("A", Router(1)),
         lambda: Permissions(PermissionRules()),
         lambda: MessageIds(1),
-        Names,
+        NameSource,
     ],
 )
 def test_what_needs_chance_cannot_be_made_without(make: Callable[[], object]) -> None:
@@ -140,11 +143,11 @@ def test_stores_that_are_given_no_seed_differ() -> None:
 
 def test_names_use_the_whole_alphabet_and_repeat_only_for_a_test_with_a_seed() -> None:
     chance = random.SystemRandom()
-    names = Names(chance)
+    names = NameSource(chance)
     made = [names.event_id() for _ in range(500)]
     assert len(set(made)) == 500
     assert {len(name) for name in made} == {22}
     assert len(set("".join(made))) == 62
     assert len(names.consumer()) == 8
-    again = [Names(random.Random(7)).event_id() for _ in range(2)]
+    again = [NameSource(random.Random(7)).event_id() for _ in range(2)]
     assert again[0] == again[1]

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from tradewind.errors import StoreError
+from tradewind.options import EncryptionOptions, Secret
 from tradewind.server.check_store import CANNOT_RUN, CLEAN, DAMAGED, check_store
+from tradewind.server.command import run_command
 from tradewind.server.unchanged_disk import UnchangedDisk
 from tradewind.store.files.disk import MissingFile, OsDisk
+from tradewind.store.files.vault import KeyRing
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.consumer_file import ConsumerState, SequencePair
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
@@ -257,7 +260,33 @@ def test_an_encrypted_stream_is_not_called_clean(store: Path) -> None:
     code, output = run(store)
     assert code == CANNOT_RUN
     assert "$G/S: not checked" in output
-    assert "cannot read encrypted streams" in output
+    assert "the stream is encrypted, and no key is configured" in output
+
+
+def test_an_encrypted_store_is_checked_with_its_key(store: Path, tmp_path: Path) -> None:
+    ring = KeyRing(EncryptionOptions(Secret("k"), cipher="aes"))
+    place = StoreRoot(OsDisk(str(store)), str(store), ring)
+    for folder in place.folders("$G"):
+        folder.open(0)[1].close()
+    place.close()
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    output = io.StringIO()
+    assert check_store([str(store)], output, ring) == CLEAN, output.getvalue()
+    assert check_store([str(store)], io.StringIO()) == CANNOT_RUN
+    wrong = KeyRing(EncryptionOptions(Secret("other")))
+    output = io.StringIO()
+    assert check_store([str(store)], output, wrong) == CANNOT_RUN
+    assert "the configured key does not open this key file" in output.getvalue()
+    assert before == {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    # By the configuration file, and with damage.
+    block = stream_path(store) / "msgs/1.blk"
+    content = bytearray(block.read_bytes())
+    content[200] ^= 8
+    block.write_bytes(content)
+    config = tmp_path / "keys.conf"
+    config.write_text("jetstream { key: k }")
+    assert run_command(["--check-store", str(store), "-c", str(config)]) == DAMAGED
+    assert block.read_bytes() == content
 
 
 def test_a_store_in_use_is_refused(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,12 +16,13 @@ from tradewind.errors import ConfigError
 from tradewind.options import (
     AuthorizationOptions,
     JetStreamOptions,
+    OpenTelemetryOptions,
     Secret,
     ServerOptions,
     UserOptions,
     WebsocketOptions,
 )
-from tradewind.route.rules import PermissionRules, ResponseRule
+from tradewind.route.permission_rules import PermissionRules, ResponseRule
 from tradewind.server.config.checks import check_options
 from tradewind.server.config.load import LoadedConfig, load_config_file
 
@@ -238,8 +239,8 @@ def test_accounts(options: Any) -> None:
         "accounts { LIMIT: 7, A { users: [{user: a}], limits: {max_conn: $LIMIT, max_subs: 2, "
         "max_pay: 3kb, max_leafs: 1} }, B { jetstream: enabled }\n"
         "C { jetstream: {max_mem: 1k, max_file: 2gb, max_streams: 3, max_consumers: -1, "
-        "max_ack_pending: 4, mem_max_stream_bytes: 5, disk_max_stream_bytes: '1M', "
-        "max_stream_bytes: true} } }"
+        "max_template_streams: 6, max_ack_pending: 4, mem_max_stream_bytes: 5, "
+        "disk_max_stream_bytes: '1M', max_stream_bytes: true} } }"
     ).accounts
     assert list(accounts) == ["A", "B", "C"]
     first = accounts["A"]
@@ -251,6 +252,7 @@ def test_accounts(options: Any) -> None:
         "max_file": 2 * 2**30,
         "max_streams": 3,
         "max_consumers": -1,
+        "max_template_streams": 6,
         "max_ack_pending": 4,
         "memory_max_stream_bytes": 5,
         "store_max_stream_bytes": 2**20,
@@ -299,6 +301,7 @@ def test_websocket(options: Any) -> None:
         ("{}", JetStreamOptions(enabled=True)),
         ("{enabled: false, store: x}", JetStreamOptions(store_dir="x")),
         ("{legacy_preview: off}", JetStreamOptions(enabled=True, legacy_preview=False)),
+        ("{chain_key: a.nk}", JetStreamOptions(enabled=True, chain_key=Secret("a.nk"))),
         (
             "{store_dir: x, max_mem: 1gb, max_file_store: '10G', domain: hub, strict: false}",
             JetStreamOptions(
@@ -348,7 +351,7 @@ def test_feature_flags(options: Any) -> None:
     loaded = options("feature_flags { js_ack_fc_v2: true, js_raft_delete_range: true }")
     assert loaded.feature_flags == {"js_ack_fc_v2": True}
     (notice,) = loaded.notices
-    assert notice.startswith("feature_flags: js_raft_delete_range switches a part of nats-server")
+    assert notice.startswith("feature_flags: js_raft_delete_range controls a nats-server feature")
 
 
 @pytest.mark.parametrize(
@@ -371,11 +374,8 @@ def test_feature_flags_that_are_no_flags(options: Any, text: str, problem: str) 
     [
         "cluster { name: x, listen: 127.0.0.1:-1 }",
         "cluster { port: -1, routes: ['nats://a:1'], authorization {user: a, password: hush} }",
-        "leafnodes { listen: '127.0.0.1:-1' }",
-        "leafnodes { remotes: [{url: 'nats://u:hush@h'}] }",
         "gateway { name: x, port: -1, gateways: [] }",
         "mqtt { port: -1 }",
-        "default_js_domain { A: b }",
         "prof_port: 6060",
     ],
 )
@@ -391,19 +391,48 @@ def test_parts_for_many_servers_are_answered_with_one_line(options: Any, text: s
 @pytest.mark.parametrize(
     "text",
     [
-        "proxy_protocol: true",
+        "proxies: {}",
         "ocsp: true",
-        "authorization { auth_callout: {issuer: x} }",
         "authorization { users: [{user: a, proxy_required: true}] }",
-        "jetstream { key: hush }",
-        "jetstream { tpm: {} }",
-        "tls { certs: [] }",
     ],
 )
 def test_a_security_setting_that_is_not_supported_stops_the_start(error_of: Any, text: str) -> None:
     error = error_of(text)
-    assert "not supported in this version" in error or "only one certificate" in error
+    assert "not supported in this version" in error
     assert "test.conf:1:" in error
+    assert "hush" not in error
+
+
+@pytest.mark.parametrize("name", ["key", "ek", "encryption_key"])
+@pytest.mark.parametrize("previous", ["prev_key", "prev_ek", "prev_encryption_key"])
+def test_keys_of_the_store_have_three_names_and_never_show(
+    options: Any, name: str, previous: str
+) -> None:
+    text = f"MINE: from_elsewhere, jetstream {{ {name}: $MINE, {previous}: hush, cipher: AES }}"
+    found = options(text).jetstream
+    assert found.encryption.key.reveal() == "from_elsewhere"
+    assert found.encryption.previous_key.reveal() == "hush"
+    assert found.encryption.cipher == "aes"
+    assert "hush" not in repr(found)
+
+
+def test_store_without_a_key_is_not_encrypted_whatever_the_cipher(options: Any) -> None:
+    assert options("jetstream { cipher: chachapoly }").jetstream.encryption is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("key: ''", "key is empty: nothing would be encrypted"),
+        ("prev_key: hush", "prev_key needs key"),
+        ("key: hush, cipher: rot13", "cipher 'rot13' is unknown"),
+        ("key: [hush]", "key"),
+        ("tpm: {}", "keys from a TPM are not supported"),
+    ],
+)
+def test_keys_that_would_not_do_stop_the_start(error_of: Any, text: str, words: str) -> None:
+    error = error_of(f"jetstream {{ {text} }}")
+    assert words in error
     assert "hush" not in error
 
 
@@ -452,7 +481,10 @@ def test_a_refused_setting_that_is_off_is_fine(options: Any) -> None:
         ),
         ("authorization { users: [{nkey: UABC}] }", "public nkey of a user"),
         (f"authorization {{ users: [{{nkey: {USER_NKEY}, user: a}}] }}", "not both"),
-        ("authorization { users: [{user: a, clients: [x]}] }", "X unknown; known are STANDARD"),
+        (
+            "authorization { users: [{user: a, clients: [x]}] }",
+            "X unknown; valid values: STANDARD",
+        ),
         (
             "authorization { users: [{user: a, permissions: {publish: 'a..b'}}] }",
             "not a valid subject",
@@ -594,3 +626,58 @@ def test_any_soup_of_keys_loads_or_is_refused(text: str) -> None:
         file.write(text)
         file.flush()
         check_options(load_config_file(file.name, {}).options)
+
+
+def test_opentelemetry(options: Any) -> None:
+    assert options("opentelemetry: 'http://127.0.0.1:4318'").opentelemetry == OpenTelemetryOptions(
+        "http://127.0.0.1:4318"
+    )
+    text = """
+    opentelemetry {
+      endpoint: "https://collector/own", sampling: 0, service_name: shop, timeout: "2s"
+      headers { Authorization: "Bearer key" }
+    }
+    """
+    found = options(text).opentelemetry
+    assert found == OpenTelemetryOptions(
+        "https://collector/own", 0, "shop", {"Authorization": Secret("Bearer key")}, 2_000_000_000
+    )
+    assert "key" not in repr(found).replace("Authorization", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{}", "opentelemetry has no endpoint: name a url like http://127.0.0.1:4318"),
+        ("{endpoint: 'a:1'}", "endpoint 'a:1': a url like http://127.0.0.1:4318 is needed"),
+        ("'ftp://a'", "endpoint 'ftp://a': a url like http://127.0.0.1:4318 is needed"),
+        ("{endpoint: 'http://a', sampling: 101}", "sampling"),
+        ("{endpoint: 'http://a', sampling: '5%'}", "sampling"),
+        ("{endpoint: 'http://a', timeout: '0s'}", "timeout must be longer than 0"),
+        ("{endpoint: 'http://a', headers: {A: \"x\\ny\"}}", "'A' is not a valid HTTP header"),
+        ("{endpoint: 'http://a', nope: 1}", "nope"),
+        ("5", "opentelemetry"),
+    ],
+)
+def test_opentelemetry_that_is_wrong(error_of: Any, text: str, problem: str) -> None:
+    assert problem in str(error_of(f"opentelemetry: {text}"))
+
+
+CALLOUT = "authorization { auth_callout { %s } }"
+ISSUER = "ACEEXCCX6TVKCYJ4MFIE3M2NJPVPGRSRPIHDDXR43XKNTNBADWOQWV7H"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (CALLOUT % "auth_users: [a]", "auth_callout needs an issuer"),
+        (CALLOUT % f"issuer: {ISSUER}", "auth_callout needs auth_users"),
+        (CALLOUT % f"issuer: {ISSUER}, auth_users: []", "auth_callout needs auth_users"),
+        (CALLOUT % "issuer: x, auth_users: [a]", "issuer must be the public nkey of an account"),
+        (CALLOUT % f"issuer: {ISSUER}, auth_users: [a], xkey: A", "xkey must be the public nkey"),
+        (CALLOUT % f"issuer: {ISSUER}, auth_users: [a], foo: A", "unknown key 'foo'"),
+        ("authorization { auth_callout: false }", "auth_callout must be a block"),
+    ],
+)
+def test_a_callout_that_names_nobody_is_refused(error_of: Any, text: str, wanted: str) -> None:
+    assert wanted in error_of(text)

@@ -18,7 +18,7 @@ from jwt_kit import (
     user_key,
 )
 from tradewind.errors import ConfigError
-from tradewind.jwt.files import decorated
+from tradewind.jwt.claim_files import decorated
 from tradewind.options import ResolverOptions, ServerOptions
 from tradewind.server.config.checks import check_options
 from tradewind.server.config.load import load_config_file
@@ -94,7 +94,7 @@ REFUSED = {
     NAMED + "resolver: 5": WRONG_RESOLVER,
     NAMED + 'resolver: {type: x, dir: "FOLDER"}': WRONG_RESOLVER,
     NAMED + "resolver: {type: full}": "dir has no value and needs to point to a directory",
-    NAMED + 'resolver: {type: full, dir: "FOLDER/server.conf"}': "is no directory",
+    NAMED + 'resolver: {type: full, dir: "FOLDER/server.conf"}': "is not a directory",
     NAMED + 'resolver: {type: cache, dir: "FOLDER", allow_delete: true}': (
         "CACHE does not accept allow_delete"
     ),

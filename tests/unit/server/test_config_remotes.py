@@ -62,9 +62,9 @@ def test_no_login_is_in_a_text_of_the_options(tmp_path: Path) -> None:
         ("urls: []", "urls must not be empty"),
         ('url: "a", prefix: "a.*"', "prefix 'a.*' must be a subject without wildcards"),
         ('url: "a", prefix: "$JS.API"', "prefix '$JS.API' is that of this server's own API"),
-        ('url: "a", prefix: "$JS.here.API"', "is that of this server's own domain"),
+        ('url: "a", prefix: "$JS.here.API"', "is the prefix of this server's own domain"),
         ('url: "a", domain: "a.b"', "domain 'a.b' must be one token of a subject"),
-        ('url: "a", user: u, token: t', "has user and token: give only one of them"),
+        ('url: "a", user: u, token: t', "has user and token: use only one of them"),
         ('url: "a", password: p', "has a password and no user"),
         ('url: "a", tls { cert_file: c }', "has only one of cert_file and key_file"),
         ('url: "a", tls { insecure: true }', "insecure"),
@@ -80,7 +80,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, error: str) -> None:
 
 
 def test_a_name_is_one_token(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"remotes\.a\.b: a name has no '\.'"):
+    with pytest.raises(ConfigError, match=r"remotes\.a\.b: a name must not contain '\.'"):
         load(tmp_path, '"a.b" { url: "a" }')
 
 
@@ -88,7 +88,7 @@ def test_each_account_has_remotes_of_its_own(tmp_path: Path) -> None:
     accounts = "accounts { A { jetstream: true }, B { jetstream: true } }"
     remotes = 'one { url: "a", account: A, prefix: p }\n two { url: "b", account: %s, prefix: p }'
     assert len(load(tmp_path, remotes % "B", accounts).jetstream.remotes) == 2
-    with pytest.raises(ConfigError, match="prefix 'p' is that of remote 'one' already"):
+    with pytest.raises(ConfigError, match="prefix 'p' is already used by remote 'one'"):
         load(tmp_path, remotes % "A", accounts)
     with pytest.raises(ConfigError, match=r"account '\$G' is not defined under accounts"):
         load(tmp_path, 'one { url: "a" }', accounts)

@@ -14,7 +14,7 @@ from tls_link_kit import CONNECT, RecordingLog, until
 
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.options import ServerOptions
-from tradewind.server.app import Server
+from tradewind.server.app import ServerApp
 from tradewind.server.link import StreamLink
 from tradewind.testing import FakeClock
 
@@ -30,7 +30,7 @@ ENOUGH = 12  # so many of them are too much for a receiver
 class Ground:
     """A server whose clock stands still, and connections whose sockets take very little."""
 
-    def __init__(self, server: Server, sockets: ExitStack) -> None:
+    def __init__(self, server: ServerApp, sockets: ExitStack) -> None:
         self.server = server
         self.clock = FakeClock()
         server.broker.clock = self.clock
@@ -72,7 +72,7 @@ def run(
 ) -> None:
     async def main() -> None:
         log: Any = RecordingLog()
-        async with Server(ServerOptions(host="127.0.0.1", port=-1), log) as server:
+        async with ServerApp(ServerOptions(host="127.0.0.1", port=-1), log) as server:
             with ExitStack() as sockets:
                 await scenario(Ground(server, sockets))
         assert [line for line in log.lines if line[0] == "error"] == []

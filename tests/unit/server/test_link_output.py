@@ -19,7 +19,7 @@ from certificates import Authority
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.session import Session
 from tradewind.options import ServerOptions, WebsocketOptions
-from tradewind.server.app import Server
+from tradewind.server.app import ServerApp
 from tradewind.server.link import StreamLink
 
 LOOPS: list[Any] = [
@@ -40,7 +40,7 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
 class Receiver:
     """The server's session and link of one client, and what it is to get."""
 
-    def __init__(self, server: Server, read: Read) -> None:
+    def __init__(self, server: ServerApp, read: Read) -> None:
         self.server = server
         self.read = read
         self.due = bytearray()
@@ -101,7 +101,7 @@ async def fits_and_starts(receiver: Receiver, seed: int) -> tuple[int, int]:
 def run(make_loop: Callable[[], Any], options: ServerOptions, scenario: Any) -> None:
     async def main() -> None:
         log: Any = RecordingLog()
-        async with Server(options, log) as server:
+        async with ServerApp(options, log) as server:
             await scenario(server)
         assert [line for line in log.lines if line[0] == "error"] == []
 
@@ -117,7 +117,7 @@ def plain_options() -> ServerOptions:
 
 
 @asynccontextmanager
-async def with_tiny_buffer(server: Server) -> AsyncIterator[tuple[Receiver, socket.socket]]:
+async def with_tiny_buffer(server: ServerApp) -> AsyncIterator[tuple[Receiver, socket.socket]]:
     """A client whose socket takes only a few kilobytes from the server."""
     loop = asyncio.get_running_loop()
     ours, theirs = socket.socketpair()
@@ -138,7 +138,7 @@ async def with_tiny_buffer(server: Server) -> AsyncIterator[tuple[Receiver, sock
 @pytest.mark.parametrize("make_loop", LOOPS)
 @pytest.mark.parametrize("seed", range(3))
 def test_plain_output_arrives_once_and_in_order(make_loop: Any, seed: int) -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: ServerApp) -> None:
         async with with_tiny_buffer(server) as (receiver, _):
             queued, direct = await fits_and_starts(receiver, seed)
             assert queued >= 5
@@ -149,7 +149,7 @@ def test_plain_output_arrives_once_and_in_order(make_loop: Any, seed: int) -> No
 
 @pytest.mark.parametrize("make_loop", LOOPS)
 def test_plain_output_goes_straight_to_a_socket_that_takes_it(make_loop: Any) -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: ServerApp) -> None:
         async with with_tiny_buffer(server) as (receiver, theirs):
             for _ in range(3):
                 receiver.send(100)
@@ -166,7 +166,7 @@ def test_plain_output_goes_straight_to_a_socket_that_takes_it(make_loop: Any) ->
 
 @pytest.mark.parametrize("make_loop", LOOPS)
 def test_output_behind_a_paused_transport_waits_in_the_session(make_loop: Any) -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: ServerApp) -> None:
         async with with_tiny_buffer(server) as (receiver, _):
             for _ in range(30):
                 receiver.send(100_000)
@@ -184,7 +184,7 @@ def test_output_behind_a_paused_transport_waits_in_the_session(make_loop: Any) -
 
 @pytest.mark.parametrize("make_loop", LOOPS)
 def test_last_words_come_behind_what_the_socket_has_not_taken(make_loop: Any) -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: ServerApp) -> None:
         async with with_tiny_buffer(server) as (receiver, theirs):
             receiver.send(200_000)
             loop = asyncio.get_running_loop()
@@ -199,7 +199,7 @@ def test_last_words_come_behind_what_the_socket_has_not_taken(make_loop: Any) ->
 
 @pytest.mark.parametrize("make_loop", LOOPS)
 def test_receiver_that_hangs_up_in_the_middle_ends_its_session_only(make_loop: Any) -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: ServerApp) -> None:
         async with with_tiny_buffer(server) as (receiver, theirs):
             receiver.send(200_000)
             theirs.close()
@@ -226,7 +226,7 @@ async def open_streams(
 
 @pytest.mark.parametrize("make_loop", LOOPS)
 def test_tls_output_arrives_once_and_in_order(make_loop: Any, ground: Ground) -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: ServerApp) -> None:
         reader, writer = await open_streams(server.port, ground.authority.client_context())
         writer.write(HELLO)
         receiver = Receiver(server, reader.read)
@@ -260,7 +260,7 @@ class Frames:
 
 @pytest.mark.parametrize("make_loop", LOOPS)
 def test_websocket_output_arrives_once_and_in_order(make_loop: Any) -> None:
-    async def scenario(server: Server) -> None:
+    async def scenario(server: ServerApp) -> None:
         reader, writer = await open_streams(int(server.websocket_url.rpartition(":")[2]))
         key = base64.b64encode(bytes(16)).decode()
         writer.write(

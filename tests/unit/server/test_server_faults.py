@@ -11,7 +11,7 @@ import pytest
 from tls_link_kit import CONNECT, RecordingLog, until
 
 from tradewind.options import ServerOptions
-from tradewind.server.app import Server
+from tradewind.server.app import ServerApp
 from tradewind.server.logs import Log
 
 Patch = pytest.MonkeyPatch
@@ -33,11 +33,11 @@ async def fail_later(*_: object) -> None:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[Server]:
+async def running() -> AsyncIterator[ServerApp]:
     options = ServerOptions(
         host="127.0.0.1", port=-1, lame_duck_grace_ns=0, lame_duck_duration_ns=0
     )
-    server = Server(options, cast(Log, RecordingLog()))
+    server = ServerApp(options, cast(Log, RecordingLog()))
     await server.start()
     try:
         yield server
@@ -50,13 +50,13 @@ async def running() -> AsyncIterator[Server]:
                 await writer.wait_closed()
 
 
-async def open_socket(server: Server) -> Streams:
+async def open_socket(server: ServerApp) -> Streams:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     OPEN.append(writer)
     return reader, writer
 
 
-async def connect(server: Server) -> Streams:
+async def connect(server: ServerApp) -> Streams:
     reader, writer = await open_socket(server)
     await reader.readline()
     writer.write(CONNECT + b"PING\r\n")
@@ -73,7 +73,7 @@ async def check_alive(streams: Streams) -> None:
             pass
 
 
-def link_of(server: Server, streams: Streams) -> Any:
+def link_of(server: ServerApp, streams: Streams) -> Any:
     port = streams[1].get_extra_info("sockname")[1]
     return next(one.link for one in server.broker.sessions.values() if one.remote_port == port)
 

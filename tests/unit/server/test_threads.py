@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
 from tradewind.faults import Faults
-from tradewind.server.syncer import ThreadedSyncer
+from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import FineTimer, Threads
 from tradewind.server.workers import LoopWorkers
 from tradewind.store.files.disk import Operation, OsDisk, OsFile
@@ -202,6 +203,28 @@ async def test_drain_gives_up_on_a_disk_that_does_not_answer(
     assert await watched.syncer.drain(0.01) == [store]
     assert not watched.stop(0.01)
     gate.set()
+
+
+async def test_what_a_disk_has_outlived_is_freed_when_it_answers() -> None:
+    """By the thread that was stuck: nobody else knows of it any more."""
+
+    class Clock:
+        def __call__(self) -> int:
+            return CLOCK.monotonic_ns()
+
+    clock, freed, gate = Clock(), threading.Event(), threading.Event()
+    threads = Threads(asyncio.get_running_loop(), clock, call_threads=2)
+    weakref.finalize(clock, freed.set)
+    del clock
+    descriptor = threads.fileno()
+    for _ in range(3):  # two are stuck, one waits
+        threads.call(lambda: gate.wait(WAIT_SECONDS), pytest.fail)
+    assert not threads.stop(0.01)
+    del threads
+    assert not freed.is_set()
+    os.fstat(descriptor)
+    gate.set()
+    assert freed.wait(WAIT_SECONDS)
 
 
 async def test_jobs_that_end_together_share_one_batch(tmp_path: Path) -> None:

@@ -225,6 +225,7 @@ def test_without_verify_no_certificate_is_asked_for(
 def test_a_session_is_never_resumed(
     options: TlsOptions, authority: Authority, client: Certificate
 ) -> None:
+    """2026-01: so no other listener, with other authorities, can be entered by one either."""
     context = server_context(replace(options, verify=True, ca_file=authority.ca_file))
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         end = limited(client.client_context(authority), version)

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +16,7 @@ from tls_link_kit import CONNECT, Ground, RecordingLog, until
 
 from certificates import Authority
 from tradewind.options import MIB, SECOND_NS, ServerOptions, WebsocketOptions
-from tradewind.server.app import Server
+from tradewind.server.app import ServerApp
 from tradewind.server.tls_pipe import TlsPipe
 
 LOOPS: list[Any] = [
@@ -24,7 +24,7 @@ LOOPS: list[Any] = [
     pytest.param(uvloop.new_event_loop, id="uvloop"),
 ]
 SECONDS = 10
-Scenario = Callable[[Server, RecordingLog], Awaitable[None]]
+Scenario = Callable[[ServerApp, RecordingLog], Awaitable[None]]
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +34,11 @@ def ground(tmp_path_factory: pytest.TempPathFactory) -> Ground:
 
 
 @pytest.fixture
-def small_heap() -> Iterator[None]:
+def small_heap() -> None:
     """Let `nobody_is_left` look only at what a test itself makes: it asks once per loop round,
     and a look at everything that the tests before it left behind takes a second."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(params=LOOPS)
@@ -51,7 +49,7 @@ def run(
 
     async def main(options: ServerOptions, scenario: Scenario) -> None:
         log: Any = RecordingLog()
-        server = Server(options, log)
+        server = ServerApp(options, log)
         async with server:
             await scenario(server, log)
         await until(lambda: len(asyncio.all_tasks()) == 1)
@@ -164,7 +162,7 @@ def test_nothing_is_left_of_a_client(
     for module in ("link_core", "tls_pipe"):
         monkeypatch.setattr(f"tradewind.server.{module}.LINGER_SECONDS", 600)
 
-    async def scenario(server: Server, log: RecordingLog) -> None:
+    async def scenario(server: ServerApp, log: RecordingLog) -> None:
         for _ in range(5):
             await asyncio.to_thread(client, server.port, ground)
         await until(lambda: server.broker.sessions == {})
@@ -181,7 +179,7 @@ def test_silent_client_is_closed_at_the_timeout(run: Callable[..., None], ground
             read_line(client)
             assert client.recv(1) == b""
 
-    async def scenario(server: Server, log: RecordingLog) -> None:
+    async def scenario(server: ServerApp, log: RecordingLog) -> None:
         await asyncio.to_thread(silent_client, server.port)
         await until(lambda: server.broker.sessions == {})
         assert [text.rpartition(": ")[2] for _, text in log.about_handshake()] == ["timeout"]
@@ -211,7 +209,7 @@ def test_slow_reader_gets_everything(run: Callable[..., None], ground: Ground) -
                 assert left[: len(message)] == message
                 left = left[len(message) :].removeprefix(b"PING\r\n")
 
-    async def scenario(server: Server, log: RecordingLog) -> None:
+    async def scenario(server: ServerApp, log: RecordingLog) -> None:
         await asyncio.to_thread(slow_reader, server.port)
 
     run(options(ground), scenario)
@@ -225,7 +223,7 @@ def test_plain_and_tls_clients_share_a_port(run: Callable[..., None], ground: Gr
                 client.sendall(piece)
             assert read_line(client) == read_line(client) == b"PONG\r\n"
 
-    async def scenario(server: Server, log: RecordingLog) -> None:
+    async def scenario(server: ServerApp, log: RecordingLog) -> None:
         for _ in range(3):
             await asyncio.to_thread(plain, server.port)
             await asyncio.to_thread(good_client, server.port, ground)
@@ -243,7 +241,7 @@ def test_stop_takes_unfinished_handshakes_along(run: Callable[..., None], ground
         clients.append(client)
         client.sendall(first)
 
-    async def scenario(server: Server, log: RecordingLog) -> None:
+    async def scenario(server: ServerApp, log: RecordingLog) -> None:
         websocket_port = int(server.websocket_url.rpartition(":")[2])
         for first in (b"", b"\x16", b"\x16\x03\x01\x02\x00\x01"):
             await asyncio.to_thread(begin, server.port, first)
@@ -269,7 +267,7 @@ def test_stop_takes_unfinished_upgrades_along(run: Callable[..., None], ground: 
         clients.append(client)
         client.sendall(b"GET / HTTP/1.1\r\n")
 
-    async def scenario(server: Server, log: RecordingLog) -> None:
+    async def scenario(server: ServerApp, log: RecordingLog) -> None:
         await asyncio.to_thread(begin, int(server.websocket_url.rpartition(":")[2]))
 
     websocket = WebsocketOptions(

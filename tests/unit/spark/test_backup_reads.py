@@ -16,7 +16,7 @@ import pytest
 from tradewind.client.connection import Connection
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.spark import backup_reads
-from tradewind.spark.backup_reads import Backup, BackupStopped
+from tradewind.spark.backup_reads import BackupStopped, StreamBackup
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.proof import Planned, RangeProof
 from tradewind.store.backup.archive import MAGIC, append_entry
@@ -106,7 +106,7 @@ def read(server: Server, first_seq: int = 1, last_seq: int = 50) -> list[int]:
     decoder = RowFilter(first_seq, last_seq).decoder()
     planned = Planned("", 0, array("Q", [7]), is_exact=True, fails=True)
     proof = RangeProof("ORDERS", first_seq, last_seq, planned)
-    backup = Backup(cast(Connection, server), "ORDERS", last_seq, decoder, proof)
+    backup = StreamBackup(cast(Connection, server), "ORDERS", last_seq, decoder, proof)
     found: list[int] = []
 
     async def all_of_it() -> None:
@@ -207,14 +207,14 @@ def test_a_backup_without_its_end_mark_has_stopped() -> None:
 @pytest.mark.parametrize("is_back", [False, True])
 def test_a_connection_that_was_lost_is_not_waited_for(is_back: bool) -> None:
     class Lost(Server):
-        silences = 0
+        empty_waits = 0
 
         def on_silence(self) -> None:
-            self.silences += 1
+            self.empty_waits += 1
             self.is_connected = is_back
             self.stats.reconnects += is_back
 
     server = Lost(sent(archive(list(range(1, 51))))[:4])
     with pytest.raises(BackupStopped, match="the connection was lost"):
         read(server)
-    assert server.silences == 1
+    assert server.empty_waits == 1

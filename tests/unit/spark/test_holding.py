@@ -234,9 +234,9 @@ def test_spark_is_told_of_the_limit(place: Place) -> None:
         ({"minMsgsPerTrigger": "9", "maxTriggerDelay": "9" * 30 + "h"}, "maxTriggerDelay: '999"),
         (
             {"maxOffsetsPerTrigger": "9"},
-            "maxOffsetsPerTrigger: there is no such option; here it is maxMsgsPerTrigger",
+            "maxOffsetsPerTrigger: unknown option; use maxMsgsPerTrigger",
         ),
-        ({"kafka.bootstrap.servers": "x"}, "kafka.bootstrap.servers: .*; here it is servers"),
+        ({"kafka.bootstrap.servers": "x"}, "kafka.bootstrap.servers: .*; use servers"),
     ],
     ids=str,
 )

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tradewind.errors import TradewindError
-from tradewind.spark import lag as lag_module
-from tradewind.spark.lag import Reporter, StreamLag, query_lag
-from tradewind.spark.progress import ProgressMetrics, serve_metrics
+from tradewind.spark import stream_lag as lag_module
 from tradewind.spark.provider_contract import ReadState
+from tradewind.spark.query_metrics import ProgressMetrics, serve_metrics
+from tradewind.spark.stream_lag import Reporter, StreamLag, query_lag
 from tradewind.testing.clock import SECOND_NS, FakeClock
 
 NOW_NS = 1_700_000_000 * SECOND_NS

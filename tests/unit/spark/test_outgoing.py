@@ -20,13 +20,14 @@ from pyspark.sql.types import (
 )
 
 from tradewind.client.core.headers import decode_headers
-from tradewind.client.core.protocol import ClientCore
-from tradewind.client.streams.row_core import RowCore
+from tradewind.client.core.protocol import ClientWire
+from tradewind.client.streams.row_inbox import RowInbox
 from tradewind.spark.errors import OptionError, RowError
 from tradewind.spark.outgoing import OutgoingRows
 from tradewind.spark.outgoing_columns import plan_columns
 from tradewind.spark.sink_options import parse_sink_options
 
+NOBODY: Any = object()  # who is never called: nothing is sent and nobody reads
 LISTS = pa.map_(pa.string(), pa.list_(pa.string()))
 SINGLES = pa.map_(pa.string(), pa.string())
 NAMES = st.sampled_from(["Tag", "No", "nats-msg-id", "Nats-Expected-Stream", "Nats-Batch-Id"])
@@ -54,13 +55,13 @@ def published(data: bytes) -> list[tuple[str, bytes, bytes]]:
 
 
 def sent(rows: OutgoingRows, batch: pa.RecordBatch, stored: set[bytes] | None = None) -> list[Any]:
-    core = ClientCore()
-    window = RowCore(core, "inbox.")
+    core = ClientWire(NOBODY)
+    window = RowInbox(NOBODY, core, "inbox.")
     rows.load(batch.column(0), batch.column(2), batch.column(1))
     row = 0
     while row < rows.count:
         row = rows.send(window, row, 64, 1.0, stored, None)
-    return published(core._take())
+    return published(core.take_output())
 
 
 def batch_of(rows: list[tuple[Any, ...]], skip: int = 0) -> pa.RecordBatch:
@@ -151,9 +152,9 @@ def test_operations_become_headers() -> None:
     rows = OutgoingRows(b"s:", by_key=True)
     operations = pa.array(["DEL", "PURGE", "PUT", None])
     rows.load(pa.array(["a", "b", "c", "d"]), pa.array([""] * 4), operations=operations)
-    core = ClientCore()
-    rows.send(RowCore(core, "inbox."), 0, 10_000, 1.0, None, None)
-    found = [decode_headers(block) for _, _, block in published(core._take())]
+    core = ClientWire(NOBODY)
+    rows.send(RowInbox(NOBODY, core, "inbox."), 0, 10_000, 1.0, None, None)
+    found = [decode_headers(block) for _, _, block in published(core.take_output())]
     assert [headers.get("KV-Operation") for headers in found] == ["DEL", "PURGE", None, None]
     assert [headers.get("Nats-Rollup") for headers in found] == [None, "sub", None, None]
 

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.client.core.protocol import ClientCore
+from tradewind.client.core.protocol import ClientWire
 from tradewind.client.streams.packed import Packed
-from tradewind.client.streams.pull import PullCore
+from tradewind.client.streams.pull_inbox import PullInbox
 from tradewind.spark.arrow import batches
 from tradewind.spark.columns import MESSAGES
 from tradewind.spark.rows import RowDecoder
 
+NOBODY: Any = object()  # who is never called: nothing is sent and nobody reads
 HEADER = b"NATS/1.0\r\nA: 1\r\n\r\n"
 Message = tuple[int, bytes, bytes, bytes]  # sequence, subject, header block, payload
 
 
 def packed_of(messages: list[Message]) -> Packed:
     """What a queue has when a server sent these."""
-    core = ClientCore()
-    queue = PullCore("inbox", "", pending_messages_max=0, pending_bytes_max=0, messages_max=0)
-    sid = core._register(queue)
-    queue._expect_from_start()
-    queue._start_packing()
+    core = ClientWire(NOBODY)
+    queue = PullInbox("inbox", "", pending_messages_max=0, pending_bytes_max=0, messages_max=0)
+    sid = core.register(queue)
+    queue.expect_from_start()
+    queue.start_packing()
     for number, (seq, subject, header, payload) in enumerate(messages, 1):
         reply = b"$JS.ACK.S.c.1.%d.%d.%d.%d" % (seq, number, seq * 1000, len(messages) - number)
         sizes = b"%d" % len(payload)
@@ -30,7 +33,7 @@ def packed_of(messages: list[Message]) -> Packed:
         if header:
             verb, sizes = b"HMSG", b"%d %d" % (len(header), len(header) + len(payload))
         line = b"%s %s %d %s %s\r\n" % (verb, subject, sid, reply, sizes)
-        core._feed(line + header + payload + b"\r\n")
+        core.feed(line + header + payload + b"\r\n")
     packed = queue.take_packed()
     assert packed is not None
     return packed

@@ -185,7 +185,7 @@ def test_times_may_be_far_away(store: Path, time: str, has_all: bool) -> None:
 
 
 def test_a_stream_that_does_not_exist_is_named(store: Path) -> None:
-    reason = "there is no stream 'NONE'; found: AUDIT, LOGS, ORDERS"
+    reason = "stream 'NONE' does not exist; found: AUDIT, LOGS, ORDERS"
     for name in ("startingOffsets", "endingOffsets"):
         with pytest.raises(OptionError, match=f"option {name}: {reason}"):
             batch(store, **{name: '{"NONE": 1}'})

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tradewind.errors import CorruptRecord
 from tradewind.spark.arrow import arrow_schema, batches
-from tradewind.spark.block_survey import LimitReplay, survey_block
+from tradewind.spark.block_summary import LimitReplay, first_message, summarize_block
 from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
 from tradewind.spark.errors import OptionError
 from tradewind.spark.filters import RowFilter, push_filters
@@ -67,6 +67,15 @@ def test_a_torn_end_is_no_damage() -> None:
         assert seqs(take(data[:-cut], ends_torn=True)) in ([1, 2, 3, 4, 5], [1, 2, 3, 4], [1, 2, 3])
     with pytest.raises(CorruptRecord, match=r"1\.blk: byte "):
         take(data[:-50])
+
+
+def test_the_first_message_is_found_in_the_head_of_a_block() -> None:
+    data = make_block([("add", b"a"), ("add", b"b")])
+    place = data.index(b"p" * 20) - len(b"a") - 22
+    assert place % 8  # behind marks of 30 bytes
+    assert first_message(data) == (1, 1000)
+    for size in range(len(data)):
+        assert first_message(data[:size]) == ((1, 1000) if size >= place + 30 else (0, 0))
 
 
 def test_damage_is_named_or_passed_over_with_nothing_else_lost() -> None:
@@ -134,8 +143,8 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
     live = [seq for seq in range(1, last + 1) if seq not in replay.removed]
     assert live == [message.seq for message in store.table.messages()]
     assert (replay.live, replay.live_bytes) == (store.table.msgs, store.table.bytes)
-    survey = survey_block(data, KEY, verifies=True)
-    assert (survey.messages, survey.spoken_seq) == (last, last)
+    summary = summarize_block(data, KEY, verifies=True)
+    assert (summary.messages, summary.spoken_seq) == (last, last)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tradewind.store.files.disk import Disk, OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.layout import record_bytes
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 KINDS = ("memory", "file", "file-small-blocks", "simulated", "simulated-rewriting")

@@ -25,7 +25,7 @@ from tradewind.store.format.ack_log import (
 )
 from tradewind.store.format.consumer_file import (
     ConsumerState,
-    Pending,
+    PendingDelivery,
     SequencePair,
     decode_consumer_state,
     encode_consumer_state,
@@ -89,12 +89,50 @@ def test_times_at_the_end_of_their_range_can_be_read_again(time_ns: int, offset_
     acks = AckState("explicit")
     state = encode_whole(acks, offset_ns, FAR_NS)
     acks.delivered_now(1, time_ns)
+    acks.nak(1, 1, 1, time_ns)
     log = log_of(1, take_changes(acks, offset_ns) or b"")
     logged = decode_consumer_state(state)
     assert apply_log(logged, 1, log) == 1
-    whole = decode_consumer_state(encode_whole(acks, offset_ns, 0))
+    whole, _ = decode_with_trailer(with_trailer(encode_whole(acks, offset_ns, 0), 1))
     assert whole == logged
     assert whole.pending.keys() == {1}
+
+
+def test_a_time_that_a_client_has_named_is_kept_to_the_nanosecond() -> None:
+    acks = delivered(5)
+    acks.acked(1, 1)
+    state, _ = decode_with_trailer(with_trailer(encode_whole(acks, OFFSET_NS, OFFSET_NS), 3))
+    acks.nak(2, 2, 1_234_567_891, 6 * SECOND + 7)
+    acks.nak(4, 4, 1, 6 * SECOND)
+    due = {2: 7 * SECOND + 234_567_898, 4: 6 * SECOND + 1}
+    log = log_of(9, changes_of(acks))
+    whole = with_trailer(encode_whole(acks, OFFSET_NS, OFFSET_NS), FOLLOWS)
+    assert apply_log(state, 9, log) == 1
+    assert decode_with_trailer(whole) == (state, FOLLOWS)
+    # Whoever does not know of it reads the same state, in whole seconds.
+    assert decode_consumer_state(whole).pending.keys() == state.pending.keys()
+    again = AckState("explicit", 30 * SECOND)
+    again.restore(state, OFFSET_NS)
+    for seq, due_ns in due.items():
+        assert again.pending()[seq].time_ns == due_ns - 30 * SECOND
+    # ... and it is kept by the next one who saves it, until it is delivered.
+    assert decode_with_trailer(with_trailer(encode_whole(again, OFFSET_NS, 0), 4))[0] == state
+    again.progress(2, 8 * SECOND + 5)
+    again.delivered_now(4, 9 * SECOND + 5)
+    assert b"twexact1" not in encode_whole(again, OFFSET_NS, 0)
+
+
+def test_every_flipped_bit_behind_a_state_with_exact_times_is_noticed() -> None:
+    acks = delivered(3)
+    acks.nak(2, 2, 5, 4 * SECOND)
+    data = with_trailer(encode_whole(acks, OFFSET_NS, OFFSET_NS), 12)
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        try:
+            assert decode_with_trailer(bytes(damaged))[1] == 0
+        except CorruptRecord:
+            continue
 
 
 def test_the_end_of_an_o_dat_names_its_log() -> None:
@@ -112,7 +150,7 @@ def test_bytes_behind_a_state_that_are_no_trailer_are_ignored() -> None:
 
 
 def test_every_flipped_bit_of_an_o_dat_is_noticed_or_leaves_it_without_a_log() -> None:
-    pending = {seq: Pending(seq, 5 * SECOND) for seq in range(3, 9)}
+    pending = {seq: PendingDelivery(seq, 5 * SECOND) for seq in range(3, 9)}
     state = ConsumerState(SequencePair(9, 9), SequencePair(2, 2), pending, {4: 1})
     data = with_trailer(encode_consumer_state(state, 6 * SECOND), 12)
     for bit in range(len(data) * 8):

@@ -17,7 +17,7 @@ from tradewind.store.backup.archive import (
 )
 from tradewind.store.backup.archive_messages import pack_messages, store_messages
 from tradewind.store.format.varint import append_uvarint
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.subjects import is_valid_literal
 
 U64_MAX = (1 << 64) - 1

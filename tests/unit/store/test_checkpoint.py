@@ -259,7 +259,7 @@ def test_damaged_summary_is_not_trusted(disk: SimulatedDisk, offset: int) -> Non
     expected = closed(disk)
     data = bytearray(disk.content_of(INDEX))
     data[offset] ^= 1
-    disk.settle_file(INDEX, bytes(data))
+    disk.put_durable_file(INDEX, bytes(data))
     store, report = opened(disk)
     assert not was_trusted(disk, report)
     assert content(store.table) == expected
@@ -269,7 +269,7 @@ def test_cut_and_empty_summaries_are_not_trusted(disk: SimulatedDisk) -> None:
     expected = closed(disk)
     whole = disk.content_of(INDEX)
     for size in (0, 1, 8, 20, len(whole) // 2, len(whole) - 1):
-        disk.settle_file(INDEX, whole[:size])
+        disk.put_durable_file(INDEX, whole[:size])
         store, report = opened(disk)
         assert not was_trusted(disk, report)
         assert content(store.table) == expected
@@ -282,7 +282,7 @@ def test_summary_of_another_stream_is_not_trusted(disk: SimulatedDisk) -> None:
     stranger, _ = open_store(other, "/disk/S", "T", now_ns=0)
     put(stranger.table, b"a")
     stranger.close()
-    disk.settle_file(INDEX, other.content_of(INDEX))
+    disk.put_durable_file(INDEX, other.content_of(INDEX))
     store, report = opened(disk)
     assert not was_trusted(disk, report)
     assert content(store.table) == expected
@@ -296,7 +296,7 @@ def test_stale_summary_is_not_trusted(disk: SimulatedDisk) -> None:
     store.table.remove(40)
     store.commit()
     expected = content(store.table)
-    disk.settle_file(INDEX, stale)
+    disk.put_durable_file(INDEX, stale)
     again, report = opened(disk)
     assert not was_trusted(disk, report)
     assert content(again.table) == expected
@@ -318,6 +318,6 @@ def test_summary_without_its_last_block_is_not_trusted(disk: SimulatedDisk) -> N
 def test_wrong_summary_never_deletes_a_block(disk: SimulatedDisk) -> None:
     closed(disk)
     blocks = [name for name in disk.list_directory("/disk/S/msgs") if name.endswith(".blk")]
-    disk.settle_file(INDEX, b"nonsense" * 10)
+    disk.put_durable_file(INDEX, b"nonsense" * 10)
     opened(disk)
     assert set(disk.list_directory("/disk/S/msgs")) >= set(blocks)

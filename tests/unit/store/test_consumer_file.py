@@ -7,7 +7,7 @@ import pytest
 from tradewind.errors import CorruptRecord
 from tradewind.store.format.consumer_file import (
     ConsumerState,
-    Pending,
+    PendingDelivery,
     SequencePair,
     decode_consumer_state,
     encode_consumer_state,
@@ -24,10 +24,10 @@ REAL_STATE = ConsumerState(
     delivered=SequencePair(11, 11),
     ack_floor=SequencePair(2, 3),
     pending={
-        11: Pending(8, (BASE - 2) * SECOND),
-        4: Pending(3, (BASE - 2) * SECOND),
-        9: Pending(6, (BASE - 2) * SECOND),
-        10: Pending(7, (BASE - 2) * SECOND),
+        11: PendingDelivery(8, (BASE - 2) * SECOND),
+        4: PendingDelivery(3, (BASE - 2) * SECOND),
+        9: PendingDelivery(6, (BASE - 2) * SECOND),
+        10: PendingDelivery(7, (BASE - 2) * SECOND),
     },
     redelivered={10: 1, 4: 1, 9: 1},
 )
@@ -64,13 +64,17 @@ def test_the_write_time_is_rounded_to_seconds() -> None:
 
 
 def test_times_are_cut_to_seconds() -> None:
-    state = ConsumerState(pending={1: Pending(1, 5 * SECOND + 999_999_999), 2: Pending(2, -1)})
+    state = ConsumerState(
+        pending={1: PendingDelivery(1, 5 * SECOND + 999_999_999), 2: PendingDelivery(2, -1)}
+    )
     again = decode_consumer_state(encode_consumer_state(state, 7 * SECOND))
-    assert again.pending == {1: Pending(1, 5 * SECOND), 2: Pending(2, 0)}
+    assert again.pending == {1: PendingDelivery(1, 5 * SECOND), 2: PendingDelivery(2, 0)}
 
 
 def test_a_time_in_the_future_does_not_become_a_negative_difference() -> None:
-    state = ConsumerState(pending={1: Pending(1, 9 * SECOND), 2: Pending(2, 4 * SECOND)})
+    state = ConsumerState(
+        pending={1: PendingDelivery(1, 9 * SECOND), 2: PendingDelivery(2, 4 * SECOND)}
+    )
     data = encode_consumer_state(state, 8 * SECOND)
     assert data == numbers(2, 0, 0, 0, 0, 2, 18, 1, 1, 0, 2, 2, 10, 0)
     assert decode_consumer_state(data) == state
@@ -78,7 +82,7 @@ def test_a_time_in_the_future_does_not_become_a_negative_difference() -> None:
 
 def test_what_lies_below_the_floor_wraps_around() -> None:
     state = ConsumerState(
-        SequencePair(5, 50), SequencePair(4, 40), {39: Pending(3, 0)}, {38: 2, 41: 1}
+        SequencePair(5, 50), SequencePair(4, 40), {39: PendingDelivery(3, 0)}, {38: 2, 41: 1}
     )
     data = encode_consumer_state(state, 0)
     assert len(data) > 40
@@ -112,7 +116,10 @@ def test_version_1_has_no_consumer_sequences_and_adds_times() -> None:
         append_varint(data, seconds)
     data += bytes((1, 4, 2))
     state = decode_consumer_state(bytes(data))
-    assert state.pending == {4: Pending(0, 100 * SECOND), 7: Pending(0, 107 * SECOND)}
+    assert state.pending == {
+        4: PendingDelivery(0, 100 * SECOND),
+        7: PendingDelivery(0, 107 * SECOND),
+    }
     assert state.redelivered == {7: 2}
 
 

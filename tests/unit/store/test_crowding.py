@@ -37,7 +37,7 @@ def store_with_deletion(limits: StoreLimits, count: int, deleted: int) -> Simula
     data = bytearray(disk.content_of(BLOCK))
     tombstone = data.index((deleted | TOMBSTONE).to_bytes(8, "little"))
     data[tombstone + 10] ^= 1  # in its time
-    disk.settle_file(BLOCK, bytes(data))
+    disk.put_durable_file(BLOCK, bytes(data))
     return disk
 
 
@@ -118,7 +118,7 @@ def test_more_sequences_than_the_damage_had_room_for_are_not_lost() -> None:
     store.mark_idle()
     data = bytearray(disk.content_of(BLOCK))
     data[data.index((3 | 1 << 63).to_bytes(8, "little")) + 10] ^= 1
-    disk.settle_file(BLOCK, bytes(data))
+    disk.put_durable_file(BLOCK, bytes(data))
     again, report = opened(disk, StoreLimits())
     assert len(report.lost) == 1
     assert sequences(again.table) == [1, 4]
@@ -141,7 +141,7 @@ def test_record_that_was_lost_behind_skipped_sequences_is_named_by_its_neighbour
     data[second:third], data[third:fourth] = data[third:fourth], data[second:third]
     data[data.index((70_000 | 1 << 63).to_bytes(8, "little")) + 10] ^= 1
     data[first + 14] ^= 1
-    disk.settle_file(path, bytes(data))
+    disk.put_durable_file(path, bytes(data))
     again, report = opened(disk, StoreLimits())
     assert report.lost == [70_000, 70_001]
     assert sequences(again.table) == [1, 70_002, 70_003, 70_004]
@@ -163,7 +163,7 @@ def test_deleted_neighbours_do_not_take_the_place_of_what_is_lost() -> None:
     del data[places[1] : places[5]]
     data[places[1] + 14] ^= 1
     data[places[1] + 31 + 14] ^= 1
-    disk.settle_file(BLOCK, bytes(data))
+    disk.put_durable_file(BLOCK, bytes(data))
     again, report = opened(disk, StoreLimits())
     assert report.lost == [4, 5]
     assert sequences(again.table) == [1, 8]
@@ -202,7 +202,7 @@ def test_damaged_record_among_skipped_sequences_is_named_by_what_it_says() -> No
     data = bytearray(disk.content_of(BLOCK))
     for number in (39 | 1 << 63, 40):
         data[data.index(number.to_bytes(8, "little")) + 10] ^= 1
-    disk.settle_file(BLOCK, bytes(data))
+    disk.put_durable_file(BLOCK, bytes(data))
     again, report = opened(disk, StoreLimits())
     assert 40 in report.lost
     assert sequences(again.table) == [70_001]

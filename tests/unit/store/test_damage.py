@@ -246,7 +246,7 @@ def rot(disk: SimulatedDisk, store: FileStore, place: int) -> None:
 def test_report_that_cannot_be_read_is_named_and_kept() -> None:
     disk = closed_disk()
     disk.make_directory(f"{FOLDER}/damage", sync=True)
-    disk.settle_file(f"{FOLDER}/damage/4.json", b"{broken")
+    disk.put_durable_file(f"{FOLDER}/damage/4.json", b"{broken")
     store, report = opened(disk)
     assert store.table.state.lost is None
     assert "damage/4.json: what was lost earlier cannot be read" in report.notes[0]

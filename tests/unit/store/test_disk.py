@@ -29,7 +29,7 @@ from tradewind.store.files.disk import (
     OsDisk,
     OsFile,
 )
-from tradewind.store.files.mapping import FileMapping, mappings_alive
+from tradewind.store.files.file_mapping import FileMapping, mappings_alive
 from tradewind.testing.disk import SimulatedDisk
 
 HOLDER = """

@@ -13,7 +13,7 @@ import pytest
 from descriptors import descriptors
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import OsDisk, disk_error
-from tradewind.store.files.mapping import mappings_alive
+from tradewind.store.files.file_mapping import mappings_alive
 from tradewind.store.files.open_files import open_files
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store

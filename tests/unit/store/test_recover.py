@@ -58,7 +58,7 @@ def record_position(disk: SimulatedDisk, path: str, seq: int) -> int:
 def damage(disk: SimulatedDisk, path: str, position: int) -> None:
     data = bytearray(disk.content_of(path))
     data[position] ^= 0x10
-    disk.settle_file(path, bytes(data))
+    disk.put_durable_file(path, bytes(data))
 
 
 def test_missing_folders_are_made(disk: SimulatedDisk) -> None:
@@ -118,7 +118,7 @@ def test_block_numbers_may_have_gaps(disk: SimulatedDisk) -> None:
 
 def test_empty_block_in_between_is_no_damage(disk: SimulatedDisk) -> None:
     store = written(disk)
-    disk.settle_file(f"{BLOCKS}/{store.table.last.number + 1}.blk", b"")
+    disk.put_durable_file(f"{BLOCKS}/{store.table.last.number + 1}.blk", b"")
     again, report = opened(disk)
     assert report.is_clean
     assert sequences(again.table) == list(range(1, 31))
@@ -128,7 +128,7 @@ def test_empty_block_in_between_is_no_damage(disk: SimulatedDisk) -> None:
 @pytest.mark.parametrize("name", ["7.blk.tmp", "07.blk", "notes.txt", "3.new", "index.db.tmp"])
 def test_files_that_are_no_blocks_are_left_alone(disk: SimulatedDisk, name: str) -> None:
     written(disk)
-    disk.settle_file(f"{BLOCKS}/{name}", b"whatever")
+    disk.put_durable_file(f"{BLOCKS}/{name}", b"whatever")
     again, report = opened(disk)
     assert report.is_clean
     assert again.table.msgs == 30
@@ -138,7 +138,7 @@ def test_files_that_are_no_blocks_are_left_alone(disk: SimulatedDisk, name: str)
 @pytest.mark.parametrize("name", ["/disk/S/meta.key", f"{BLOCKS}/1.key"])
 def test_encrypted_stream_is_refused_and_left_as_it_is(disk: SimulatedDisk, name: str) -> None:
     written(disk)
-    disk.settle_file(name, bytes(64))
+    disk.put_durable_file(name, bytes(64))
     before = disk.snapshot_tree()
     with pytest.raises(StoreError, match="encrypted"):
         opened(disk)
@@ -155,8 +155,8 @@ def test_interrupted_purge_of_the_official_server_is_finished(disk: SimulatedDis
     old = SimulatedDisk()
     old.make_directory("/disk/S", sync=True)
     written(old)
-    old.settle_file(f"/disk/S/__new_msgs__/{number}.blk", fresh)
-    old.settle_file("/disk/S/__msgs__/1.blk", b"old")
+    old.put_durable_file(f"/disk/S/__new_msgs__/{number}.blk", fresh)
+    old.put_durable_file("/disk/S/__msgs__/1.blk", b"old")
     again, report = opened(old)
     assert report.is_clean
     assert (sequences(again.table), again.table.last_seq) == ([31], 31)
@@ -231,7 +231,7 @@ def test_torn_end_is_cut_and_nothing_is_lost(disk: SimulatedDisk, cut: int) -> N
     path = store.table.last.path
     whole = disk.content_of(path)
     start = record_position(disk, path, 31)
-    disk.settle_file(path, whole[: start + SIZE + 3 - cut])
+    disk.put_durable_file(path, whole[: start + SIZE + 3 - cut])
     again, report = opened(disk)
     assert not report.lost
     assert sequences(again.table) == list(range(1, 31))
@@ -257,7 +257,7 @@ def test_nothing_behind_a_write_that_was_cut_off_is_taken_for_rot(
     data = bytearray(disk.content_of(path))
     data[hole + 20 : hole + SIZE] = bytes(SIZE - 20)
     data[rotten + SIZE - 20] ^= 0x10
-    disk.settle_file(path, bytes(data))
+    disk.put_durable_file(path, bytes(data))
     again, report = opened(disk, limits=limits)
     assert (report.lost, again.lost) == ([], None)
     assert all(entry.torn for entry in report.damage)

@@ -33,7 +33,7 @@ def outcomes(disk: SimulatedDisk) -> list[dict[str, bytes | None]]:
 def with_file(content: bytes = b"") -> SimulatedDisk:
     """A disk with one durable file."""
     disk = SimulatedDisk(7)
-    disk.settle_file(f"{ROOT}/f", content)
+    disk.put_durable_file(f"{ROOT}/f", content)
     return disk
 
 
@@ -202,8 +202,8 @@ def test_an_unsynced_rename_is_all_or_nothing() -> None:
 def test_a_rename_between_folders_is_all_or_nothing_and_durable_by_either_sync() -> None:
     for synced in ("a", "b"):
         disk = SimulatedDisk()
-        disk.settle_file(f"{ROOT}/a/f", b"x")
-        disk.settle_file(f"{ROOT}/b/other", b"")
+        disk.put_durable_file(f"{ROOT}/a/f", b"x")
+        disk.put_durable_file(f"{ROOT}/b/other", b"")
         disk.rename(f"{ROOT}/a/f", f"{ROOT}/b/f")
         places = [sorted(name for name in tree if name.endswith("/f")) for tree in outcomes(disk)]
         assert sorted(places) == [["a/f"], ["b/f"]]
@@ -279,7 +279,7 @@ def test_a_durable_file_is_not_lost_in_a_move_to_a_folder_that_is() -> None:
 
 def test_a_durable_file_is_not_lost_with_the_folder_it_was_moved_out_of() -> None:
     disk = SimulatedDisk()
-    disk.settle_file(f"{ROOT}/a/f", b"x")
+    disk.put_durable_file(f"{ROOT}/a/f", b"x")
     disk.rename(f"{ROOT}/a/f", f"{ROOT}/f")
     disk.remove_tree(f"{ROOT}/a")
     for tree in outcomes(disk):
@@ -289,8 +289,8 @@ def test_a_durable_file_is_not_lost_with_the_folder_it_was_moved_out_of() -> Non
 @pytest.mark.parametrize("inner", ["", "inner/", "inner/most/"])
 def test_folders_that_move_into_each_other_are_not_lost_in_a_ring(inner: str) -> None:
     disk = SimulatedDisk()
-    disk.settle_file(f"{ROOT}/x/{inner}1", b"1")
-    disk.settle_file(f"{ROOT}/y/2", b"2")
+    disk.put_durable_file(f"{ROOT}/x/{inner}1", b"1")
+    disk.put_durable_file(f"{ROOT}/y/2", b"2")
     disk.rename(f"{ROOT}/x", f"{ROOT}/y/x")
     disk.rename(f"{ROOT}/y/x", f"{ROOT}/z")
     disk.rename(f"{ROOT}/y", f"{ROOT}/z/{inner}y")
@@ -473,7 +473,7 @@ def test_after_a_failed_sync_a_later_good_one_does_not_bring_the_data_back() -> 
     lost = set()
     for seed in range(60):
         disk = SimulatedDisk(seed)
-        disk.settle_file(f"{ROOT}/f", b"durable")
+        disk.put_durable_file(f"{ROOT}/f", b"durable")
         disk.fail("sync")
         file = disk.open(f"{ROOT}/f")
         file.write(b"A" * 1000, 7)
@@ -496,7 +496,7 @@ def test_after_a_failed_sync_a_later_good_one_does_not_bring_the_data_back() -> 
 def test_after_a_failed_sync_the_next_good_one_makes_the_size_durable_with_holes() -> None:
     for seed in range(20):
         disk = SimulatedDisk(seed)
-        disk.settle_file(f"{ROOT}/f", b"durable")
+        disk.put_durable_file(f"{ROOT}/f", b"durable")
         disk.fail("sync")
         file = disk.open(f"{ROOT}/f")
         file.write(b"A" * 1000, 7)
@@ -549,7 +549,7 @@ def test_a_full_disk_takes_what_fits_and_room_comes_back() -> None:
 
 def test_an_atomic_write_on_a_full_disk_keeps_the_old_file() -> None:
     disk = SimulatedDisk(capacity_bytes=10)
-    disk.settle_file(f"{ROOT}/f", b"old old")
+    disk.put_durable_file(f"{ROOT}/f", b"old old")
     assert isinstance(
         failure(lambda: disk.write_file_atomically(f"{ROOT}/f", b"new new")), DiskFull
     )
@@ -589,7 +589,7 @@ def test_each_damage_is_exact_durable_and_no_step() -> None:
     check(bytes([0, 10, 11, 12, *range(4, 10), 1, 2, 3, 13, 14, 15]))
     damage.overwrite(path, 14, b"zz")
     check(bytes(range(14)) + b"zz")
-    disk.settle_file(path, b"n" * 16)
+    disk.put_durable_file(path, b"n" * 16)
     damage.restore_chunk(path, stale, 5, 2)
     check(b"n" * 5 + bytes([5, 6]) + b"n" * 9)
     assert disk.steps == 0

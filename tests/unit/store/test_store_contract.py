@@ -10,14 +10,14 @@ from store_kit import KINDS, StoreMaker, put, sequences, subject_list
 
 from tradewind.errors import StoreError
 from tradewind.store.contract import (
+    MessageCopy,
     NotFoundError,
-    StoredMessage,
     StoreLimits,
     StoreState,
     SubjectState,
 )
 from tradewind.store.format.layout import RECORD_BYTES_MAX, record_bytes
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 HEADER = b"NATS/1.0\r\nA: b\r\n\r\n"
 
@@ -99,7 +99,7 @@ def test_sequences_start_at_one_and_rise_by_one(store: MessageStore) -> None:
 @pytest.mark.parametrize("payload", [b"", b"x", bytes(range(256)), b"\r\n\0" * 5000])
 def test_message_comes_back_to_the_byte(store: MessageStore, header: bytes, payload: bytes) -> None:
     store.store(b"orders.eu", header, payload, 1234567890123456789)
-    expected = StoredMessage(1, 1234567890123456789, b"orders.eu", header, payload)
+    expected = MessageCopy(1, 1234567890123456789, b"orders.eu", header, payload)
     assert store.get(1) == expected
     assert store.next_message((), 0) == expected
     assert store.last_message(b"orders.eu") == expected

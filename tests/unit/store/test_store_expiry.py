@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from store_kit import KINDS, StoreMaker, sequences
 
-from tradewind.store.contract import StoredMessage, StoreLimits
+from tradewind.store.contract import MessageCopy, StoreLimits
 from tradewind.store.files.disk import DiskFull
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.store.format.timing_wheel import TimingWheel
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 SECOND = 1_000_000_000
@@ -57,7 +57,7 @@ def test_expired_messages_are_reported_after_they_are_gone(make: StoreMaker) -> 
     put(store, at_s=9, subject=b"short")
     seen: list[tuple[bytes, bool]] = []
 
-    def expired(message: StoredMessage) -> None:
+    def expired(message: MessageCopy) -> None:
         seen.append((message.subject, store.subject_state(message.subject) is None))
 
     assert store.expire(11 * SECOND, expired=expired) == 2

@@ -12,7 +12,7 @@ from store_kit import KINDS, StoreMaker, put, sequences
 from model.store_model import ModelStore
 from tradewind.store.contract import DiscardedError, StoreLimits, SubjectState
 from tradewind.store.folder.recover import open_store
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.testing.disk import SimulatedDisk
 
 

@@ -13,6 +13,7 @@ from tradewind.consumer.pending import AckState
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import StoreLimits
 from tradewind.store.files.disk import DiskFull, FolderInUse, MissingFile
+from tradewind.store.files.meta_files import write_meta
 from tradewind.store.folder import consumer_states
 from tradewind.store.folder.stream_folder import (
     NotReadable,
@@ -21,8 +22,9 @@ from tradewind.store.folder.stream_folder import (
     StreamFolder,
     limits_of,
 )
-from tradewind.store.format.consumer_file import ConsumerState, Pending, SequencePair
-from tradewind.store.format.meta import ConsumerMeta, StreamMeta
+from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
+from tradewind.store.format.layout import stream_key_text
+from tradewind.store.format.meta import ConsumerMeta, StreamMeta, encode_stream_meta
 from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
 ROOT = "/disk"
@@ -51,7 +53,7 @@ def made_with_consumer() -> SimulatedDisk:
 
 def state_at(seq: int) -> ConsumerState:
     at = SequencePair(seq, seq)
-    pending = {number: Pending(number, NOW) for number in range(seq + 1, seq + 4)}
+    pending = {number: PendingDelivery(number, NOW) for number in range(seq + 1, seq + 4)}
     return ConsumerState(SequencePair(seq + 3, seq + 3), at, pending, {seq + 1: 2})
 
 
@@ -252,7 +254,7 @@ def test_an_encrypted_stream_is_refused_with_the_reason() -> None:
     disk.write_file_atomically(f"{folder_on(disk).path}/obs/C/meta.key", bytes(64))
     assert "is encrypted" in folder_on(disk).consumers()[1][0].reason
     disk.write_file_atomically(f"{folder_on(disk).path}/meta.key", bytes(64))
-    with pytest.raises(NotReadable, match="cannot read encrypted streams"):
+    with pytest.raises(NotReadable, match="no key is configured"):
         folder_on(disk).read_meta()
 
 
@@ -319,6 +321,16 @@ def test_a_deleted_consumer_is_gone_or_whole() -> None:
         assert all(consumer.state == state_at(1) for consumer in consumers)
 
     crash_everywhere(made_with_consumer, lambda disk: folder_on(disk).delete_consumer("C"), judge)
+
+
+def test_configuration_of_another_stream_is_refused() -> None:
+    """As in a folder that somebody has put together by hand, with a sum that fits."""
+    disk = made()
+    folder = folder_on(disk)
+    other = encode_stream_meta(StreamMeta({"name": "T", "subjects": ["a"]}, NOW))
+    write_meta(disk, folder.path, other, stream_key_text("S"))
+    with pytest.raises(CorruptRecord, match="it is of stream 'T', not 'S'"):
+        folder.read_meta()
 
 
 def test_a_consumer_with_a_wrong_sum_is_usable_and_said_to_be_wrong() -> None:
@@ -493,6 +505,51 @@ def test_what_changes_while_a_whole_state_is_on_its_way_is_written_after_it() ->
     assert floor_on(disk.crash_keeping_unsynced()) == last
     states.commit(NOW)
     assert floor_on(disk.crash_losing_unsynced()) == last
+
+
+@pytest.mark.parametrize("refused", [1, 2])
+def test_log_whose_beginning_was_refused_keeps_what_is_written_later(refused: int) -> None:
+    """The first two writes to it are its header and a record: without the former nothing counts."""
+    disk = made()
+    folder = folder_on(disk)
+    sources = {name: Counter() for name in "CD"}
+    for name, source in sources.items():
+        folder.create_consumer(ConsumerMeta(name, {}), ConsumerState(), NOW)
+        folder.states.mark(name, source)
+    folder.states.commit(NOW)
+    sources["C"].ack_one()
+    ticket = folder.states.mark("C", sources["C"], is_urgent=True)
+    disk.fail("write", "*tradewind.acks.*", nth=refused, error=errno.ENOSPC)
+    assert not folder.states.write("C", NOW)
+    assert folder.states.written_ticket("C") < ticket
+    last = sources["D"].ack_one()
+    folder.states.mark("D", sources["D"], is_urgent=True)
+    assert folder.states.write("D", NOW)
+    assert floor_on(disk.crash_keeping_unsynced(), "D") == last
+    assert disk.open_files == 0
+    folder.states.commit(NOW)
+    durable = disk.crash_losing_unsynced()
+    assert [floor_on(durable, name) for name in "CD"] == [1, last]
+
+
+def test_state_is_not_written_before_a_stream_that_cannot_be() -> None:
+    """It may know of what limits have removed for messages that a kill would take back."""
+    disk = made_with_consumer()
+    folder, source = folder_on(disk), Counter()
+    folder.states.mark("C", source)
+    folder.states.commit(NOW)
+
+    def refuse() -> None:
+        raise DiskFull("/disk", "write", errno.ENOSPC)
+
+    files = consumer_states.ConsumerFiles(folder.states, lambda: NOW, write_stream=refuse)
+    source.ack_one()
+    ticket = folder.states.mark("C", source, is_urgent=True)
+    assert not files.write("C")
+    with pytest.raises(DiskFull):
+        files.begin_commit()
+    assert folder.states.written_ticket("C") < ticket
+    assert floor_on(disk.crash_keeping_unsynced()) == 0
 
 
 def test_urgent_states_of_all_consumers_are_kept_by_one_sync() -> None:

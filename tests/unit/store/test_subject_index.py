@@ -9,7 +9,7 @@ import pytest
 from store_kit import put
 
 from model.store_model import matches
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.subject_index import SubjectFilter, SubjectIndex
 
 PATTERNS = (b">", b"*", b"a", b"a.*", b"a.>", b"*.b", b"a.*.c", b"*.*.*", b"b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.store.format.layout import block_file_name
 from tradewind.store.format.meta import StreamMeta
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.disk import PowerLoss, SimulatedDisk
 
 BLOCK_BYTES = 4000
 
@@ -73,6 +74,50 @@ def test_blocks_that_are_gone_from_the_end_are_told_and_their_sequences_not_used
     assert third.lost is not None
 
 
+@pytest.mark.parametrize("gone", [2, "all"])
+@pytest.mark.parametrize("has_index", [False, True])
+def test_power_that_fails_while_missing_blocks_are_told_changes_nothing_of_it(
+    gone: Any, has_index: bool
+) -> None:
+    disk = SimulatedDisk()
+    store, _ = opened(disk)
+    put(store, 150)
+    store.table.remove(40)
+    store.close()
+    if not has_index:
+        disk.remove(f"{disk.root}/S/msgs/index.db")
+    for path in paths(disk) if gone == "all" else paths(disk)[-gone:]:
+        disk.remove(path)
+    whole = disk.crash_keeping_unsynced()
+    expected, _ = opened(whole)
+    assert expected.lost is not None
+    for stop_at in range(1, whole.steps + 1):
+        cut = disk.crash_keeping_unsynced()
+        cut.stop_at = stop_at
+        with suppress(PowerLoss):
+            opened(cut)
+        for seed in range(4):
+            again, _ = opened(cut.crash(seed))
+            assert again.table.last_seq == expected.table.last_seq
+            assert again.table.msgs == expected.table.msgs
+            assert again.lost is not None
+            assert again.lost.sequences == expected.lost.sequences
+
+
+def test_the_number_of_a_block_that_is_gone_is_not_used_again() -> None:
+    disk = SimulatedDisk()
+    store, _ = opened(disk)
+    put(store, 150)
+    last = store.table.last.number
+    disk = disk.crash_keeping_unsynced()
+    disk.remove(paths(disk)[-1])
+    again, _ = opened(disk)
+    assert again.table.last.number == last + 1
+    said = read_testimony(disk, f"{disk.root}/S", "S")
+    assert said is not None
+    assert (said.block, said.last_seq) == (last + 1, again.table.last_seq)
+
+
 def test_a_last_block_that_is_cut_below_what_was_said_is_told() -> None:
     disk = SimulatedDisk()
     store, _ = opened(disk, block_bytes_max=1 << 20)
@@ -82,7 +127,7 @@ def test_a_last_block_that_is_cut_below_what_was_said_is_told() -> None:
     assert 300 - RESERVE_MAX < said.last_seq <= 300 <= said.reserved_seq
     content = disk.content_of(paths(disk)[0])
     end = content.find((said.last_seq - 5).to_bytes(8, "little")) - 4
-    disk.settle_file(paths(disk)[0], content[:end])
+    disk.put_durable_file(paths(disk)[0], content[:end])
     again, report = opened(disk)
     assert report.lost[0] == said.last_seq - 5
     assert again.table.last_seq == said.reserved_seq >= 300
@@ -147,7 +192,7 @@ def test_a_witness_that_is_damaged_says_nothing_and_is_made_again(damage: str) -
         disk.spoil(path, 0, 1024)
     else:
         kinds = {"empty": b"", "zeros": bytes(1024), "garbage": b"x" * 1024}
-        disk.settle_file(path, kinds[damage])
+        disk.put_durable_file(path, kinds[damage])
     again, report = opened(disk)
     assert report.is_clean
     assert again.table.last_seq == 50

@@ -9,7 +9,8 @@ from tradewind.broker.broker import Broker
 from tradewind.broker.turn import Participant
 from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.stream.ingest import Ingest
-from tradewind.stream.stream import Stream, StreamContext
+from tradewind.stream.stream import Stream
+from tradewind.stream.stream_context import StreamContext
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.syncer import SteppedSyncer

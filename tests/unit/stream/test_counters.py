@@ -7,25 +7,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.api.errors import ApiError
-from tradewind.store.contract import StoredMessage
-from tradewind.stream import headers
+from tradewind.store.contract import MessageCopy
+from tradewind.stream import header_fields
 from tradewind.stream.counters import Count, count
 
 INTEGERS = st.integers(-(10**60), 10**60)
 
 
-def added(increment: str, previous: StoredMessage | None, block: str = "") -> Count:
+def added(increment: str, previous: MessageCopy | None, block: str = "") -> Count:
     header = f"NATS/1.0\r\nNats-Incr: {increment}\r\n{block}\r\n".encode()
-    return count(header, headers.special_fields(header), previous)
+    return count(header, header_fields.special_fields(header), previous)
 
 
-def kept(result: Count) -> StoredMessage:
-    return StoredMessage(1, 1, b"s", result.header, result.payload)
+def kept(result: Count) -> MessageCopy:
+    return MessageCopy(1, 1, b"s", result.header, result.payload)
 
 
 @given(st.lists(st.tuples(INTEGERS, st.booleans()), min_size=1, max_size=20))
 def test_sum_is_that_of_the_integers(steps: list[tuple[int, bool]]) -> None:
-    previous: StoredMessage | None = None
+    previous: MessageCopy | None = None
     total = 0
     for number, has_sign in steps:
         result = added(f"{number:+d}" if has_sign else str(number), previous)
@@ -47,12 +47,12 @@ def test_sum_may_be_as_long_as_a_header() -> None:
 )
 def test_last_message_that_is_no_sum_breaks_the_counter(payload: bytes) -> None:
     with pytest.raises(ApiError) as refusal:
-        added("1", StoredMessage(1, 1, b"s", b"", payload))
+        added("1", MessageCopy(1, 1, b"s", b"", payload))
     assert refusal.value.err_code == 10172
 
 
 def test_members_that_are_not_known_are_passed_over() -> None:
-    assert added("1", StoredMessage(1, 1, b"s", b"", b'{"more":1,"val":"5"}')).value == b"6"
+    assert added("1", MessageCopy(1, 1, b"s", b"", b'{"more":1,"val":"5"}')).value == b"6"
 
 
 def test_counts_of_other_streams_replace_those_that_were_sent() -> None:

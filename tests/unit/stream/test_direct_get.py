@@ -7,7 +7,7 @@ import json
 import pytest
 from stream_kit import StreamKit, frame
 
-from tradewind.stream.direct import PENDING_MAX, UNDER_WAY_MAX
+from tradewind.stream.direct_gets import PENDING_MAX, UNDER_WAY_MAX
 from tradewind.stream.stream import Stream
 from tradewind.testing import FakeConnection, InProcessServer
 from tradewind.testing.disk import SimulatedDisk
@@ -38,7 +38,7 @@ def wait(kit: StreamKit, stream: Stream) -> None:
     kit.clock.advance_ns(10 * MS_NS)
     kit.turn.monotonic_ns = kit.clock.monotonic_ns()
     stream.tick(kit.clock.wall_ns())
-    kit.server.settle()
+    kit.server.run_until_idle()
 
 
 # ---------------------------------------------------------------- who gets the replies
@@ -82,7 +82,7 @@ def test_client_without_headers_gets_the_payload() -> None:
 def test_request_in_the_name_of_the_server_is_answered() -> None:
     kit, _ = filled()
     kit.account.publish(GET, b'{"seq":2}', "inbox.7")
-    kit.server.settle()
+    kit.server.run_until_idle()
     ((subject, header, payload),) = kit.messages()
     assert (subject, payload) == ("inbox.7", b"xx")
     assert b"Nats-Sequence: 2\r\n" in header
@@ -110,7 +110,7 @@ def test_gets_before_the_end_of_a_stream_are_answered() -> None:
     kit, stream = filled()
     kit.peer.session.feed(frame(GET, b'{"seq":1}') + frame(GET, b'{"seq":9}'), 0)
     stream.deactivate()
-    kit.server.settle()
+    kit.server.run_until_idle()
     assert [header[:12] for _, header, _ in kit.messages()] == [b"NATS/1.0\r\nNa", b"NATS/1.0 404"]
     assert kit.peer.session.blocked == 0
 
@@ -221,7 +221,7 @@ def test_client_has_a_bounded_number_of_requests_open() -> None:
     kit.peer.session.feed(data, 0)
     assert kit.peer.session.blocked
     assert kit.peer.session.input_pending_bytes > len(data) * 3 // 4
-    kit.server.settle()
+    kit.server.run_until_idle()
     assert counted(kit.peer.take()) == 1000
     assert kit.peer.session.blocked == 0
 
@@ -230,7 +230,7 @@ def test_requests_of_the_server_itself_are_bounded() -> None:
     kit, _ = filled()
     receivers = [kit.account.publish(GET, b'{"seq":1}', "inbox.1") for _ in range(10_001)]
     assert receivers == [1] * 10_000 + [0]
-    kit.server.settle()
+    kit.server.run_until_idle()
     assert len(kit.messages()) == 10_000
 
 

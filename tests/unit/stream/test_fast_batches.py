@@ -73,7 +73,7 @@ def test_acknowledgements_wait_for_the_disk() -> None:
     assert [json.loads(reply) for reply in kit.replies()] == [{"type": "ack", "seq": 0, "msgs": 3}]
     for _ in range(2):
         kit.syncer.run_all()
-        kit.server.settle()
+        kit.server.run_until_idle()
     assert [json.loads(reply) for reply in kit.replies()] == [
         {"type": "ack", "seq": 3, "msgs": 3},
         {"stream": "S", "seq": 4, "batch": "a", "count": 4},

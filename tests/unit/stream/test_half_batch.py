@@ -75,7 +75,7 @@ def test_half_a_batch_behind_what_looks_like_one_goes_alone() -> None:
     stream.files.flush()
     path = stream.store.last.path
     content = kit.disk.content_of(path)
-    kit.disk.settle_file(path, content[: content.rindex(b"s.2") + 20])
+    kit.disk.put_durable_file(path, content[: content.rindex(b"s.2") + 20])
     stream.deactivate()
     kit.disk = kit.disk.crash_keeping_unsynced()
     again = kit.reopen()
@@ -99,7 +99,7 @@ def test_messages_behind_a_batch_that_never_came_are_their_own(left: int) -> Non
     end = content.index(b"s.2") - 22
     for _ in range(left):
         end = content.index(b"s.2", end + 30) - 22
-    kit.disk.settle_file(path, content[:end])
+    kit.disk.put_durable_file(path, content[:end])
     stream.deactivate()
     kit.disk = kit.disk.crash_keeping_unsynced()
     again = kit.reopen()

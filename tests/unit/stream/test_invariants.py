@@ -17,15 +17,15 @@ from tradewind.jetstream.usage import Usage, UsageShare
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.consumer_file import ConsumerState, SequencePair
-from tradewind.store.table.audit import verify_totals
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
+from tradewind.store.table.totals_audit import verify_totals
 from tradewind.testing import InProcessServer
 from tradewind.testing.disk import SimulatedDisk
 
 GIVEN_TWICE = """
 from tradewind import invariants
 from tradewind.consumer.cursor import Cursor
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 
 store = MessageStore("S")
 store.store(b"a", b"", b"", 1)

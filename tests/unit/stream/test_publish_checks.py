@@ -233,7 +233,7 @@ def test_copy_waits_for_the_sync_and_is_dropped_if_that_fails() -> None:
     assert kit.messages() == []
     kit.disk.fail("sync")
     kit.syncer.run_all()
-    kit.server.settle()
+    kit.server.run_until_idle()
     assert kit.messages() == []
 
 
@@ -264,7 +264,7 @@ def test_resources_are_asked_when_the_credit_is_used_up() -> None:
     kit = StreamKit()
     stream = kit.create()
     asked: list[int] = []
-    stream._checks.resources = lambda size: asked.append(size)  # type: ignore[func-returns-value]
+    stream.checks.resources = lambda size: asked.append(size)  # type: ignore[func-returns-value]
     stream.ingest.credit_bytes = 50
     kit.publish("s.1", b"x" * 10)
     assert asked == []

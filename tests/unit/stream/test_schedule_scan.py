@@ -71,7 +71,7 @@ def test_start_knows_all_kinds_of_schedules_after_a_stop_and_after_a_kill() -> N
     kit.peer.send(frame("s.from.5", b"an ordinary message ends it", reply=""))
     schedule(kit, 6, "Nats-Schedule: @at 2041-01-01T00:00:00Z")
     schedule(kit, 6, "Nats-Schedule: @at 2042-01-01T00:00:00Z")
-    kit.server.settle()
+    kit.server.run_until_idle()
     pending = sorted(stream.store.schedules.pending())
     assert len(pending) == 5
     stream.deactivate()

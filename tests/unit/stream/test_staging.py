@@ -141,7 +141,7 @@ def test_store_that_fails_in_the_middle_keeps_nothing(unusual: bool) -> None:
 def test_ids_that_do_not_fit_any_more_refuse_the_batch() -> None:
     kit = StreamKit()
     stream = kit.create(allow_atomic=True)
-    stream._checks.ids = MessageIds(120 * SECOND_NS, 1, bytes_max=64)
+    stream.checks.ids = MessageIds(120 * SECOND_NS, 1, bytes_max=64)
     open_batch(kit, 2)
     answer = kit.publish("s.2", b"", part(2, "Nats-Msg-Id: " + "a" * 99, UNUSUAL, commit="1"))
     assert code_of(answer) == 10167

@@ -85,7 +85,7 @@ def test_nothing_is_acknowledged_before_it_is_synced() -> None:
     assert kit.publish("s.1", b"", b"Nats-Expected-Stream: X", reply="inbox.3") == b""
     assert stream.visible_seq == 0
     kit.syncer.run_all()
-    kit.server.settle()
+    kit.server.run_until_idle()
     assert stream.visible_seq == 1
     assert [(subject, payload[:30]) for subject, _, payload in kit.messages()] == [
         ("inbox.1", b'{"stream":"S","seq":1}'),
@@ -111,7 +111,7 @@ def test_failed_sync_is_told_to_all_who_wait_and_reading_goes_on() -> None:
     kit.peer.send(frame("s.1", b"lost") + frame("s.1", b"lost", reply="inbox.2"))
     kit.disk.fail("sync")
     kit.syncer.run_all()
-    kit.server.settle()
+    kit.server.run_until_idle()
     replies = kit.replies()
     assert len(replies) == 2
     for reply in replies:
@@ -130,7 +130,7 @@ def test_sync_that_fails_during_the_close_is_not_acknowledged() -> None:
     kit.disk.fail("sync")
     stream.commits.detach(stream.close)
     kit.syncer.run_all()
-    kit.server.settle()
+    kit.server.run_until_idle()
     assert b'"error":' in kit.reply()
 
 
@@ -141,7 +141,7 @@ def test_full_disk_is_told_and_publishing_goes_on_when_there_is_room() -> None:
     kit.disk.fail("write", error=errno.ENOSPC, times=1000)
     for _ in range(3):
         assert b'"err_code":10077' in kit.publish("s.1", b"refused")
-    assert stream.ingest.turns_waiting == 1
+    assert stream.ingest.unacknowledged_turns == 1
     kit.disk.clear_faults()
     kit.clock.advance_ns(2 * SECOND_NS)
     kit.syncer.tick(kit.clock.monotonic_ns())
@@ -188,7 +188,7 @@ def test_too_much_that_waits_is_refused_with_429() -> None:
     )
     assert kit.replies() == [busy, busy]
     kit.syncer.run_all()
-    kit.server.settle()
+    kit.server.run_until_idle()
     assert kit.replies() == [b'{"stream":"S","seq":%d}' % seq for seq in (1, 2, 3)]
     kit.engine.auto_sync = True
     assert kit.publish("s.1") == b'{"stream":"S","seq":4}'
@@ -202,7 +202,7 @@ def test_bytes_that_wait_are_bounded_too() -> None:
     kit.peer.send(frame("s.1", b"x" * 600) * 3)
     assert len(kit.replies()) == 1
     kit.syncer.run_all()
-    kit.server.settle()
+    kit.server.run_until_idle()
     assert len(kit.replies()) == 2
     kit.engine.auto_sync = True
     kit.peer.send(frame("s.1", b"x" * 600))
@@ -233,7 +233,7 @@ def test_nobody_is_held_back_for_a_disk_that_has_failed() -> None:
     kit.peer.send(frame("s.1", b"x", reply="") * 7)
     kit.disk.fail("sync")
     kit.syncer.run_all()
-    kit.server.settle()
+    kit.server.run_until_idle()
     assert stream.files is not None
     assert stream.files.failure is not None
     kit.server.advance(0.005)

@@ -12,8 +12,8 @@ from stream_kit import SECOND_NS, StreamKit, frame
 from tradewind.api.base import encode
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import MsgGetRequest
-from tradewind.stream import reading
-from tradewind.stream.direct import PENDING_MAX
+from tradewind.stream import stream_queries
+from tradewind.stream.direct_gets import PENDING_MAX
 from tradewind.stream.stream import Stream
 
 
@@ -26,7 +26,7 @@ def six_messages(**config: Any) -> tuple[StreamKit, Stream]:
         kit.publish(f"s.{number % 3}", b"m%d" % number, header)
         kit.clock.advance_ns(SECOND_NS)
     stream.delete_message(2)
-    kit.server.settle()
+    kit.server.run_until_idle()
     return kit, stream
 
 
@@ -96,18 +96,18 @@ def test_state_tells_totals_and_details_are_asked_for() -> None:
     assert (plain.num_subjects, plain.num_deleted, plain.consumer_count) == (3, 1, 3)
     assert plain.subjects == {}
     assert plain.deleted == []
-    page = reading.subject_page(stream.store, "s.*")
+    page = stream_queries.subject_page(stream.store, "s.*")
     assert not page.collect(10)
     page.write(0, 10)
-    deleted = reading.deleted_list(stream.store)
+    deleted = stream_queries.deleted_list(stream.store)
     assert not deleted.collect(10)
     assert (page.count, deleted.count) == (3, 1)
-    full = reading.with_details(plain, {"subjects": page.text, "deleted": deleted.text})
+    full = stream_queries.with_details(plain, {"subjects": page.text, "deleted": deleted.text})
     document = json.loads(encode(full))
     assert document["subjects"] == {"s.1": 2, "s.0": 2, "s.2": 1}
     assert document["deleted"] == [2]
     assert document["messages"] == 5
-    assert not reading.subject_page(stream.store, "a..b").collect(10)
+    assert not stream_queries.subject_page(stream.store, "a..b").collect(10)
 
 
 def test_new_stream_has_no_times() -> None:
@@ -244,7 +244,7 @@ def test_large_batch_waits_for_a_requester_that_does_not_read() -> None:
         kit.clock.advance_ns(SECOND_NS)
         kit.turn.monotonic_ns = kit.clock.monotonic_ns()
         stream.tick(kit.clock.wall_ns())
-        kit.server.settle()
+        kit.server.run_until_idle()
         received += len(kit.messages())
     assert received == 501
 
@@ -328,10 +328,100 @@ def test_unsynced_messages_are_not_seen() -> None:
     kit.engine.auto_sync = False
     kit.publish("s.1", b"two")
     assert found(stream, last_by_subj="s.1") == 1
-    assert found(stream, seq=2) == -10037
-    assert found(stream, seq=2, next_by_subj="s.1") == -10037
-    assert direct(kit, {"seq": 1, "batch": 5}) == ["1:0:0:-:one", "204 EOB -:0:1:-:"]
+    assert stream.visible_seq == 1
+    assert direct(kit, {"seq": 1, "batch": 5}) == ["1:1:0:-:one", "204 EOB -:1:1:-:"]
     assert direct(kit, {"multi_last": ["s.1"]}) == ["1:0:0:-:one", "204 EOB -:0:1:1:"]
+    assert direct(kit, {"seq": 2}) == []
+    assert synced(kit)[-1] == "2:-:-:-:two"
+
+
+def synced(kit: StreamKit) -> list[str]:
+    """What arrives when the disk has everything."""
+    kit.syncer.run_all()
+    kit.server.run_until_idle()
+    return [_short(block, content) for _, block, content in kit.messages()]
+
+
+@pytest.mark.parametrize("rollup", [False, True])
+@pytest.mark.parametrize(
+    ("request_body", "answers"),
+    [
+        ({"last_by_subj": "s.1"}, ["3:-:-:-:new"]),
+        ({"last_by_subj": "s.*"}, None),
+        ({"seq": 1, "next_by_subj": "s.1"}, ["3:-:-:-:new"]),
+        ({"seq": 3}, ["3:-:-:-:new"]),
+        ({"seq": 3, "no_hdr": True}, ["new"]),
+        ({"seq": 3, "batch": 9}, ["3:0:0:-:new", "204 EOB -:0:3:-:"]),
+        ({"multi_last": ["s.1"]}, ["3:0:0:-:new", "204 EOB -:0:3:3:"]),
+    ],
+)
+def test_a_replaced_message_leaves_no_gap_until_its_successor_is_synced(
+    rollup: bool, request_body: dict[str, Any], answers: list[str] | None
+) -> None:
+    kit = StreamKit()
+    limit = {"allow_rollup_hdrs": True} if rollup else {"max_msgs_per_subject": 1}
+    stream = kit.create(storage="file", allow_direct=True, **limit)
+    kit.publish("s.1", b"old")
+    kit.publish("s.2", b"other")
+    kit.engine.auto_sync = False
+    kit.publish("s.1", b"new", b"Nats-Rollup: sub" if rollup else b"")
+    if answers is None:
+        assert direct(kit, request_body) == ["2:-:-:-:other"]
+        return
+    assert direct(kit, request_body) == []
+    if "batch" not in request_body and "multi_last" not in request_body:
+        assert found(stream, **request_body) == 3
+    # What was read is what is answered, also if it is replaced before it is synced.
+    kit.publish("s.1", b"newer", b"Nats-Rollup: sub" if rollup else b"")
+    assert [text for text in synced(kit) if "stream" not in text] == answers
+
+
+def test_many_last_messages_are_sent_as_far_as_they_are_visible() -> None:
+    kit = StreamKit()
+    kit.create(storage="file", allow_direct=True, max_msgs_per_subject=1)
+    kit.publish("s.1", b"old")
+    kit.publish("s.2", b"other")
+    kit.engine.auto_sync = False
+    kit.publish("s.1", b"new")
+    assert direct(kit, {"multi_last": ["s.>"]}) == ["2:1:0:-:other"]
+    assert direct(kit, {"seq": 1, "batch": 9}) == ["2:1:0:-:other", "204 EOB -:1:2:-:"]
+    assert [text for text in synced(kit) if "stream" not in text] == [
+        "3:0:2:-:new",
+        "204 EOB -:0:3:3:",
+    ]
+
+
+def test_a_read_that_waits_is_told_if_the_message_is_not_stored() -> None:
+    kit = StreamKit()
+    kit.create(storage="file", allow_direct=True, max_msgs_per_subject=1)
+    kit.publish("s.1", b"old")
+    kit.engine.auto_sync = False
+    kit.disk.fail("sync")
+    kit.publish("s.1", b"new")
+    assert direct(kit, {"last_by_subj": "s.1"}) == []
+    assert [text for text in synced(kit) if "stream" not in text] == [
+        "500 Message Not Stored -:-:-:-:"
+    ]
+    assert direct(kit, {"last_by_subj": "s.1"}) == ["500 Message Not Stored -:-:-:-:"]
+
+
+def test_requests_wait_when_many_answers_wait_for_the_disk() -> None:
+    kit = StreamKit()
+    stream = kit.create(storage="file", allow_direct=True, max_msgs_per_subject=1)
+    kit.publish("s.1", b"old")
+    kit.engine.auto_sync = False
+    kit.publish("s.1", bytes(1_000_000))
+    for _ in range(20):
+        assert direct(kit, {"last_by_subj": "s.1"}) == []
+    assert stream.direct.under_way == 11
+    kit.syncer.run_all()
+    kit.server.run_until_idle()
+    answers = kit.messages()
+    while stream.direct.under_way:
+        stream.direct.tick()
+        kit.server.run_until_idle()
+        answers += kit.messages()
+    assert len([1 for _, block, _ in answers if block]) == 20
 
 
 def test_message_expires_by_its_own_time_to_live() -> None:

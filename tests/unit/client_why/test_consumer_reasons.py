@@ -18,7 +18,7 @@ from tradewind.api.consumer_types import (
     ReplayPolicy,
     SequenceInfo,
 )
-from tradewind.dashboard.data.reasons import Knowledge, Oldest, explain
+from tradewind.client.why.consumers import Knowledge, Oldest, explain
 
 
 def info(config: dict[str, Any] | None = None, **more: Any) -> ConsumerInfo:
@@ -50,8 +50,48 @@ PINNED = info(
         (
             Knowledge(info(num_ack_pending=10, num_redelivered=3), 0.0, 0.0, Oldest(7, 60)),
             "stuck",
-            "the oldest is sequence 7, stored 1 minute ago, and 3 of them were delivered more",
+            "7, stored 1 minute ago, delivered at most 1 time, and 3 of them were delivered more",
             "max_ack_pending",
+        ),
+        (
+            Knowledge(
+                info(num_ack_pending=10),
+                dead_letter_problem="there is no stream D",
+                dead_letter_stream="D",
+            ),
+            "stuck",
+            "given up, because there is no stream D (10 messages not acknowledged)",
+            "Make room in stream D",
+        ),
+        (
+            Knowledge(
+                info(num_ack_pending=1),
+                dead_letter_problem="stream D is sealed",
+                dead_letter_stream="D",
+            ),
+            "waiting",
+            "because stream D is sealed (1 message not acknowledged)",
+            "Make room in stream D",
+        ),
+        (
+            Knowledge(info(num_ack_pending=10), 0.0, 0.0, Oldest(7, 60), clients=["a (h:1)", "b"]),
+            "stuck",
+            "allows, held by a (h:1), b; the oldest is sequence 7, stored 1 minute ago, delivered",
+            "max_ack_pending",
+        ),
+        (
+            Knowledge(
+                info(
+                    num_ack_pending=1,
+                    num_redelivered=1,
+                    delivered=SequenceInfo(consumer_seq=9, stream_seq=7),
+                    ack_floor=SequenceInfo(consumer_seq=6, stream_seq=6),
+                ),
+                oldest=Oldest(7, 1),
+            ),
+            "waiting",
+            "the oldest is sequence 7, stored 1 second ago, delivered 3 times, and 1 of them",
+            "They come again",
         ),
         (Knowledge(info(num_pending=1234)), "stuck", "1,234 messages are waiting, and no", "pulls"),
         (Knowledge(PINNED), "waiting", "pinned to the client me", "Unpin"),
@@ -154,3 +194,10 @@ def test_every_state_has_one_sentence(known: Knowledge) -> None:
 def test_infos_of_newer_servers_are_read() -> None:
     data = b'{"name":"c","config":{"ack_policy":"none","new":1},"num_pending":3,"other":{}}'
     assert explain(Knowledge(msgspec.json.decode(data, type=ConsumerInfo))).mood == "stuck"
+
+
+def test_where_refused_messages_wait_the_policy_is_named() -> None:
+    known = Knowledge(info({"metadata": {"tradewind.nak.delay": "5s"}}, num_ack_pending=3))
+    assert explain(known).advice.endswith("What clients refuse (NAK) waits by its policy: 5s.")
+    odd = Knowledge(info({"metadata": {"tradewind.nak.delay": "?"}}, num_ack_pending=3))
+    assert "NAK" not in explain(odd).advice

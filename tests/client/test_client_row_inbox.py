@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.errors import BadAnswerError, MaxPayloadError
 from tradewind.client.message import Msg
-from tradewind.client.streams.row_core import RowCore
+from tradewind.client.streams.owners import RowOwner
+from tradewind.client.streams.row_inbox import RowInbox
 from tradewind.spark.outgoing import OutgoingRows
 
 ACK = b'{"stream":"S","seq":7}'
@@ -22,28 +23,28 @@ ERROR = b'{"error":{"code":400,"err_code":10054,"description":"message size exce
 STRANGE = b"ok"
 
 
-class Rows(RowCore):
+class Rows(RowOwner):
     """A window that notes what it is told."""
 
     def __init__(self, probe: Probe) -> None:
-        super().__init__(probe, "inbox.")
+        self.inbox = RowInbox(self, probe.wire, "inbox.")
         self.failed: dict[int, Exception] = {}
         self.refused: list[tuple[int, int]] = []
         self.lows: list[int] = []
 
     def _on_low(self) -> None:
-        self.lows.append(self.unacknowledged)
+        self.lows.append(self.inbox.unacknowledged)
 
     def _on_failed(self, token: int, error: Exception) -> None:
         self.failed[token] = error
-        assert self._drop(token)
+        assert self.inbox.drop(token)
 
     def _on_refused(self, token: int, message: Msg) -> None:
         self.refused.append((token, message.status))
 
     def tokens(self) -> list[int]:
         found, token = [], 0
-        while token := self._waiting_from(token + 1):
+        while token := self.inbox.waiting_from(token + 1):
             found.append(token)
         return found
 
@@ -57,9 +58,9 @@ def no_responders(sid: int, token: int) -> bytes:
     return b"HMSG inbox.%d %d 16 16\r\nNATS/1.0 503\r\n\r\n\r\n" % (token, sid)
 
 
-def send(rows: OutgoingRows, window: RowCore, payloads: list[bytes]) -> None:
+def send(rows: OutgoingRows, window: Rows, payloads: list[bytes]) -> None:
     rows.load(pa.array([f"s.{len(each)}" for each in payloads]), pa.array(payloads, pa.binary()))
-    assert rows.send(window, 0, 1 << 30, 5.0, None, None) == len(payloads)
+    assert rows.send(window.inbox, 0, 1 << 30, 5.0, None, None) == len(payloads)
 
 
 @pytest.mark.slow
@@ -78,7 +79,7 @@ def send(rows: OutgoingRows, window: RowCore, payloads: list[bytes]) -> None:
 def test_each_row_waits_until_its_own_answer_comes(steps: list[tuple[object, object]]) -> None:
     probe = Probe()
     window = Rows(probe)
-    sid = probe._register(window)
+    sid = probe.wire.register(window.inbox)
     rows = OutgoingRows(b"x:", by_key=False)
     waiting: dict[int, bytes] = {}
     sizes: list[int] = []
@@ -88,7 +89,7 @@ def test_each_row_waits_until_its_own_answer_comes(steps: list[tuple[object, obj
             assert isinstance(value, list)
             for payload in value:
                 send(rows, window, [payload])
-                operation = probe._take()
+                operation = probe.wire.take_output()
                 sizes.append(len(operation))
                 waiting[len(sizes)] = operation
                 assert b" inbox.%d " % len(sizes) in operation
@@ -96,7 +97,7 @@ def test_each_row_waits_until_its_own_answer_comes(steps: list[tuple[object, obj
             assert isinstance(value, int)
             is_waiting = value in waiting
             if isinstance(what, bytes):
-                probe._feed(answer(sid, value, what))
+                probe.wire.feed(answer(sid, value, what))
                 waiting.pop(value, None)
                 if is_waiting and what in (ERROR, STRANGE):
                     failed.add(value)
@@ -104,17 +105,19 @@ def test_each_row_waits_until_its_own_answer_comes(steps: list[tuple[object, obj
                     assert isinstance(window.failed[value], kind)
             elif what == "refuse":
                 before = len(window.refused)
-                probe._feed(no_responders(sid, value))
+                probe.wire.feed(no_responders(sid, value))
                 assert window.refused[before:] == ([(value, 503)] if is_waiting else [])
             elif what == "again":
-                window._send_again(value)
-                assert probe._take() == waiting.get(value, b"")
+                window.inbox.send_again(value)
+                assert probe.wire.take_output() == waiting.get(value, b"")
             else:
-                assert window._drop(value) == is_waiting
+                assert window.inbox.drop(value) == is_waiting
                 waiting.pop(value, None)
         assert window.tokens() == sorted(waiting)
-        assert window.unacknowledged == len(waiting)
-        assert window.unacknowledged_bytes == (sum(sizes[min(waiting) - 1 :]) if waiting else 0)
+        assert window.inbox.unacknowledged == len(waiting)
+        assert window.inbox.unacknowledged_bytes == (
+            sum(sizes[min(waiting) - 1 :]) if waiting else 0
+        )
     assert set(window.failed) == failed
     assert not probe.errors
 
@@ -122,24 +125,24 @@ def test_each_row_waits_until_its_own_answer_comes(steps: list[tuple[object, obj
 def test_who_waits_is_woken_once_when_few_enough_are_left() -> None:
     probe = Probe()
     window = Rows(probe)
-    sid = probe._register(window)
+    sid = probe.wire.register(window.inbox)
     send(OutgoingRows(b"x:", by_key=False), window, [b"%d" % number for number in range(10)])
-    window._wake_when(7)
+    window.inbox.wake_when(7)
     for token in range(1, 11):
-        probe._feed(answer(sid, token, ACK))
+        probe.wire.feed(answer(sid, token, ACK))
     assert window.lows == [7]
-    window._wake_when(3)
+    window.inbox.wake_when(3)
     assert window.lows == [7]
 
 
 def test_answers_that_belong_to_no_row_are_ignored() -> None:
     probe = Probe()
     window = Rows(probe)
-    sid = probe._register(window)
+    sid = probe.wire.register(window.inbox)
     send(OutgoingRows(b"x:", by_key=False), window, [b"one"])
     for token in (b"0", b"2", b"x", b"1x", b"1.1", b"9" * 40, b"18446744073709551617"):
-        probe._feed(answer(sid, token, ACK))
-        probe._feed(answer(sid, token, ERROR))
+        probe.wire.feed(answer(sid, token, ACK))
+        probe.wire.feed(answer(sid, token, ERROR))
     assert window.tokens() == [1]
     assert (window.failed, window.refused, probe.errors) == ({}, [], [])
 
@@ -147,8 +150,12 @@ def test_answers_that_belong_to_no_row_are_ignored() -> None:
 def test_a_row_that_cannot_be_encoded_leaves_nothing_behind() -> None:
     probe = Probe()
     window = Rows(probe)
-    probe._set_limits(100, 1 << 20)
+    probe.wire.set_limits(100, 1 << 20)
     rows = OutgoingRows(b"x:", by_key=False)
     with pytest.raises(MaxPayloadError, match="max_payload"):
         send(rows, window, [b"x" * 200])
-    assert (window.unacknowledged, window.unacknowledged_bytes, probe._take()) == (0, 0, b"")
+    assert (
+        window.inbox.unacknowledged,
+        window.inbox.unacknowledged_bytes,
+        probe.wire.take_output(),
+    ) == (0, 0, b"")

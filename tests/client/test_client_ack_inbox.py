@@ -11,20 +11,21 @@ from hypothesis import strategies as st
 
 from tradewind.client.api_errors import StreamStoreFailedError
 from tradewind.client.message import Msg
-from tradewind.client.streams.pipeline import PendingAck, PublishCore
+from tradewind.client.streams.ack_inbox import AckInbox, PendingAck
+from tradewind.client.streams.owners import AckOwner
 
 REPLY = re.compile(rb"^H?PUB \S+ _INBOX\.p\.(\d+) ", re.MULTILINE)
 
 
-class Window(PublishCore):
+class Window(AckOwner):
     """Notes what it is told."""
 
     def __init__(self, probe: Probe) -> None:
-        super().__init__(probe, "_INBOX.p.")
+        self.inbox = AckInbox(self, probe.wire, "_INBOX.p.")
         self.refused: list[PendingAck] = []
         self.failed: list[PendingAck] = []
         self.acknowledged = 0
-        self._watch(True)
+        self.inbox.watch(True)
 
     def _on_refused(self, pending: PendingAck, message: Msg) -> None:
         assert message.status == 503
@@ -53,30 +54,30 @@ OUTCOME = st.sampled_from(["ack", "error", "nobody", "given up", "silence"])
 def test_answers_in_any_order_reach_their_messages(outcomes: list[str], random: object) -> None:
     probe = Probe()
     window = Window(probe)
-    sid = probe._register(window)
+    sid = probe.wire.register(window.inbox)
     sent = [
-        window._send(f"s.{number}", b"%d" % number, None, 1.0, number % 2 == 0)
+        window.inbox.send(f"s.{number}", b"%d" % number, None, 1.0, number % 2 == 0)
         for number in range(len(outcomes))
     ]
-    tokens = [int(token) for token in REPLY.findall(probe._take())]
+    tokens = [int(token) for token in REPLY.findall(probe.wire.take_output())]
     assert len(set(tokens)) == len(outcomes)
     order = list(range(len(outcomes)))
     random.shuffle(order)  # type: ignore[attr-defined]
     for index in order:
         token = tokens[index]
         if outcomes[index] == "ack":
-            probe._feed(answer(sid, token, b'{"stream":"S","seq":%d}' % (index + 1)))
-            probe._feed(answer(sid, token, b'{"stream":"S","seq":999}'))  # too late
+            probe.wire.feed(answer(sid, token, b'{"stream":"S","seq":%d}' % (index + 1)))
+            probe.wire.feed(answer(sid, token, b'{"stream":"S","seq":999}'))  # too late
         elif outcomes[index] == "error":
             error = b'{"error":{"code":503,"err_code":10077,"description":"full"},"seq":0}'
-            probe._feed(answer(sid, token, error))
+            probe.wire.feed(answer(sid, token, error))
         elif outcomes[index] == "nobody":
-            probe._feed(no_responders(sid, token))
+            probe.wire.feed(no_responders(sid, token))
         elif outcomes[index] == "given up":
-            assert window._fail(sent[index], RuntimeError("late"))
-            assert not window._fail(sent[index], RuntimeError("later"))
-    probe._feed(answer(sid, 10**9, b"{}"))
-    probe._feed(b"MSG _INBOX.p.x %d 0\r\n\r\n" % sid)
+            assert window.inbox.fail(sent[index], RuntimeError("late"))
+            assert not window.inbox.fail(sent[index], RuntimeError("later"))
+    probe.wire.feed(answer(sid, 10**9, b"{}"))
+    probe.wire.feed(b"MSG _INBOX.p.x %d 0\r\n\r\n" % sid)
     for index, pending in enumerate(sent):
         if outcomes[index] == "ack":
             ack = pending.ack()
@@ -89,9 +90,9 @@ def test_answers_in_any_order_reach_their_messages(outcomes: list[str], random: 
         else:
             assert not pending.is_done
     waiting = [pending for pending in sent if not pending.is_done]
-    assert window._all() == waiting
-    assert window.unacknowledged == len(waiting)
-    assert window.unacknowledged_bytes == sum(len(p.subject) - 2 for p in waiting)
+    assert window.inbox.waiting() == waiting
+    assert window.inbox.unacknowledged == len(waiting)
+    assert window.inbox.unacknowledged_bytes == sum(len(p.subject) - 2 for p in waiting)
     assert len(window.refused) == outcomes.count("nobody")
     assert len(window.failed) == outcomes.count("error")
     assert window.acknowledged == outcomes.count("ack") + outcomes.count("error")
@@ -101,14 +102,14 @@ def test_answers_in_any_order_reach_their_messages(outcomes: list[str], random: 
 def test_a_message_is_sent_again_as_it_was_until_its_outcome_is_known() -> None:
     probe = Probe()
     window = Window(probe)
-    sid = probe._register(window)
-    pending = window._send("s", b"payload", b"NATS/1.0\r\nNats-Msg-Id: a\r\n\r\n", 1.0, True)
-    first = probe._take()
-    window._send_again(pending)
-    assert probe._take() == first
-    probe._feed(answer(sid, 1, b'{"stream":"S","seq":1,"duplicate":true}'))
-    window._send_again(pending)
-    assert probe._take() == b""
+    sid = probe.wire.register(window.inbox)
+    pending = window.inbox.send("s", b"payload", b"NATS/1.0\r\nNats-Msg-Id: a\r\n\r\n", 1.0, True)
+    first = probe.wire.take_output()
+    window.inbox.send_again(pending)
+    assert probe.wire.take_output() == first
+    probe.wire.feed(answer(sid, 1, b'{"stream":"S","seq":1,"duplicate":true}'))
+    window.inbox.send_again(pending)
+    assert probe.wire.take_output() == b""
     ack = pending.ack()
     assert ack is not None
     assert ack.duplicate
@@ -118,7 +119,7 @@ def test_a_message_that_cannot_be_sent_is_not_kept() -> None:
     probe = Probe()
     window = Window(probe)
     with pytest.raises(ValueError, match="too long"):
-        PublishCore(probe, "_INBOX." + "x" * 600 + ".")
+        AckInbox(window, probe.wire, "_INBOX." + "x" * 600 + ".")
     with pytest.raises(Exception, match="needs tokens"):
-        window._send("a b", b"", None, 1.0, False)
-    assert window.unacknowledged == 0
+        window.inbox.send("a b", b"", None, 1.0, False)
+    assert window.inbox.unacknowledged == 0

@@ -1,0 +1,78 @@
+"""`tradewind dead-letters`."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli_outcome import Cli
+
+# Only our server has dead letters.
+pytestmark = pytest.mark.parametrize("js_server", ["tradewind"], indirect=True)
+
+
+def test_dead_letters_are_listed_shown_changed_sent_back_and_removed(cli: Cli) -> None:
+    cli("stream", "add", "WORK", "--subjects", "work.>", "--defaults").ok()
+    cli("stream", "add", "DEAD", "--subjects", "dead.>", "--defaults").ok()
+    cli(
+        *("consumer", "add", "WORK", "w", "--pull", "--ack", "explicit", "--defaults"),
+        *("--dead-letters", "DEAD"),
+    ).ok()
+    for word in ("one", "two", "three"):
+        cli("pub", "-J", "work.in", word).ok()
+        cli("consumer", "next", "WORK", "w", "--term").ok()
+    listed = cli("dead-letters", "ls", "DEAD").ok().out
+    assert "WORK > w" in listed
+    assert "work.in" in listed
+    assert cli("dead-letters", "ls", "DEAD", "--reason", "max_deliver").ok().out == (
+        "No dead letters found in DEAD\n"
+    )
+    shown = cli("dead-letters", "show", "DEAD", "1").ok().out
+    assert "term" in shown
+    assert shown.endswith("one\n")
+    assert cli("dead-letters", "edit", "DEAD", "1", "--body", "ONE").ok().out == (
+        "Dead letter 1 is now 4\n"
+    )
+    assert cli("dead-letters", "redrive", "DEAD", "4").ok().out == (
+        "Dead letter 4 was sent to work.in as 4\n"
+    )
+    cli("dead-letters", "rm", "DEAD", "2", "--force").ok()
+    assert cli("dead-letters", "redrive", "DEAD", "--all", "--force").ok().out == (
+        "Dead letters sent back: 1\n"
+    )
+    assert cli("dead-letters", "ls", "DEAD", "--json").ok().json == []
+    cli("consumer", "edit", "WORK", "w", "--dead-letters", "", "--force").ok()
+    metadata = cli("consumer", "info", "WORK", "w", "--json").ok().json["config"]["metadata"]
+    assert not [key for key in metadata if "dead_letter" in key]
+
+
+def test_a_dead_letter_goes_back_to_its_consumer(cli: Cli) -> None:
+    cli("stream", "add", "WORK", "--subjects", "work.>", "--defaults").ok()
+    cli("stream", "add", "DEAD", "--subjects", "dead.>", "--defaults").ok()
+    cli(
+        *("consumer", "add", "WORK", "w", "--pull", "--ack", "explicit", "--defaults"),
+        *("--dead-letters", "DEAD"),
+    ).ok()
+    cli("pub", "-J", "work.in", "one").ok()
+    cli("consumer", "next", "WORK", "w", "--term").ok()
+    both = cli("dead-letters", "redrive", "DEAD", "1", "--to", "x", "--to-consumer")
+    assert "give --to or --to-consumer, not both" in both.err
+    assert cli("dead-letters", "redrive", "DEAD", "1", "--to-consumer").ok().out == (
+        "Dead letter 1 was sent to WORK > w as 1\n"
+    )
+    assert "one" in cli("consumer", "next", "WORK", "w", "--ack").ok().out
+    assert cli("stream", "info", "WORK", "--json").ok().json["state"]["last_seq"] == 1
+
+
+def test_wrong_questions_are_explained(cli: Cli) -> None:
+    cli("stream", "add", "DEAD", "--subjects", "dead.>", "--defaults").ok()
+    cli("pub", "-J", "dead.x", "plain").ok()
+    for words, text in (
+        (("show", "DEAD", "1"), "message 1 of stream 'DEAD' is not a dead letter"),
+        (("show", "DEAD", "7"), "Stream DEAD has no message 7"),
+        (("redrive", "DEAD"), "give a sequence or --all"),
+        (
+            ("ls", "DEAD", "--reason", "bored"),
+            "--reason: max_deliver or term or expired, not 'bored'",
+        ),
+    ):
+        assert text in cli("dead-letters", *words).err

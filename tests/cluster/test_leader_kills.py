@@ -1,0 +1,141 @@
+"""The client beside a cluster whose leaders are killed: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import tradewind
+import tradewind.sync
+from cluster_kit import LocalCluster, replicated_stream
+from tradewind.client.errors import ClientError, NoLeaderError
+
+COUNT = 1500
+KILL_AT = 500
+
+
+def stored(connection: Any, stream: str) -> list[int]:
+    """The numbers that a stream holds, in its order."""
+    found = []
+    streams = connection.jetstream_manager().streams
+    for seq in range(1, streams.info(stream).state.last_seq + 1):
+        found.append(int(streams.get_message(stream, seq=seq).data))
+    return found
+
+
+async def publish_all(url: str, kill: threading.Event) -> None:
+    """Publish numbers with ids, each again until it is acknowledged."""
+    async with await tradewind.connect(url, timeout=30) as connection:
+        js = connection.jetstream()
+
+        async def publish(number: int) -> None:
+            while True:
+                try:
+                    await js.publish(
+                        "kills.number", str(number).encode(), msg_id=f"number-{number}", timeout=10
+                    )
+                except ClientError:
+                    continue
+                return
+
+        for begin in range(0, COUNT, 50):
+            if begin == KILL_AT:
+                kill.set()
+            await asyncio.gather(*(publish(number) for number in range(begin, begin + 50)))
+
+
+def test_publishes_with_ids_survive_a_killed_leader(cluster: LocalCluster) -> None:
+    with replicated_stream(cluster, "KILLS", "kills.>") as connection:
+        kill = threading.Event()
+        leader = cluster.leader_of(connection, "KILLS")
+        publisher = threading.Thread(target=asyncio.run, args=(publish_all(cluster.url, kill),))
+        publisher.start()
+        assert kill.wait(60)
+        assert leader.kill()
+        publisher.join(120)
+        assert not publisher.is_alive()
+        cluster.start()
+        assert sorted(stored(connection, "KILLS")) == list(range(COUNT))
+
+
+def test_a_single_publish_waits_for_the_new_leader(cluster: LocalCluster) -> None:
+    """nats-server refuses with 503 while it elects; refused is not stored, so the client repeats
+    the message until its deadline.
+    """
+    with replicated_stream(cluster, "PATIENT", "patient.>") as connection:
+        leader = cluster.leader_of(connection, "PATIENT")
+        leader.kill()
+        ack = connection.jetstream().publish("patient.1", b"1", msg_id="one", timeout=60)
+        assert ack.seq == 1
+        assert stored(connection, "PATIENT") == [1]
+
+
+async def consume_all(url: str, count: int, kill: Callable[[], object]) -> list[int]:
+    """Consume with confirmed acknowledgements; `kill` is called after a third of the messages."""
+    acknowledged: list[int] = []
+    async with await tradewind.connect(url, timeout=30) as connection:
+        consumer = await connection.jetstream().consumers.get("WORK", "worker")
+        async with await consumer.consume(idle_heartbeat=0.5) as messages:
+            async for message in messages:
+                # Without a confirmation it comes again.
+                with contextlib.suppress(ClientError):
+                    await message.ack_sync(timeout=1)
+                    acknowledged.append(int(message.data))
+                if len(acknowledged) == count // 3:
+                    await asyncio.to_thread(kill)
+                if len(set(acknowledged)) == count:
+                    break
+    return acknowledged
+
+
+def test_a_durable_consumer_goes_on_after_its_leader_was_killed(cluster: LocalCluster) -> None:
+    with replicated_stream(cluster, "WORK", "work.>") as connection:
+        js = connection.jetstream()
+        for number in range(300):
+            js.publish("work.item", str(number).encode(), msg_id=str(number))
+        consumers = connection.jetstream_manager().consumers
+        info = consumers.add(
+            "WORK", durable_name="worker", ack_policy="explicit", ack_wait=timedelta(seconds=5)
+        )
+        kill = cluster.named(info.cluster.leader).kill
+        acknowledged = asyncio.run(consume_all(cluster.url, 300, kill))
+        assert set(acknowledged) == set(range(300))
+        cluster.start()
+        assert consumers.info("WORK", "worker").num_pending == 0
+
+
+def test_without_a_majority_errors_say_that_there_is_no_leader(cluster: LocalCluster) -> None:
+    with replicated_stream(cluster, "ALONE", "alone.>") as connection:
+        leader = cluster.leader_of(connection, "ALONE")
+        for node in cluster.nodes:
+            if node is not leader:
+                node.kill()
+        with pytest.raises(NoLeaderError, match="no leader at the moment"):
+            connection.jetstream().publish("alone.1", b"1", msg_id="a", timeout=2)
+        cluster.start()
+        # It was not acknowledged, and the same id makes sure that it is there once in any case.
+        connection.jetstream().publish("alone.1", b"1", msg_id="a", timeout=60)
+        assert stored(connection, "ALONE") == [1]
+
+
+def test_keys_and_objects_are_there_after_a_killed_leader(cluster: LocalCluster) -> None:
+    with tradewind.sync.connect(cluster.url, timeout=60) as connection:
+        js = connection.jetstream()
+        bucket = js.kv.create("settings", replicas=3)
+        bucket.put("colour", b"red")
+        store = js.objects.create("files", replicas=3)
+        store.put("report", b"x" * 500_000)
+        cluster.leader_of(connection, "KV_settings").kill()
+        assert bucket.get("colour").value == b"red"
+        assert store.get("report").read() == b"x" * 500_000
+        bucket.put("colour", b"blue")
+        assert bucket.get("colour").value == b"blue"
+        cluster.start()
+        js.kv.delete("settings")
+        js.objects.delete("files")

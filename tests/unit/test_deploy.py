@@ -1,0 +1,148 @@
+"""The files for operations name metrics, flags and files that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from harness import COMMANDS
+from tradewind.cli.main import run
+from tradewind.pipelines.loading import load_pipeline
+from tradewind.systemd import ServiceUnit
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+METRIC = re.compile(r"\btradewind_[a-z_]+")
+# Names of the page that documents them; test_docs compares that with the source.
+METRICS = set(METRIC.findall((ROOT / "docs" / "MONITORING.md").read_text()))
+
+
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return document
+
+
+@pytest.mark.parametrize("name", ["grafana-dashboard.json", "prometheus-rules.yaml"])
+def test_every_metric_exists(name: str) -> None:
+    used = set(METRIC.findall((DEPLOY / name).read_text()))
+    assert used
+    assert used <= METRICS
+
+
+def test_every_panel_has_a_place_a_title_and_a_query() -> None:
+    panels = json.loads((DEPLOY / "grafana-dashboard.json").read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(places) == len(panels)
+    assert all(panel["title"] and panel["targets"] for panel in panels)
+
+
+def test_every_alert_says_what_happened_where() -> None:
+    groups = yaml.safe_load((DEPLOY / "prometheus-rules.yaml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules)
+    for rule in rules:
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert "{{ $labels.instance }}" in rule["annotations"]["summary"]
+
+
+def test_prometheus_accepts_the_rules() -> None:
+    """By its own tool where that is installed; the structure is checked above in any case."""
+    tool = shutil.which("promtool")
+    if tool is not None:
+        command = [tool, "check", "rules", str(DEPLOY / "prometheus-rules.yaml")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_server_accepts_the_configuration_of_the_image() -> None:
+    command = [COMMANDS["tradewind"], "-t", "-c", str(DEPLOY / "server.conf")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_image_copies_files_that_exist() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    copies = [line.split()[1:-1] for line in lines if line.startswith("COPY ")]
+    sources = [name for names in copies for name in names if not names[0].startswith("--from")]
+    assert sources
+    assert all((ROOT / name).exists() for name in sources)
+    # Whatever follows USER runs without the rights of root.
+    assert any(line == "USER tradewind" for line in lines)
+    assert not any(line.startswith("RUN") for line in lines[lines.index("USER tradewind") :])
+
+
+def test_services_use_flags_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    services = compose()["services"]
+    commands = [service["command"] for service in services.values() if "command" in service]
+    assert len(commands) == 2
+    run(["--help"])
+    shared = capsys.readouterr().out
+    for command in commands:
+        words = [word for word in command[1:] if re.fullmatch("[a-z]+", word)]
+        run([*words, "--help"])
+        known = capsys.readouterr().out + shared
+        flags = [word.partition("=")[0] for word in command if word.startswith("--")]
+        assert all(re.search(rf"(?<!\S){flag}\b", known) for flag in flags), command
+
+
+def test_the_image_leaves_out_what_was_built_on_this_machine() -> None:
+    """docker uses the file of this name beside the Dockerfile; the last rule that fits counts."""
+    rules = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    rules = [rule for rule in rules if rule and not rule.startswith("#")]
+    assert rules[0] == "*"
+    kept = {rule[1:] for rule in rules if rule.startswith("!")}
+    text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    copies = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ")]
+    assert kept == {name for names in copies if "--from" not in names[0] for name in names}
+    left_out = rules[max(rules.index(f"!{name}") for name in kept) + 1 :]
+    assert left_out == ["**/*.so", "**/*.c", "**/*.egg-info", "**/__pycache__"]
+
+
+def test_the_pipeline_of_the_services_is_right_and_writes_into_its_volume(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    service = compose()["services"]["pipeline"]
+    assert service["command"][-1] == "/pipelines/pipeline.yaml"
+    assert service["volumes"] == ["./pipelines:/pipelines:ro", "checkpoints:/data"]
+    path = DEPLOY / "pipelines" / "pipeline.yaml"
+    pipeline = yaml.safe_load(path.read_text())
+    assert pipeline["checkpoint"].startswith("/data/")
+    assert all(sink["parquet"].startswith("/data/") for sink in pipeline["sinks"].values())
+    load_pipeline(path)
+
+
+def test_services_of_one_image_build_it_alike() -> None:
+    """One that only names the image of another is pulled by some versions of docker compose."""
+    services = compose()["services"].values()
+    builds: dict[str, list[Any]] = {}
+    for service in services:
+        builds.setdefault(service["image"], []).append(service["build"])
+    assert all(build == first for first, *others in builds.values() for build in others)
+
+
+def test_ports_are_published_on_loopback_only() -> None:
+    ports = [port for s in compose()["services"].values() for port in s.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_systemd_accepts_a_unit(tmp_path: Path) -> None:
+    unit = ServiceUnit(
+        description="a server", command="/bin/true", store="/var/lib/x", user="root", type="notify"
+    )
+    path = tmp_path / "tradewind-test.service"
+    path.write_text(unit.text())
+    assert "Type=notify" in unit.text()
+    tool = shutil.which("systemd-analyze")
+    if tool is not None:
+        command = [tool, "verify", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

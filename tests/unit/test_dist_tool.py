@@ -1,0 +1,55 @@
+"""tools/dist.py: what belongs into a package, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+from tools import dist as tool
+
+TRACKED = {
+    "pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in", "CHANGELOG.md",
+    "constraints.txt", "docs/TOUR.md", "deploy/Dockerfile", "examples/a.py", "tests/test_a.py",
+    "src/tradewind/__init__.py", "src/tradewind/py.typed", "src/tradewind/fast.pyx",
+    "src/tradewind/fast.pxd", "src/tradewind/fast.pyi", "src/tradewind/typed.py",
+    "src/tradewind/typed.pxd", "src/tradewind/look/page.css",
+}  # fmt: skip
+SDIST = {name for name in TRACKED if not name.startswith("tests/")} | {
+    "PKG-INFO", "setup.cfg", "src/tradewind.egg-info/SOURCES.txt",
+}  # fmt: skip
+SO = "cpython-311-x86_64-linux-gnu.so"
+WHEEL = {
+    "tradewind/__init__.py", "tradewind/py.typed", "tradewind/fast.pyi", "tradewind/typed.py",
+    f"tradewind/fast.{SO}", f"tradewind/typed.{SO}", "tradewind/look/page.css",
+    "tradewind-1.dist-info/METADATA",
+}  # fmt: skip
+
+
+def test_whole_packages_are_right() -> None:
+    assert tool.sdist_problem(SDIST, TRACKED) == tool.WORKS
+    assert tool.wheel_problem(WHEEL, TRACKED) == tool.WORKS
+
+
+@pytest.mark.parametrize("name", sorted(SDIST & TRACKED))
+def test_every_source_is_missed(name: str) -> None:
+    assert name in tool.sdist_problem(SDIST - {name}, TRACKED)
+
+
+@pytest.mark.parametrize("name", ["tests/test_a.py", f"src/tradewind/fast.{SO}", "build/fast.c"])
+def test_what_git_does_not_have_or_nobody_needs_is_noticed(name: str) -> None:
+    assert name in tool.sdist_problem(SDIST | {name}, TRACKED)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in WHEEL if "dist-info" not in name))
+def test_every_part_of_a_wheel_is_missed(name: str) -> None:
+    assert name.partition(".")[0] in tool.wheel_problem(WHEEL - {name}, TRACKED)
+
+
+@pytest.mark.parametrize("name", ["tradewind/fast.pyx", "tradewind/fast.c", "tests/test_a.py"])
+def test_a_wheel_has_no_sources_of_compiled_modules_and_no_tests(name: str) -> None:
+    assert name in tool.wheel_problem(WHEEL | {name}, TRACKED)
+
+
+def test_the_newest_of_each_python_is_used() -> None:
+    found = tool.pythons()
+    versions = [tuple(map(int, version.split("."))) for version, _ in found]
+    assert versions == sorted(set(versions))
+    assert all(version >= tool.OLDEST for version in versions)
