@@ -407,14 +407,22 @@ def delete_consumers(stage: Stage) -> None:
 
 def direct(body: dict[str, Any], end: bytes) -> Callable[[Stage], None]:
     """Read messages without a consumer, until the answer that ends it."""
+    return asked(f"$JS.API.DIRECT.GET.{STREAM}", body, end)
+
+
+def own(name: str, body: dict[str, Any]) -> Callable[[Stage], None]:
+    """A request that only our server knows."""
+    return asked(f"$TW.API.STREAM.{name}.{STREAM}", body, b'"success":true')
+
+
+def asked(subject: str, body: dict[str, Any], end: bytes) -> Callable[[Stage], None]:
+    """One request, until the answer that ends it."""
 
     def act(stage: Stage) -> None:
         peer = stage.connect()
         text = json.dumps(body).encode()
         peer.sendall(
-            f"SUB {INBOX} 9\r\nPUB $JS.API.DIRECT.GET.{STREAM} {INBOX} {len(text)}\r\n".encode()
-            + text
-            + b"\r\n"
+            f"SUB {INBOX} 9\r\nPUB {subject} {INBOX} {len(text)}\r\n".encode() + text + b"\r\n"
         )
         received = b""
         while end not in received:
@@ -422,8 +430,16 @@ def direct(body: dict[str, Any], end: bytes) -> Callable[[Stage], None]:
             if not data:
                 raise OSError("the server closed the connection")
             received = received[-256:] + data
+            if b" 503\r\n" in received:
+                raise OSError("nobody answers")
 
     return act
+
+
+def truncated(stage: Stage) -> None:
+    """Half of a million messages can be brought back."""
+    million(stage)
+    own("TRUNCATE", {"newest": stage.count(500_000), "keep_for": 3_600_000_000_000})(stage)
 
 
 def backup(stage: Stage) -> None:
@@ -615,6 +631,13 @@ KINDS = (
     ),
     Kind("purge-keep", "all but the last 10", million, request(PURGE, {"keep": 10})),
     Kind("purge-seq", "up to sequence 900,000", million, request(PURGE, {"seq": 900_000})),
+    Kind(
+        "truncate",
+        "the newest 500 k of 1 M, with an undo",
+        million,
+        own("TRUNCATE", {"newest": 500_000, "keep_for": 3_600_000_000_000}),
+    ),
+    Kind("undo", "500 k come back to 500 k", truncated, own("UNDO", {})),
     Kind("delete-stream", MILLION, million, request(f"STREAM.DELETE.{STREAM}")),
     Kind("limit-messages", "max_msgs 1,000 of 1 M", million, update(max_msgs=1000)),
     Kind("limit-bytes", "max_bytes 100 KB of 1 M", million, update(max_bytes=100_000)),

@@ -24,6 +24,7 @@ from tradewind.clock import SystemClock
 from tradewind.jwt.claims import new_account, new_operator, new_user
 from tradewind.jwt.codec import encode
 from tradewind.options import OperatorOptions, ResolverOptions
+from tradewind.server.auth.callout import CalloutDesk
 from tradewind.server.auth.operator_gate import OperatorGate
 from tradewind.server.operators.account_book import AccountBook
 from tradewind.server.operators.lookups import LookupDesk
@@ -98,7 +99,7 @@ def measure_gate(crowd: Crowd, logins: int) -> tuple[float, float]:
         lookup = LookupDesk(book, MemoryResolver(crowd.preload), print)
         for key in crowd.preload:
             lookup.fetch_now(key)
-        gate = OperatorGate(options, "", book, lookup, clock)
+        gate = OperatorGate(options, "", book, lookup, clock, CalloutDesk())
         shown = [
             Credentials(jwt=token, nonce=b"nonce", signature=sign(key, b"nonce"))
             for key, token in crowd.users[:count]

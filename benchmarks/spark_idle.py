@@ -20,7 +20,7 @@ from benchmarks.procfs import TreeClock
 
 IDLE_SECONDS = 15.0
 # Java compiles and collects what starting has left behind.
-SETTLE_SECONDS = 8.0
+READABLE_SECONDS = 8.0
 WAIT_SECONDS = 120.0
 
 
@@ -63,10 +63,10 @@ def measure_idle(
         before = total_connections(monitor_port)
         feed(batches)
         made = total_connections(monitor_port) - before
-    pause.wait(SETTLE_SECONDS)
+    pause.wait(READABLE_SECONDS)
     waiting = idle_cpu()
     query.stop()
-    pause.wait(SETTLE_SECONDS)
+    pause.wait(READABLE_SECONDS)
     return {
         "connections made for each micro-batch, source and sink": [made / batches],
         "a query that waits, CPU % of one core": [waiting],

@@ -20,7 +20,7 @@ from benchmarks.micro import message_probes
 from benchmarks.procfs import own_cpu_s, parse_status_kib
 from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
-from tradewind.server.syncer import ThreadedSyncer
+from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import SYNC_THREADS, Threads
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore

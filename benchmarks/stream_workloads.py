@@ -8,7 +8,7 @@ import contextlib
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.figures import percentile
@@ -78,7 +78,9 @@ def reader(
 def create_stream(api: StreamApi, name: str = STREAM, **settings: Any) -> None:
     """A stream on files for `bench.>` unless the settings say otherwise."""
     config = {"name": name, "subjects": ["bench.>"], "storage": "file", "retention": "limits"}
-    api.request(f"STREAM.CREATE.{name}", {**config, **settings})
+    # nats-server may find the files again that it is still removing.
+    while api.request(f"STREAM.CREATE.{name}", {**config, **settings})["state"]["last_seq"]:
+        api.request(f"STREAM.DELETE.{name}")
 
 
 def consumer_request(name: str, **settings: Any) -> tuple[str, dict[str, Any]]:
@@ -101,6 +103,7 @@ def publishing(
     ids: bool = False,
     window: int = WINDOW,
     time_limit_s: float = 0.0,
+    metadata: Mapping[str, str] | None = None,
 ) -> Callable[[Server, Scale], Result]:
     """Publishes and waits for acknowledgements; what counts are acknowledged messages."""
 
@@ -108,7 +111,7 @@ def publishing(
         result = Result()
         total = scale.count(count, REPLAY_QUICK_PART)
         with StreamApi(server) as api:
-            create_stream(api)
+            create_stream(api, metadata=dict(metadata or {}))
         with publisher(server, payload_size, subject_count) as load:
             limit_s = time_limit_s / QUICK_PART if scale.quick else time_limit_s
             # What is outstanding when the time is over must still be answered, on a slow disk too.

@@ -14,9 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from benchmarks.batch_workloads import BATCH_WORKLOADS
+from benchmarks.chain_workloads import CHAIN_WORKLOADS
 from benchmarks.direct_workloads import DIRECT_WORKLOADS
 from benchmarks.durable_workloads import DURABLE_WORKLOADS
+from benchmarks.encrypted_workloads import ENCRYPTED_WORKLOADS
+from benchmarks.feature_workloads import FEATURE_WORKLOADS
 from benchmarks.figures import percentile
+from benchmarks.leaf_workloads import LEAF_WORKLOADS
 from benchmarks.measure import WARM_UP_PART, Result, Scale, Workload, throughput
 from benchmarks.procfs import Meter, session_usage
 from benchmarks.replica_workloads import REPLICA_WORKLOADS
@@ -35,6 +39,22 @@ CLIENT_COUNTS = {
     4: (2_000_000, 1_000_000, 200_000),
     16: (500_000, 300_000, 60_000),
 }
+# An account that exports what another imports, each with a user of its name.
+SHARING_USERS = (b"exporter", b"importer")
+SHARING = """
+accounts {
+  E {
+    users: [ {user: exporter, password: exporter} ]
+    exports: [ {service: "service.>"}, {stream: "core.>"} ]
+  }
+  I {
+    users: [ {user: importer, password: importer} ]
+    imports: [
+      {service: {account: E, subject: "service.>"}}, {stream: {account: E, subject: "core.>"}}
+    ]
+  }
+}
+"""
 SPARE_FILES = 256  # of the open-files limit, for what is not a benchmark connection
 
 
@@ -49,7 +69,13 @@ def subscriptions(filters: list[bytes], group: bytes = b"") -> bytes:
 
 @contextlib.contextmanager
 def open_flow(
-    server: Server, publishers: int, subscribers: int, payload_size: int, *, queue: bool = False
+    server: Server,
+    publishers: int,
+    subscribers: int,
+    payload_size: int,
+    *,
+    queue: bool = False,
+    users: tuple[bytes, bytes] = (b"", b""),
 ) -> "Iterator[Flow]":
     """Opens the connections of a publish/subscribe load and closes them at the end."""
     from benchmarks.loadgen.flow import Flow
@@ -62,6 +88,8 @@ def open_flow(
         payload_size=payload_size,
         inflight_max=INFLIGHT_MAX,
         queue=queue,
+        publisher=users[0],
+        subscriber=users[1],
     )
     try:
         yield flow
@@ -85,14 +113,19 @@ def pub_sub(
     publishers: int = 1,
     subscribers: int = 1,
     queue: bool = False,
+    users: tuple[bytes, bytes] = (b"", b""),
 ) -> Callable[[Server, Scale], Result]:
-    """Publishers to subscribers; what counts are deliveries, or publishes if nobody subscribes."""
+    """Publishers to subscribers, who log in as `users`; what counts are deliveries, or publishes if
+    nobody subscribes.
+    """
 
     def run(server: Server, scale: Scale) -> Result:
         result = Result()
         published = scale.count(count) // publishers * publishers
         subjects = [b"core.%d" % index for index in range(SUBJECT_COUNT)]
-        with open_flow(server, publishers, subscribers, payload_size, queue=queue) as flow:
+        with open_flow(
+            server, publishers, subscribers, payload_size, queue=queue, users=users
+        ) as flow:
             flow.subscribe(subscriptions([b"core.>"], b"workers" if queue else b""))
             flow.set_subjects(subjects, delivered=subscribers > 0)
             meter = measure_flow(server, flow, published)
@@ -139,8 +172,13 @@ def independent_clients(
     return run
 
 
-def request_reply(*, count: int, requesters: int, outstanding: int) -> Callable[..., Result]:
-    """Round trips through one responder; what counts are requests with their replies."""
+def request_reply(
+    *, count: int, requesters: int, outstanding: int, users: tuple[bytes, bytes] = (b"", b"")
+) -> Callable[..., Result]:
+    """Round trips through one responder; what counts are requests with their replies.
+
+    Responder and requesters log in as `users`.
+    """
 
     def run(server: Server, scale: Scale) -> Result:
         from benchmarks.loadgen.request import RequestReply
@@ -153,6 +191,8 @@ def request_reply(*, count: int, requesters: int, outstanding: int) -> Callable[
             requesters=requesters,
             outstanding=outstanding,
             payload_size=128,
+            responder=users[0],
+            requester=users[1],
         )
         try:
             load.run(max(total // WARM_UP_PART, requesters))
@@ -301,6 +341,18 @@ WORKLOADS = (
         "32 clients, 16 requests outstanding each",
         request_reply(count=256_000, requesters=32, outstanding=16),
     ),
+    Workload(
+        "pubsub-import",
+        "1 to 1, 128 B, to another account",
+        pub_sub(count=2_000_000, users=SHARING_USERS),
+        SHARING,
+    ),
+    Workload(
+        "request-import",
+        "request-32 to a service of another account",
+        request_reply(count=256_000, requesters=32, outstanding=16, users=SHARING_USERS),
+        SHARING,
+    ),
     Workload("subs-100k", "100,000 subscriptions, 3 in 4 wildcards", many_subscriptions),
     Workload("idle-10k", "10,000 idle connections", idle_connections),
     Workload("start", "from exec to the first INFO", starts),
@@ -313,7 +365,11 @@ WORKLOADS = (
     *STREAM_WORKLOADS,
     *DIRECT_WORKLOADS,
     *DURABLE_WORKLOADS,
+    *ENCRYPTED_WORKLOADS,
+    *CHAIN_WORKLOADS,
+    *FEATURE_WORKLOADS,
     *REPLICA_WORKLOADS,
+    *LEAF_WORKLOADS,
     *BATCH_WORKLOADS,
     *SCHEDULE_WORKLOADS,
 )

@@ -9,6 +9,9 @@ class Flow:
         payload_size: int,
         inflight_max: int,
         queue: bool = False,
+        subscriber_port: int = 0,
+        publisher: bytes = b"",
+        subscriber: bytes = b"",
     ) -> None: ...
     def subscribe(self, lines: bytes) -> None: ...
     def set_subjects(self, subjects: list[bytes], *, delivered: bool) -> None: ...

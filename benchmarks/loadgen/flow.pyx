@@ -8,13 +8,13 @@ reorders or alters a message fails. Never measures time or CPU: the caller does,
 
 from benchmarks.loadgen.link cimport (
     OP_MESSAGE, OP_NONE, OP_PONG, POLLIN, POLLOUT, Link, Message, Watch, link_close, link_fill,
-    link_flush, link_next, link_open, link_put, link_reserve, link_sync, poll, pollfd, u64,
+    link_flush, link_next, link_open_as, link_put, link_reserve, link_sync, poll, pollfd, u64,
     watch_start, watch_turn,
 )
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from benchmarks.loadgen.link import LoadError
+from benchmarks.loadgen.link import LoadError, greeting_of
 
 cdef enum:
     HEAD_SIZE = 12             # u32 publisher index, u64 sequence
@@ -54,8 +54,11 @@ cdef class Flow:
     cdef u64 arrived              # deliveries, or processed publishes without deliveries
 
     def __cinit__(self, bytes host, int port, *, int publishers, int subscribers,
-                  int payload_size, int inflight_max, bint queue=False):
+                  int payload_size, int inflight_max, bint queue=False, int subscriber_port=0,
+                  bytes publisher=b"", bytes subscriber=b""):
         cdef const char *address = host
+        cdef const char *greeting
+        cdef bytes connect
         cdef int index
         if payload_size < HEAD_SIZE:
             raise ValueError(f"payload_size must be at least {HEAD_SIZE}, not {payload_size}")
@@ -71,8 +74,12 @@ cdef class Flow:
         self.pongs = <u64 *>allocate(publishers, sizeof(u64))
         self.expected = <u64 *>allocate(publishers * subscribers, sizeof(u64))
         for index in range(publishers + subscribers):
+            if index == publishers and subscriber_port:
+                port = subscriber_port
+            connect = greeting_of(publisher if index < publishers else subscriber)
+            greeting = connect
             with nogil:
-                link_open(&self.links[index], address, port)
+                link_open_as(&self.links[index], address, port, greeting)
             self.polls[index].fd = self.links[index].fd
 
     def __dealloc__(self):

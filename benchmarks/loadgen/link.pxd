@@ -53,6 +53,8 @@ cdef int check_signals() except -1 nogil
 cdef void watch_start(Watch *watch, u64 done) noexcept nogil
 cdef int watch_turn(Watch *watch, u64 done, u64 wanted) except -1 nogil
 cdef int link_open(Link *link, const char *host, int port) except -1 nogil
+cdef int link_open_as(Link *link, const char *host, int port,
+                      const char *greeting) except -1 nogil
 cdef void link_close(Link *link) noexcept nogil
 cdef int link_reserve(Link *link, size_t size) except -1 nogil
 cdef int link_put(Link *link, const char *data, size_t size) except -1 nogil

@@ -53,6 +53,15 @@ GREETING = (
 )
 
 
+def greeting_of(bytes user not None):
+    """The first lines of a client that logs in as `user`, with that as its password; empty: as
+    nobody.
+    """
+    if not user:
+        return GREETING
+    return GREETING.replace(b"CONNECT {", b'CONNECT {"user":"%b","pass":"%b",' % (user, user))
+
+
 class LoadError(Exception):
     """The server failed the workload; the text says how."""
 
@@ -121,6 +130,12 @@ cdef int raise_text(const char *what, const char *data, size_t size) except -1 n
 
 cdef int link_open(Link *link, const char *host, int port) except -1 nogil:
     """Connects, sends CONNECT and waits for the PONG that ends the handshake."""
+    return link_open_as(link, host, port, GREETING)
+
+
+cdef int link_open_as(Link *link, const char *host, int port,
+                      const char *greeting) except -1 nogil:
+    """The same with a CONNECT of one's own."""
     cdef sockaddr_in address
     cdef int enabled = 1
     link.input_capacity = link.output_capacity = BUFFER_SIZE
@@ -137,7 +152,7 @@ cdef int link_open(Link *link, const char *host, int port) except -1 nogil:
         raise_system("connect")
     setsockopt(link.fd, IPPROTO_TCP, TCP_NODELAY, &enabled, sizeof(enabled))
     fcntl(link.fd, F_SETFL, fcntl(link.fd, F_GETFL) | O_NONBLOCK)
-    link_put(link, GREETING, strlen(GREETING))
+    link_put(link, greeting, strlen(greeting))
     return link_await_pong(link)
 
 

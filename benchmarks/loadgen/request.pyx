@@ -8,14 +8,14 @@ from the write of a request to the read of its reply is kept. Never measures CPU
 
 from benchmarks.loadgen.link cimport (
     OP_MESSAGE, OP_NONE, POLLIN, POLLOUT, Link, Message, Watch, link_close, link_fill, link_flush,
-    link_next, link_open, link_put, link_reserve, link_sync, now_ns, poll, pollfd, u64,
+    link_next, link_open_as, link_put, link_reserve, link_sync, now_ns, poll, pollfd, u64,
     watch_start, watch_turn,
 )
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp
 
-from benchmarks.loadgen.link import LoadError
+from benchmarks.loadgen.link import LoadError, greeting_of
 
 cdef enum:
     LINE_SIZE_MAX = 128
@@ -39,10 +39,11 @@ cdef class RequestReply:
     cdef size_t payload_size
 
     def __cinit__(self, bytes host, int port, *, int requesters, int outstanding,
-                  int payload_size):
+                  int payload_size, bytes responder=b"", bytes requester=b""):
         cdef const char *address = host
+        cdef const char *greeting
         cdef int index
-        cdef bytes line
+        cdef bytes line, connect
         self.requester_count, self.outstanding = requesters, outstanding
         self.payload = b"q" * payload_size
         self.payload_data, self.payload_size = self.payload, payload_size
@@ -55,8 +56,10 @@ cdef class RequestReply:
                 or self.sent == NULL or self.received == NULL):
             raise MemoryError
         for index in range(requesters + 1):
+            connect = greeting_of(requester if index else responder)
+            greeting = connect
             with nogil:
-                link_open(&self.links[index], address, port)
+                link_open_as(&self.links[index], address, port, greeting)
             self.polls[index].fd = self.links[index].fd
             line = b"SUB _INBOX.c%d.* 1\r\n" % index if index else b"SUB service.echo 1\r\n"
             link_put(&self.links[index], line, len(line))
@@ -165,11 +168,16 @@ cdef class RequestReply:
         if message.reply_size == 0:
             with gil:
                 raise LoadError("a request arrived without its reply subject")
+        # What crosses accounts has a header in front.
+        if message.payload_size < self.payload_size:
+            with gil:
+                raise LoadError("a request arrived without its payload")
         link_reserve(link, LINE_SIZE_MAX + message.reply_size)
         link.output_end += snprintf(
             link.output_data + link.output_end, LINE_SIZE_MAX + message.reply_size,
-            "PUB %.*s %zu\r\n", <int>message.reply_size, message.reply, message.payload_size)
-        link_put(link, message.payload, message.payload_size)
+            "PUB %.*s %zu\r\n", <int>message.reply_size, message.reply, self.payload_size)
+        link_put(link, message.payload + message.payload_size - self.payload_size,
+                 self.payload_size)
         return link_put(link, b"\r\n", 2)
 
     cdef int check(self, int requester, Message *message, u64 arrived_ns) except -1 nogil:

@@ -2,7 +2,7 @@ from array import array
 from collections.abc import Sequence
 
 from tradewind.store.folder.filestore import FileStore
-from tradewind.store.table.messages import MessageStore
+from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.subject_index import SubjectFilter
 
 def append(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from benchmarks.micro.registry import Operation, micro
 
 if TYPE_CHECKING:
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
 MESSAGE_COUNT = 200_000
 CHUNK = 1000
@@ -16,7 +16,7 @@ TIME_NS = 1_700_000_000_000_000_000
 
 def _filled(subject_count: int) -> "MessageStore":
     from benchmarks.micro.message_probes import append
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
     store = MessageStore("BENCH")
     subjects = [b"orders.%d" % number for number in range(subject_count)]
@@ -35,7 +35,7 @@ def append_128() -> Operation:
     """What one message costs, with its checksum, and the removal of one by the limit."""
     from benchmarks.micro.message_probes import append
     from tradewind.store.contract import StoreLimits
-    from tradewind.store.table.messages import MessageStore
+    from tradewind.store.table.message_store import MessageStore
 
     store = MessageStore("BENCH", StoreLimits(msgs_max=100_000))
     subjects = [b"orders.%d" % number for number in range(16)]

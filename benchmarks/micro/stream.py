@@ -22,7 +22,7 @@ class _Engine:
 
     def end_turn(self) -> None:
         for ingest in self._turn.take_dirty():
-            ingest.stream.commits.settle(self._turn.monotonic_ns)
+            ingest.stream.commits.commit_changes(self._turn.monotonic_ns)
 
     def tick(self) -> None:
         pass
