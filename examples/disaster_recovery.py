@@ -1,12 +1,14 @@
 """A stream fails over to another server and comes back, planned and after a loss.
 
-    python examples/disaster_recovery.py
+    python examples/disaster_recovery.py                on two free ports
+    python examples/disaster_recovery.py 4301 4302      on two ports of your choice
 
 The two servers would be on two machines, in two places; `tradewind dr` does the same from a shell.
 """
 # ruff: noqa: T201 - an example talks to the terminal
 
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -95,9 +97,8 @@ def make_streams(origin: Site, standby: Site) -> None:
         connection.jetstream_manager().streams.add(name=STREAM, mirror=mirror)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, east_port: int, west_port: int) -> None:
     """A planned failover and failback, then an unplanned one."""
-    east_port, west_port = free_port(), free_port()
     east = Site("east", east_port, "west", west_port, folder)
     west = Site("west", west_port, "east", east_port, folder)
     with west.run():
@@ -130,5 +131,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    ports = [int(word) for word in sys.argv[1:]] or [free_port(), free_port()]
     with tempfile.TemporaryDirectory() as place:
-        main(Path(place))
+        main(Path(place), *ports)

@@ -11,7 +11,8 @@ import tempfile
 from pathlib import Path
 
 import tradewind
-from tradewind.client.errors import NoRespondersError, OperationTimeoutError
+from tradewind.client.errors import NoRespondersError
+from tradewind.client.message import Msg
 from tradewind.options import JetStreamOptions, LeafOptions, LeafRemoteOptions, Secret
 
 
@@ -42,12 +43,10 @@ async def talk(hub_url: str, site_url: str) -> None:
         await tradewind.connect(hub_url) as above,
         await tradewind.connect(site_url) as below,
     ):
-        orders = await above.subscribe("orders.>")
+        await above.subscribe("orders.>", callback=take_order)
         await above.flush()
         while not await reaches(below, "orders.1", b"two apples"):  # noqa: ASYNC110 - being joined
             await asyncio.sleep(0.05)
-        message = await orders.next(timeout=5)
-        print(f"the hub got {message.subject}: {message.data.decode()}")
 
         # The stream is at the site, its copy at the hub.
         site, hub = below.jetstream(), above.jetstream()
@@ -61,14 +60,18 @@ async def talk(hub_url: str, site_url: str) -> None:
         print("the hub has a copy of 3 readings")
 
 
+async def take_order(message: Msg) -> None:
+    """Somebody at the hub who answers orders."""
+    print(f"the hub got {message.subject}: {message.data.decode()}")
+    await message.respond(b"thank you")
+
+
 async def reaches(client: tradewind.Connection, subject: str, data: bytes) -> bool:
-    """Publish, and say whether anybody is there to get it."""
+    """Ask, and say whether anybody was there to answer."""
     try:
-        await client.request(subject, data, timeout=0.2)
+        await client.request(subject, data)
     except NoRespondersError:
         return False
-    except OperationTimeoutError:
-        pass  # it has arrived; nobody answers orders
     return True
 
 

@@ -48,9 +48,10 @@ class ChaosProxy:
         assert self._server is not None
         self._server.close()
         self._flowing.set()
-        self.cut()
         while self._tasks:
-            await asyncio.wait(set(self._tasks))
+            # Again each time: a connection that was being made has begun to forward.
+            self.cut()
+            await asyncio.wait(set(self._tasks), return_when=asyncio.FIRST_COMPLETED)
         await self._server.wait_closed()
 
     def cut(self) -> None:
@@ -75,7 +76,16 @@ class ChaosProxy:
         if not self._accepting:
             writer.transport.abort()
             return
-        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        dialling = asyncio.create_task(self._dial(reader, writer))
+        self._tasks.add(dialling)
+        dialling.add_done_callback(self._tasks.discard)
+
+    async def _dial(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:  # the server is down, and so is its proxy
+            writer.transport.abort()
+            return
         for source, sink in ((reader, server_writer), (server_reader, writer)):
             self._writers.add(sink)
             task = asyncio.create_task(self._forward(source, sink))

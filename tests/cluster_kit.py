@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tradewind.sync
 from ports import free_ports
-from tradewind.client.api_errors import ClusterNotAvailableError
-from tradewind.client.errors import NoLeaderError
+from tradewind.client.api_errors import ClusterNotAvailableError, StreamNotFoundError
+from tradewind.client.errors import DisconnectedError, JetStreamUnavailableError, NoLeaderError
 from tradewind.cluster.health import wait_until_well
 from tradewind.cluster.plan import ClusterPlan, plan_local
 from tradewind.cluster.processes import NodeProcess, find_binary
 
 READY_SECONDS = 60.0
+POLL_SECONDS = 0.1
+# The last one: a node that has just started does not know yet who answers.
+NOT_NOW = (
+    ClusterNotAvailableError, NoLeaderError, DisconnectedError, JetStreamUnavailableError,
+)  # fmt: skip
 Result = TypeVar("Result")
 
 
@@ -51,14 +56,21 @@ class LocalCluster:
 
 
 def patiently(ask: Callable[[], Result]) -> Result:
-    """The answer to a request that fails while the cluster elects a leader."""
+    """The answer to a request that fails while the cluster elects a leader, or a node dies."""
     deadline = time.monotonic() + READY_SECONDS
     while True:
         try:
             return ask()
-        except (ClusterNotAvailableError, NoLeaderError):
+        except NOT_NOW:
             if time.monotonic() > deadline:
                 raise
+            time.sleep(POLL_SECONDS)
+
+
+def remove_stream(streams: Any, name: str) -> None:
+    """Delete a stream; it may be gone although the answer to that was lost."""
+    with suppress(StreamNotFoundError):
+        patiently(lambda: streams.delete(name))
 
 
 @contextmanager
@@ -82,4 +94,4 @@ def replicated_stream(cluster: LocalCluster, name: str, subject: str) -> Iterato
             yield connection
         finally:
             cluster.start()
-            patiently(lambda: streams.delete(name))
+            remove_stream(streams, name)

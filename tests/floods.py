@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import select
 import socket
 import ssl
 from types import TracebackType
@@ -42,13 +41,6 @@ class Flood:
         """The same over every connection."""
         for one in self.sockets:
             one.sendall(data)
-
-    def answered(self) -> int:
-        """How many have got something by now that they have not read, or were closed."""
-        poller = select.poll()
-        for one in self.sockets:
-            poller.register(one, select.POLLIN)
-        return len(poller.poll(0))
 
 
 def connect_line(user: str, password: str) -> bytes:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import REPLY_SECONDS, RawClient, ServerProcess
+from ports import free_port
 
 KINDS = ("official", "tradewind")
 PAIRINGS = [(hub, leaf) for hub in KINDS for leaf in KINDS]
@@ -80,6 +81,17 @@ class Node:
             lambda: f"{subject}: {self.leafs()}",
         )
 
+    def wait_received(self, count: int) -> None:
+        """Wait until the one server at the other end has sent so many messages, not more.
+
+        nats-server counts what it has read behind its delivery, so its receivers may be first.
+        """
+        wait_for(lambda: self._received() >= [count], lambda: f"{self.leafs()}")
+        assert self._received() == [count]
+
+    def _received(self) -> list[int]:
+        return [leaf["in_msgs"] for leaf in self.leafs()]
+
     def stop(self) -> None:
         for client in self.clients:
             client.close()
@@ -94,8 +106,10 @@ def wait_for(condition: Any, explain: Any = lambda: "", seconds: float = REPLY_S
         time.sleep(0.02)
 
 
-def hub_config(inside: str = "", outside: str = "") -> str:
-    return f'leafnodes {{\n  listen: "127.0.0.1:-1"\n{inside}\n}}\n{outside}'
+def hub_config(inside: str = "", outside: str = "", *, port: int = 0) -> str:
+    """With a port that nobody else takes while the hub is down and others dial it."""
+    listen = f'listen: "127.0.0.1:{port or free_port()}"'
+    return f"leafnodes {{\n  {listen}\n{inside}\n}}\n{outside}"
 
 
 def leaf_config(port: int, remote: str = "", outside: str = "", *, login: str = "") -> str:

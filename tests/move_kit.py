@@ -49,7 +49,10 @@ class _Somebody(threading.Thread):
 
     def run(self) -> None:
         connections = [
-            tradewind.sync.connect(url, timeout=1, reconnect_wait=0.05) for url in self._urls
+            tradewind.sync.connect(
+                url, timeout=1, connect_timeout=REQUEST_SECONDS, reconnect_wait=0.05
+            )
+            for url in self._urls
         ]
         while not self._ended.wait(PACE_SECONDS):
             try:
@@ -168,8 +171,8 @@ def check_a_move_with_kills(
     publisher.start()
     packer.start()
     old = list(range(-1, -OLD - 1, -1))
-    wait_for(lambda: publisher.count > 0, lambda: "nothing is published")
     try:
+        wait_for(lambda: publisher.count > 0, lambda: "nothing is published", seconds=60)
         for step in steps:
             with pytest.raises(KilledError):
                 run_move(*urls, path, step)

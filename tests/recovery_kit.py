@@ -11,6 +11,7 @@ from typing import Any
 
 import tradewind.sync
 from harness import ServerProcess
+from jetstream_servers import keep_streams_folder
 from leaf_kit import wait_for
 from move_kit import REQUEST_SECONDS, make_stream
 from ports import free_ports
@@ -70,8 +71,10 @@ class Sites:
         self.origin = Site(origin, folder / "a", "a", ports[0], configs[0])
         self.standby = Site(standby, folder / "b", "b", ports[1], configs[1])
         self.urls = (self.origin.url, self.standby.url)
-        for site in (self.origin, self.standby):
+        for site, name in ((self.origin, "a"), (self.standby, "b")):
             site.process.wait_ready()
+            if site.kind == OFFICIAL:
+                keep_streams_folder(folder / name)
 
     def stop(self) -> None:
         self.origin.process.stop()
@@ -164,11 +167,11 @@ class Writer(threading.Thread):
         self.acknowledged: list[int] = []
 
     def run(self) -> None:
-        with connect(self._url) as connection:
+        with connect(self._url, reconnect=False) as connection:
             js = connection.jetstream()
             for number in self._numbers:
                 try:
-                    js.publish(NEW, str(number).encode(), msg_id=f"n{number}", timeout=1)
+                    js.publish(NEW, str(number).encode(), msg_id=f"n{number}")
                 except TradewindError:
                     return
                 self.acknowledged.append(number)

@@ -306,21 +306,28 @@ class FrameClient:
                 return inflate(message) if compressed else message
 
     def read_until(self, end: bytes) -> bytes:
-        """Application bytes of messages until they end in `end`."""
-        data = self.read_message()
-        while not data.endswith(end):
-            data += self.read_message()
+        """Application bytes of messages until they end in `end`, without a PING of its own.
+
+        It comes when 2 s have passed.
+        """
+        data = b""
+        while not data or not data.endswith(end):
+            message = self.read_message()
+            data += message if message != b"PING\r\n" else b""
         return data
 
     def read_to_close(self) -> tuple[bytes, bytes | None]:
-        """All application bytes until the end, and the payload of the close frame if one came."""
+        """All application bytes until the end, and the payload of the close frame if one came.
+
+        A PING does not count: it comes when 2 s have passed.
+        """
         data, close = b"", None
         try:
             while True:
                 first, payload = self.read_frame()
                 if first & 15 == CLOSE:
                     close = payload
-                elif first & 15 < CLOSE:
+                elif first & 15 < CLOSE and payload != b"PING\r\n":
                     data += payload
         except EOFError:
             return data, close

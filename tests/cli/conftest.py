@@ -15,6 +15,7 @@ import pytest
 
 from cli_outcome import Cli, Keyboard, Outcome, Spawn, Types
 from harness import ServerProcess
+from jetstream_servers import keep_streams_folder
 from tradewind.cli.main import run
 
 COMMAND_SECONDS = 60
@@ -41,11 +42,7 @@ def js_server(
     process = ServerProcess(str(request.param), flags)
     try:
         process.wait_ready()
-        # nats-server removes the folder of an account's streams when it is empty, some time after
-        # the last one is deleted, and so may take it away from under the next one.
-        streams = folder / "jetstream" / "$G" / "streams"
-        streams.mkdir(parents=True, exist_ok=True)
-        (streams / ".keep").touch()
+        keep_streams_folder(folder)
         yield process
     finally:
         process.stop()
@@ -71,7 +68,7 @@ def cli(js_server: ServerProcess, offline: Cli, monkeypatch: pytest.MonkeyPatch)
     yield offline
     from tradewind.sync import connect
 
-    with connect(f"nats://127.0.0.1:{js_server.port}") as connection:
+    with connect(js_server.url, timeout=COMMAND_SECONDS) as connection:
         streams = connection.jetstream_manager().streams
         for name in streams.names().all():
             streams.delete(name)

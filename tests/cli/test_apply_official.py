@@ -9,6 +9,7 @@ import pytest
 
 from cli_outcome import Cli
 from harness import ServerProcess
+from jetstream_servers import keep_streams_folder
 from tradewind.sync import connect
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def test_what_only_nats_server_has_survives_export_and_apply(
     file = str(tmp_path / "all.yaml")
     try:
         monkeypatch.setenv("NATS_URL", server.wait_ready().url)
+        keep_streams_folder(tmp_path / "data")
         with connect(server.url) as connection:
             js = connection.jetstream()
             make_everything(js)

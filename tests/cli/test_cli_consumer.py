@@ -16,6 +16,7 @@ import pytest
 
 from cli_outcome import Cli
 from harness import ServerProcess
+from leaf_kit import wait_for
 from tradewind.api.consumer_types import ConsumerInfo
 from tradewind.cli.consumers.consumer_details import show_consumer
 from tradewind.cli.consumers.consumer_flags import linear_backoff
@@ -242,8 +243,13 @@ def test_next_shows_and_acknowledges(orders: Cli) -> None:
     again = orders("con", "next", "ORDERS", "packer", "--term", "--count", "2").ok().out
     assert "tries: 2" in again
     assert again.count("Terminated message") == 2
-    state = orders("con", "state", "ORDERS", "packer", "-j").ok().json
-    assert (state["ack_floor"]["stream_seq"], state["num_pending"]) == (5, 0)
+
+    def state() -> tuple[int, int]:
+        found = orders("con", "state", "ORDERS", "packer", "-j").ok().json
+        return found["ack_floor"]["stream_seq"], found["num_pending"]
+
+    # Nobody confirms that a message is terminated; nats-server does it a little later.
+    wait_for(lambda: state() == (5, 0), state)
     empty = orders("con", "next", "ORDERS", "packer", "--wait", "100ms")
     assert empty.code == EXIT_FAILED
     assert "no message arrived within 0.1 s" in empty.err

@@ -5,9 +5,21 @@ from __future__ import annotations
 import pytest
 
 from cli_outcome import Cli
+from leaf_kit import wait_for
 
 # Only our server has dead letters.
 pytestmark = pytest.mark.parametrize("js_server", ["tradewind"], indirect=True)
+
+
+def give_up_next(cli: Cli, letters: int) -> None:
+    """Terminate the next message, and wait until so many dead letters are stored."""
+    cli("consumer", "next", "WORK", "w", "--term").ok()
+
+    def stored() -> int:
+        count: int = cli("stream", "info", "DEAD", "--json").ok().json["state"]["messages"]
+        return count
+
+    wait_for(lambda: stored() >= letters, stored)
 
 
 def test_dead_letters_are_listed_shown_changed_sent_back_and_removed(cli: Cli) -> None:
@@ -17,9 +29,9 @@ def test_dead_letters_are_listed_shown_changed_sent_back_and_removed(cli: Cli) -
         *("consumer", "add", "WORK", "w", "--pull", "--ack", "explicit", "--defaults"),
         *("--dead-letters", "DEAD"),
     ).ok()
-    for word in ("one", "two", "three"):
+    for letters, word in enumerate(("one", "two", "three"), 1):
         cli("pub", "-J", "work.in", word).ok()
-        cli("consumer", "next", "WORK", "w", "--term").ok()
+        give_up_next(cli, letters)
     listed = cli("dead-letters", "ls", "DEAD").ok().out
     assert "WORK > w" in listed
     assert "work.in" in listed
@@ -53,7 +65,7 @@ def test_a_dead_letter_goes_back_to_its_consumer(cli: Cli) -> None:
         *("--dead-letters", "DEAD"),
     ).ok()
     cli("pub", "-J", "work.in", "one").ok()
-    cli("consumer", "next", "WORK", "w", "--term").ok()
+    give_up_next(cli, 1)
     both = cli("dead-letters", "redrive", "DEAD", "1", "--to", "x", "--to-consumer")
     assert "give --to or --to-consumer, not both" in both.err
     assert cli("dead-letters", "redrive", "DEAD", "1", "--to-consumer").ok().out == (

@@ -16,6 +16,7 @@ import pytest
 
 from cli_outcome import Cli, Spawn, type_in
 from harness import ServerProcess
+from leaf_kit import wait_for
 from tradewind.cli.frame.command_loop import connect_async
 from tradewind.sync import connect
 
@@ -27,7 +28,7 @@ WAIT_SECONDS = 60
 
 @pytest.fixture
 def connection(js_server: ServerProcess) -> Iterator[Connection]:
-    with connect(f"nats://127.0.0.1:{js_server.port}") as made:
+    with connect(js_server.url, timeout=WAIT_SECONDS) as made:
         yield made
 
 
@@ -294,8 +295,12 @@ def test_sub_by_a_durable_consumer_goes_on_where_it_was(cli: Cli, connection: Co
 
     assert read(2) == ["1", "2"]
     assert read(3) == ["3", "4", "5"]
-    info = connection.jetstream_manager().consumers.info("ORDERS", "D")
-    assert info.ack_floor.stream_seq == 5
+    # Nobody confirms these acknowledgements; nats-server takes them a little later.
+    consumers = connection.jetstream_manager().consumers
+    wait_for(
+        lambda: consumers.info("ORDERS", "D").ack_floor.stream_seq == 5,
+        lambda: consumers.info("ORDERS", "D"),
+    )
 
 
 def test_sub_counts_messages_by_subject(cli: Cli, connection: Connection) -> None:

@@ -293,6 +293,13 @@ def check_place(url: str, count: int) -> None:
     with connect(url) as connection:
         js, consumers = connection.jetstream(), connection.jetstream_manager().consumers
         assert js.publish("orders.new", str(count).encode()).seq == count + 1
+        # nats-server tells consumers of a message behind its acknowledgement.
+        pending = [count + 1 - ACKNOWLEDGED, count + 1 - OLD]
+        wait_for(
+            lambda: (
+                [consumers.info(STREAM, each).num_pending for each in ("packer", "late")] == pending
+            )
+        )
         packer, late, resting = (
             consumers.info(STREAM, name) for name in ("packer", "late", "resting")
         )

@@ -16,6 +16,8 @@ import pytest
 
 from cli_outcome import Cli, Outcome
 from harness import ServerProcess
+from leaf_kit import wait_for
+from ports import free_port
 from tradewind.sync import connect
 
 WAIT_SECONDS = 60
@@ -100,16 +102,21 @@ def test_an_ordinary_user_is_told_what_is_missing(user: Cli) -> None:
         assert "only a user of the system account" in outcome.err
 
 
+def connections_by_account(admin: Cli) -> dict[str, int]:
+    accounts = admin("server", "report", "accounts", "--json").ok().json
+    return {each["account"]: each["connections"] for each in accounts}
+
+
 def test_reports_are_tables_over_all_servers(admin: Cli, system_server: ServerProcess) -> None:
     with connect(f"nats://127.0.0.1:{system_server.port}", name="worker") as connection:
         connection.subscribe("x")
         connection.flush()
+        # A server notices a little later that those of the commands before have gone.
+        wait_for(lambda: connections_by_account(admin) == {"A": 1, "SYS": 1})
         table = admin("server", "report", "connections").ok().out
         assert re.search(r"│ worker +│ one +│", table)
         documents = admin("server", "report", "conns", "1", "--account", "A", "--json").ok().json
         assert [(each["name"], each["account"]) for each in documents] == [("worker", "A")]
-        accounts = admin("server", "report", "accounts", "--json").ok().json
-        assert {each["account"]: each["connections"] for each in accounts} == {"A": 1, "SYS": 1}
     assert "JetStream Summary" in admin("server", "report", "jetstream").ok().out
     assert "Memory Usage per server" in admin("server", "report", "mem").ok().out
     assert list(admin("server", "report", "cpu", "--json").ok().json) == ["one"]
@@ -155,10 +162,10 @@ def test_check_connection(user: Cli, tmp_path: Path) -> None:
 
 
 def test_check_of_a_server_that_is_not_there_is_critical(offline: Cli) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        url = f"nats://127.0.0.1:{listener.getsockname()[1]}"
-    outcome = offline("server", "check", "connection", "-s", url)
+    with socket.socket() as taken:  # nobody listens here, and nobody else can either
+        taken.bind(("127.0.0.1", 0))
+        url = f"nats://127.0.0.1:{taken.getsockname()[1]}"
+        outcome = offline("server", "check", "connection", "-s", url)
     assert outcome.code == 2
     assert outcome.out.startswith("CRITICAL Connection Crit:cannot connect")
     assert outcome.err == ""
@@ -169,9 +176,10 @@ def test_checks_of_a_stream_and_its_consumer(user: Cli, system_server: ServerPro
         manager = connection.jetstream_manager()
         manager.streams.add(name="S", subjects=["s.*"], storage="memory")
         try:
-            manager.consumers.add("S", durable_name="C", ack_policy="explicit")
             for _ in range(3):
                 connection.jetstream().publish("s.1", b"1")
+            # Behind the messages: nats-server tells a consumer of a new one when it has time.
+            manager.consumers.add("S", durable_name="C", ack_policy="explicit")
             check = ("server", "check")
             assert "OK:3 messages" in user(*check, "stream", "--stream", "S").ok().out
             few = user(*check, "stream", "--stream", "S", "--msgs-warn", "3")
@@ -225,9 +233,7 @@ def test_check_of_a_server_by_name(admin: Cli) -> None:
 
 
 def test_run_starts_a_server_with_contexts(tmp_path: Path, offline: Cli) -> None:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "tradewind.cli", "server", "run", "dev", "-p", str(port), "--clean"],
         stdout=subprocess.PIPE,

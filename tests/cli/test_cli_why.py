@@ -10,6 +10,7 @@ import pytest
 
 import tradewind
 from cli_outcome import Cli
+from leaf_kit import wait_for
 from tradewind.client.errors import OptionsError
 from tradewind.sync import connect
 
@@ -49,6 +50,8 @@ def test_a_consumer_that_nobody_asks_is_paused_full_and_done(
     js = connection.jetstream()
     for _ in range(4):
         js.publish("orders.eu", b"x")
+    # nats-server tells consumers of a message behind its acknowledgement.
+    wait_for(lambda: consumers.info("ORDERS", "packer").num_pending == 4)
     reason = why(cli, *about)
     assert reason["text"] == "4 messages are waiting, and no client asks for them."
     follow(cli, reason)
@@ -57,13 +60,13 @@ def test_a_consumer_that_nobody_asks_is_paused_full_and_done(
     reason = why(cli, *about)
     assert "It is paused until" in reason["text"]
     follow(cli, reason, "--force")
-    held = list(js.consumers.get("ORDERS", "packer").fetch(2, expires=5))
+    held = list(js.consumers.get("ORDERS", "packer").fetch(2))
     reason = why(cli, *about)
     assert "all that max_ack_pending (2) allows; the oldest is sequence 2" in reason["text"]
     assert reason["mood"] == "stuck"
     follow(cli, reason, "--force")
     assert consumers.info("ORDERS", "packer").config.max_ack_pending == 4
-    for message in [*held, *js.consumers.get("ORDERS", "packer").fetch(1, expires=5)]:
+    for message in [*held, *js.consumers.get("ORDERS", "packer").fetch(1)]:
         message.ack_sync()
     reason = why(cli, *about)
     assert (reason["mood"], reason["command"]) == ("good", "")
@@ -145,8 +148,8 @@ async def test_programs_ask_the_same(js_server: ServerProcess) -> None:
         js = connection.jetstream()
         await js.manager.streams.add(name="ASKED", subjects=["asked"], max_msgs=1, discard="new")
         try:
-            await js.manager.consumers.add("ASKED", durable_name="c", ack_policy="explicit")
             await js.publish("asked", b"x")
+            await js.manager.consumers.add("ASKED", durable_name="c", ack_policy="explicit")
             reason = await js.why.consumer("ASKED", "c", seconds=0)
             assert reason.command == "tradewind consumer next ASKED c"
             assert (await js.why.stream("ASKED", seconds=0)).mood == "stuck"

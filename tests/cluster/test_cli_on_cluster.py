@@ -8,6 +8,7 @@ import pytest
 
 from cli_outcome import Outcome
 from cluster_kit import LocalCluster, replicated_stream
+from leaf_kit import wait_for
 from tradewind.cli.main import run
 
 
@@ -31,10 +32,15 @@ def test_commands_show_who_leads_and_wait_for_a_new_leader(
         for number in (1, 2):
             call("pub", "typed.x", f"{number}", "--jetstream")
         leader = cluster.leader_of(connection, "TYPED")
-        text = call("stream", "info", "TYPED").out
-        assert f"Leader: {leader.node.name}" in text
         others = [node.node.name for node in cluster.nodes if node is not leader]
-        assert all(f"Replica: {name}, current" in text for name in others)
+
+        def are_current() -> bool:
+            """Two of three have a message when it is acknowledged; the third has it soon."""
+            text = call("stream", "info", "TYPED").out
+            assert f"Leader: {leader.node.name}" in text
+            return all(f"Replica: {name}, current" in text for name in others)
+
+        wait_for(are_current, lambda: call("stream", "info", "TYPED").out)
 
         leader.kill()
         # With an id it may be sent again if nobody has answered.

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from cli_outcome import Outcome
+from leaf_kit import wait_for
 from ports import free_ports
+from tradewind.cli.cluster import cluster
 from tradewind.cli.main import run
 from tradewind.cluster.plan import load_plan
 from tradewind.cluster.processes import NodeProcess
@@ -43,7 +45,11 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             NodeProcess(plan, node, tmp_path / "cluster").kill()
 
 
-def test_a_cluster_from_its_first_start_to_its_end(call: Call, folder: Path) -> None:
+def test_a_cluster_from_its_first_start_to_its_end(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nodes come back under their ports, which nobody else may take meanwhile.
+    monkeypatch.setattr(cluster, "_ports", lambda nodes, _first: free_ports(4 * nodes))
     where = ("--dir", str(folder))
     up = call("cluster", "up", "--port", "0", "--json", *where)
     assert up.code == 0, up.err
@@ -51,7 +57,7 @@ def test_a_cluster_from_its_first_start_to_its_end(call: Call, folder: Path) -> 
     assert started["leader"] in {node["name"] for node in started["nodes"]}
     assert "3 of 3 nodes are well" in up.err
 
-    server = ("--server", started["url"])
+    server = ("--server", started["url"], "--timeout", "60s")
     made = call(
         "stream", "add", "ORDERS", "--subjects", "o.>", "--replicas", "3", "--defaults", *server
     )
@@ -67,7 +73,8 @@ def test_a_cluster_from_its_first_start_to_its_end(call: Call, folder: Path) -> 
     assert again.code == 1
     assert "node 2 does not run" in again.err
     assert call("cluster", "restart", "2", *where).code == 0
-    assert call("cluster", "status", *where).code == 0
+    # A node that is slow to answer is not well at that moment.
+    wait_for(lambda: call("cluster", "status", *where).code == 0)
 
     stopped = call("cluster", "stop", *where)
     assert stopped.code == 0, stopped.err
@@ -88,7 +95,7 @@ def test_without_a_majority_the_command_line_says_that_there_is_no_leader(
 ) -> None:
     where = ("--dir", str(folder))
     started = json.loads(call("cluster", "up", "--port", "0", "--json", *where).out)
-    server = ("--server", started["url"], "--timeout", "3s")
+    server = ("--server", started["url"], "--timeout", "10s")
     for node in (1, 2):
         assert call("cluster", "kill", str(node), *where).code == 0
     made = call("stream", "add", "X", "--subjects", "x", "--defaults", *server)

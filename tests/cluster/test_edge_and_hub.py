@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.cluster.plan import load_plan
+from ports import free_ports
+from tradewind.cluster.plan import plan_local, save_plan
 from tradewind.cluster.processes import NodeProcess
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "edge_and_hub.py"
@@ -27,10 +28,14 @@ WITH_SPARK = os.environ.get("TRADEWIND_THOROUGH") == "1"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """No server of a hub in it runs afterwards."""
-    yield tmp_path / "edge"
+    """No server of a hub in it runs afterwards.
+
+    The ports of the hub are such that nobody takes them while its servers are down.
+    """
     hub = tmp_path / "edge" / "hub"
-    plan = load_plan(hub)
+    plan = plan_local("local", 3, free_ports(12), "hub")
+    save_plan(hub, plan)
+    yield tmp_path / "edge"
     for node in plan.nodes:
         NodeProcess(plan, node, hub).kill()
 

@@ -13,8 +13,8 @@ import pytest
 
 import tradewind
 import tradewind.sync
-from cluster_kit import LocalCluster, replicated_stream
-from tradewind.client.errors import ClientError, NoLeaderError
+from cluster_kit import LocalCluster, patiently, replicated_stream
+from tradewind.client.errors import ClientError, NoLeaderError, OperationTimeoutError
 
 COUNT = 1500
 KILL_AT = 500
@@ -24,8 +24,9 @@ def stored(connection: Any, stream: str) -> list[int]:
     """The numbers that a stream holds, in its order."""
     found = []
     streams = connection.jetstream_manager().streams
-    for seq in range(1, streams.info(stream).state.last_seq + 1):
-        found.append(int(streams.get_message(stream, seq=seq).data))
+    for seq in range(1, patiently(lambda: streams.info(stream)).state.last_seq + 1):
+        message = patiently(lambda seq=seq: streams.get_message(stream, seq=seq))
+        found.append(int(message.data))
     return found
 
 
@@ -76,21 +77,33 @@ def test_a_single_publish_waits_for_the_new_leader(cluster: LocalCluster) -> Non
         assert stored(connection, "PATIENT") == [1]
 
 
-async def consume_all(url: str, count: int, kill: Callable[[], object]) -> list[int]:
-    """Consume with confirmed acknowledgements; `kill` is called after a third of the messages."""
-    acknowledged: list[int] = []
+async def consume_all(url: str, count: int, kill: Callable[[], object]) -> set[int]:
+    """Consume with confirmed acknowledgements; `kill` is called after a third of the messages.
+
+    Without a confirmation a message comes again, or it was acknowledged and only the answer is
+    lost: so it is asked for again.
+    """
+    acknowledged: set[int] = set()
+    unconfirmed: dict[int, Any] = {}
+    is_killed = False
+
+    async def confirm(number: int, message: Any) -> None:
+        with contextlib.suppress(ClientError):
+            await message.ack_sync(timeout=2)
+            acknowledged.add(number)
+            del unconfirmed[number]
+
     async with await tradewind.connect(url, timeout=30) as connection:
         consumer = await connection.jetstream().consumers.get("WORK", "worker")
         async with await consumer.consume(idle_heartbeat=0.5) as messages:
-            async for message in messages:
-                # Without a confirmation it comes again.
-                with contextlib.suppress(ClientError):
-                    await message.ack_sync(timeout=1)
-                    acknowledged.append(int(message.data))
-                if len(acknowledged) == count // 3:
+            while len(acknowledged) < count:
+                with contextlib.suppress(OperationTimeoutError):
+                    message = await messages.next(1)
+                    unconfirmed[int(message.data)] = message
+                await asyncio.gather(*(confirm(*each) for each in unconfirmed.items()))
+                if not is_killed and len(acknowledged) >= count // 3:
+                    is_killed = True
                     await asyncio.to_thread(kill)
-                if len(set(acknowledged)) == count:
-                    break
     return acknowledged
 
 
@@ -100,14 +113,13 @@ def test_a_durable_consumer_goes_on_after_its_leader_was_killed(cluster: LocalCl
         for number in range(300):
             js.publish("work.item", str(number).encode(), msg_id=str(number))
         consumers = connection.jetstream_manager().consumers
-        info = consumers.add(
-            "WORK", durable_name="worker", ack_policy="explicit", ack_wait=timedelta(seconds=5)
-        )
+        config = {"ack_policy": "explicit", "ack_wait": timedelta(seconds=5)}
+        info = patiently(lambda: consumers.add("WORK", durable_name="worker", **config))
         kill = cluster.named(info.cluster.leader).kill
         acknowledged = asyncio.run(consume_all(cluster.url, 300, kill))
-        assert set(acknowledged) == set(range(300))
+        assert acknowledged == set(range(300))
         cluster.start()
-        assert consumers.info("WORK", "worker").num_pending == 0
+        assert patiently(lambda: consumers.info("WORK", "worker")).num_pending == 0
 
 
 def test_without_a_majority_errors_say_that_there_is_no_leader(cluster: LocalCluster) -> None:

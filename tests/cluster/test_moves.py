@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tradewind.sync
-from cluster_kit import LocalCluster, patiently
+from cluster_kit import LocalCluster, patiently, remove_stream
 from harness import ServerProcess
 from move_kit import check_a_move_with_kills, make_stream
 from ports import free_ports
@@ -55,8 +55,7 @@ def leader_killer(cluster: LocalCluster, stream: str) -> None:
 def remove(cluster: LocalCluster, stream: str) -> None:
     cluster.start()
     with tradewind.sync.connect(cluster.url, timeout=30) as connection:
-        streams = connection.jetstream_manager().streams
-        patiently(lambda: streams.delete(stream))
+        remove_stream(connection.jetstream_manager().streams, stream)
 
 
 def test_a_stream_moves_to_a_cluster_whose_leaders_die(

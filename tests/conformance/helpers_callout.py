@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 from typing import Any
 
 from harness import RawClient, ServerProcess
@@ -121,6 +123,14 @@ class Service(RawClient):
 
     def answer(self, question: Question, payload: bytes) -> None:
         self.send(f"PUB {question.reply} {len(payload)}\r\n".encode() + payload + b"\r\n")
+
+
+def is_refused(client: RawClient) -> bool:
+    """Whether a connection has been refused by now; nothing is read."""
+    if not select.select([client.socket], [], [], 0)[0]:
+        return False
+    data = client.socket.recv(65536, socket.MSG_PEEK)
+    return not data or b"-ERR" in data
 
 
 def knock(server: ServerProcess, **fields: Any) -> RawClient:

@@ -17,7 +17,7 @@ from tradewind.client.core.subscription import Subscription
 from tradewind.client.events import Event
 from tradewind.client.jetstream import JetStream
 
-SECONDS = 10.0
+SECONDS = 20.0
 
 
 class Events:

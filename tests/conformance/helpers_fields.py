@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import RawClient, ServerProcess
+from jetstream_servers import keep_streams_folder
 from tradewind.api.base import ApiStruct
 from tradewind.api.endpoints import ApiEndpoint
 
@@ -291,7 +292,9 @@ def both_servers(folder: Path) -> Iterator[list[ServerProcess]]:
         for kind in ("official", "tradewind"):
             flags = ["-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(folder / kind)]
             servers.append(ServerProcess(kind, flags))
-        yield [server.wait_ready() for server in servers]
+        ready = [server.wait_ready() for server in servers]
+        keep_streams_folder(folder / "official")
+        yield ready
     finally:
         for server in servers:
             server.stop()

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+import time
+from pathlib import Path
 from typing import Any
 
 from harness import RawClient, ServerProcess
@@ -12,6 +17,7 @@ JETSTREAM_KINDS = ["official", "tradewind"]
 INBOX = "answers"
 PREFIX = "$JS.API."
 PASSWORD = "hush"
+WAIT_SECONDS = 20
 
 
 class ApiClient:
@@ -19,6 +25,7 @@ class ApiClient:
 
     def __init__(self, server: ServerProcess, **login: str) -> None:
         self.kind = server.kind
+        self.server = server
         self.raw = RawClient(server.port).connect(no_responders=True, **login)
         self.raw.send(f"SUB {INBOX} 1\r\n")
 
@@ -51,9 +58,32 @@ class ApiClient:
         return answer
 
     def delete_streams(self) -> None:
-        """Remove all streams of the account."""
+        """Remove all streams of the account, so that others of their names can be made at once."""
         for name in self.request("STREAM.NAMES")["streams"] or []:
+            if self.kind == "official":
+                make_room_for_delete(self.server, name)
             self.done(f"STREAM.DELETE.{name}")
+
+
+def make_room_for_delete(server: ServerProcess, name: str) -> None:
+    """Let the official server move the folder of a stream away when it is deleted.
+
+    It puts a dot before the name, and removes the folder later. Where the last one of that name is
+    still there it cannot, and the next stream has the old messages. It removes the folder of all
+    streams, too, when that is empty, and so may take it away from under the next one.
+    """
+    if "-sd" in server.args:
+        store = server.args[server.args.index("-sd") + 1]
+    else:
+        config = Path(server.args[server.args.index("-c") + 1]).read_text()
+        (store,) = re.findall(r'store_dir: "([^"]+)"', config)
+    for streams in Path(store).glob("jetstream/*/streams"):
+        (streams / ".keep").touch()
+        end = time.monotonic() + WAIT_SECONDS
+        left = streams / f".{name}"
+        while left.name in os.listdir(streams):  # the name may be too long for a file
+            assert time.monotonic() < end, left
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def api_login(server: ServerProcess, user: str) -> ApiClient:

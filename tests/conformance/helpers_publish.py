@@ -25,7 +25,10 @@ class Publisher:
 
     def close(self) -> None:
         for name in self._streams:
-            self.api(f"STREAM.DELETE.{name}")
+            self.send(f"$JS.API.STREAM.DELETE.{name}")
+            # What the test has not waited for may come before the answer.
+            while f" {self._inbox}.{self._requests} " not in self.client.read_message()[0]:
+                pass
         self.client.close()
 
     # ---------------------------------------------------------------- messages

@@ -217,7 +217,8 @@ class Script:
             0.0 if self._acks else 0.45,
         )
         name = f"STREAM.PURGE.{self._name(stream)}"
-        return [Step("api", name, body or None), *self._info_of(stream)]
+        # What was acknowledged has left before, so both remove the same.
+        return [*self._info_of(stream), Step("api", name, body or None), *self._info_of(stream)]
 
     # ---------------------------------------------------------------- messages
 
@@ -245,7 +246,7 @@ class Script:
         stream = self._stream()
         body = {"seq": self._sequence(), **self._pick({"no_erase": (True, False)}, 0.5)}
         call = f"STREAM.MSG.DELETE.{self._name(stream)}"
-        return [Step("api", call, body), *self._info_of(stream)]
+        return [*self._info_of(stream), Step("api", call, body), *self._info_of(stream)]
 
     def _direct_get(self) -> list[Step]:
         stream = self._stream()

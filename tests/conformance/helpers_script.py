@@ -15,7 +15,7 @@ from typing import Any
 from harness import REPLY_SECONDS, RawClient, ServerProcess
 
 QUIET_SECONDS = 0.3
-READABLE_SECONDS = 10
+READABLE_SECONDS = 20
 SILENCE = "silence"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _ACK_TIME = re.compile(r"(\$JS\.ACK\.\w+\.\w+\.\d+\.\d+\.\d+\.)\d+")
@@ -261,11 +261,13 @@ def play_both(players: list[Player], step: Step) -> list[Any]:
     other has answered gets more time.
     """
     answers = [player.play(step) for player in players]
-    if not step.is_read and answers[0] != answers[1]:
-        for index, found in enumerate(answers):
-            if found is None or (isinstance(found, list) and found[-1] == SILENCE):
-                answers[index] = players[index].wait_longer(step, found)
     end = time.monotonic() + READABLE_SECONDS
+    while not step.is_read and answers[0] != answers[1] and time.monotonic() < end:
+        silent = [index for index, found in enumerate(answers) if _is_silent(found)]
+        for index in silent:
+            answers[index] = players[index].wait_longer(step, answers[index])
+        if not silent:
+            break
     while step.is_read and answers[0] != answers[1] and time.monotonic() < end:
         time.sleep(0.02)
         answers = [player.play(step) for player in players]
@@ -273,6 +275,11 @@ def play_both(players: list[Player], step: Step) -> list[Any]:
         for player in players:
             player.collected()
     return answers
+
+
+def _is_silent(found: Any) -> bool:
+    """Whether an answer did not come, or not all of it."""
+    return found is None or (isinstance(found, list) and found[-1] == SILENCE)
 
 
 def _without_time(reply: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,24 +17,36 @@ class Crowd:
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
-        self._open: list[RawClient] = []
+        self._open: dict[RawClient, int] = {}
 
     def join(self, user: str, *subscriptions: str, **options: Any) -> RawClient:
         """A member that subscribes: "subject" or "subject queue", with sids from 1 on."""
         headers = options.get("headers", True)
         client = login(self.server, user, "pw", no_responders=headers, **options)
-        self._open.append(client)
+        self._open[client] = len(subscriptions)
         lines = [f"SUB {what} {number}\r\n" for number, what in enumerate(subscriptions, 1)]
         assert replies(client, "".join(lines)) == []
         return client
 
     def leave(self, client: RawClient) -> None:
-        self._open.remove(client)
+        del self._open[client]
         client.close()
 
     def close(self) -> None:
-        for client in self._open:
+        for client, count in self._open.items():
+            forget(client, *map(str, range(1, count + 1)))
             client.close()
+
+
+def forget(client: RawClient, *sids: str) -> None:
+    """End subscriptions, so that the next test does not meet them.
+
+    A server that notices the end of a connection may take its time to remove them.
+    """
+    with contextlib.suppress(OSError):  # it may have closed the connection
+        client.send("".join(f"UNSUB {sid}\r\n" for sid in sids) + "PING\r\n")
+        while client.read_line() not in (b"PONG", b""):
+            pass
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from helpers_ops import login, next_message, replies
+from helpers_sharing import forget
 
 from harness import RawClient, ServerProcess
 from tradewind.store.format import s2
@@ -36,6 +37,7 @@ class Listener:
         assert replies(self.client, f"SUB {subject} 1\r\n") == []
 
     def close(self) -> None:
+        forget(self.client, "1")
         self.client.close()
 
     def next(self) -> dict[str, Any]:

@@ -92,4 +92,4 @@ def test_payload_at_the_limit_is_delivered(server: ServerProcess, user: str, siz
 def test_payload_over_the_limit_closes(server: ServerProcess, user: str, size: int) -> None:
     with login(server, user, "pw") as client:
         client.send(publish("edge", "x" * size))
-        assert client.read_to_end() == b"-ERR 'Maximum Payload Violation'\r\n"
+        client.expect_closed("-ERR 'Maximum Payload Violation'\r\n")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,6 +137,12 @@ def restored(client: JwtClient, name: str, data: bytes) -> dict[str, Any]:
     return answer
 
 
+def everything_below(folder: Path) -> Iterator[Path]:
+    """Also while the server removes what it made on the way."""
+    for place, folders, files in os.walk(folder):
+        yield from (Path(place, name) for name in (*folders, *files))
+
+
 EVIL = b"evil" * 200
 
 
@@ -172,7 +179,7 @@ def test_cve_2022_26652_members_of_a_backup_lead_nowhere_else(
         assert answer["error"]["code"] in (400, 500), name
     assert [path.name for path in outside.iterdir()] == ["there"]
     assert (outside / "there").read_bytes() == b"mine"
-    for path in tmp_path.rglob("*"):
+    for path in everything_below(tmp_path):
         assert not path.is_symlink()
         assert path.name != "up"
         if path.is_file() and not path.is_relative_to(tmp_path / "js"):

@@ -23,6 +23,7 @@ from helpers_callout import (
     Question,
     Service,
     callout_configuration,
+    is_refused,
     knock,
 )
 
@@ -72,13 +73,14 @@ def test_question_tells_all_that_the_connection_has_shown(
     server: ServerProcess, service: Service
 ) -> None:
     fields = {"user": "bob", "pass": "secret", "name": "n", "lang": "py", "version": "1.2"}
+    began = now()
     with knock(server, **fields) as client:
         question = service.question()
         claims = question.claims
         assert question.line.startswith(f"MSG {SUBJECT} 1 $SYS._INBOX.")
         assert (claims.aud, claims.sub) == ("nats-authorization-request", ISSUER.public)
         assert claims.iss == question.server_id == client.info["server_id"]
-        assert 3 <= claims.exp - now() <= 6
+        assert began + 4 <= claims.exp <= now() + 6
         assert nkeys.is_public(question.user_key, nkeys.USER)
         server_id = question.fields.server_id
         assert server_id["host"] == "127.0.0.1"
@@ -180,7 +182,7 @@ def test_permissions_of_the_answer_hold(server: ServerProcess, service: Service)
 def test_connection_ends_when_the_user_of_the_answer_expires(
     server: ServerProcess, service: Service
 ) -> None:
-    with enter(server, service, lambda q: q.response(q.user(top={"exp": now() + 2}))) as client:
+    with enter(server, service, lambda q: q.response(q.user(top={"exp": now() + 4}))) as client:
         client.expect("PONG", "-ERR 'User Authentication Expired'")
 
 
@@ -415,15 +417,16 @@ def test_answer_after_the_client_has_gone_is_ignored(
 
 
 def test_slow_service_keeps_only_its_client_waiting(start: StartServer) -> None:
-    server = start(callout_configuration(timeout=1))
+    timeout = 3
+    server = start(callout_configuration(timeout=timeout))
+    began = time.monotonic()
     with Service(server) as service, knock(server, user="slow") as slow:
         question = service.question()
-        began = time.monotonic()
         with enter(server, service, lambda q: q.response(q.user())) as quick:
             quick.expect("PONG")
-        assert time.monotonic() - began < 0.9
+        assert not is_refused(slow)  # it still waits
         slow.expect_closed(f"{REFUSED}\r\n")
-        assert 0.4 < time.monotonic() - began < 10
+        assert time.monotonic() - began > timeout * 0.4
         # Too late now, and harmless.
         service.answer(question, question.response(question.user()))
         service.ping()
@@ -433,7 +436,7 @@ def test_nobody_enters_without_a_service(start: StartServer) -> None:
     """nats-server waits until the time for a login is over; we refuse at once, because nobody can
     have heard the question.
     """
-    server = start(callout_configuration(timeout=0.3))
+    server = start(callout_configuration(timeout=2))
     with knock(server, user="a") as client:
         client.expect_closed(f"{REFUSED}\r\n")
     with knock(server, **{"user": "known", "pass": "right"}) as client:

@@ -18,21 +18,23 @@ from helpers_callout import (
     Question,
     Service,
     callout_configuration,
+    is_refused,
 )
 from test_auth_callout_operator import APP, AUTH, SENTINEL, configuration, start_service
 
-from harness import REPLY_SECONDS
 from jwt_kit import now
 from leaf_kit import Node, RawLeaf, hub_config
 from tradewind.jwt.claims import SubjectClaims
 
-TIMEOUT = 1.5
+TIMEOUT = 3
 
 
 @pytest.fixture(scope="module")
 def hub(shared_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """One for all tests that change nothing in it."""
-    config = callout_configuration(hub_config(), timeout=TIMEOUT)
+    # The port has a time of its own for logins, in which nats-server must have its answer.
+    port = hub_config("authorization { timeout: 10 }")
+    config = callout_configuration(port, timeout=TIMEOUT)
     node = Node(shared_kind, tmp_path_factory.mktemp("hub"), "hub", config)
     yield node
     node.stop()
@@ -91,6 +93,7 @@ def test_question_about_a_leaf_node(hub: Node, service: Service, dialled: Dialle
     }  # fmt: skip
     service.answer(question, question.response(question.user()))
     assert peer.read_info()["remote_account"] == "APP"
+    hub.wait_linked()
     assert [one["account"] for one in hub.leafs()] == ["APP"]
 
 
@@ -135,14 +138,14 @@ def test_answer_that_lets_nobody_in(
 def test_slow_service_keeps_only_its_leaf_node_waiting(
     hub: Node, service: Service, dialled: Dialled
 ) -> None:
+    began = time.monotonic()
     slow = dialled.knock(hub, user="slow")
     question = service.question()
-    began = time.monotonic()
     quick = dialled.enter(hub, service, lambda q: q.response(q.user()))
     assert quick.read_info()["remote_account"] == "APP"
-    assert time.monotonic() - began < TIMEOUT
+    assert not is_refused(slow)  # it still waits
     refused(slow)
-    assert 0.5 < time.monotonic() - began < REPLY_SECONDS
+    assert time.monotonic() - began > TIMEOUT / 3
     service.answer(question, question.response(question.user()))
     assert slow.read_to_end() == b""
     quick.quiet_ping()
@@ -157,7 +160,7 @@ def test_nobody_enters_without_a_service(hub: Node, dialled: Dialled) -> None:
 def test_connection_ends_when_the_user_of_the_answer_expires(
     hub: Node, service: Service, dialled: Dialled
 ) -> None:
-    peer = dialled.enter(hub, service, lambda q: q.response(q.user(top={"exp": now() + 2})))
+    peer = dialled.enter(hub, service, lambda q: q.response(q.user(top={"exp": now() + 4})))
     peer.read_info()
     assert peer.read_until(b"-ERR")[-1] == b"-ERR 'User Authentication Expired'"
 

@@ -247,7 +247,7 @@ def test_logins_that_are_refused_without_a_question(
 )
 def test_sentinel_has_to_be_a_login_of_its_own(start: StartServer, token: str, key: Any) -> None:
     """nats-server lets these wait until the time for a login is over."""
-    server = start(configuration().replace("timeout: 5", "timeout: 0.5"))
+    server = start(configuration().replace("timeout: 5", "timeout: 2"))
     with start_service(server) as service:
         JwtClient(server, token, key, protocol=0).expect_closed(f"{REFUSED}\r\n")
         service.ping()

@@ -15,6 +15,7 @@ from nats.aio.client import Client
 from harness import ServerProcess
 
 KEY = user_key(7)
+SECONDS = 20
 
 by_token = shared_server("authorization { token: tok }")
 by_user = shared_server("authorization { users: [ {user: anna, password: secret} ] }")
@@ -23,7 +24,7 @@ by_key = shared_server(f"authorization {{ users: [ {{ nkey: {KEY.public} }} ] }}
 
 @asynccontextmanager
 async def connected(url: str, **options: Any) -> AsyncIterator[Client]:
-    client = await nats.connect(url, allow_reconnect=False, **options)
+    client = await nats.connect(url, allow_reconnect=False, connect_timeout=SECONDS, **options)
     try:
         yield client
     finally:
@@ -35,7 +36,7 @@ async def assert_answers(client: Client) -> None:
         await message.respond(b"pong:" + message.data)
 
     await client.subscribe("service", cb=reply)
-    answer = await client.request("service", b"1", timeout=5)
+    answer = await client.request("service", b"1", timeout=SECONDS)
     assert answer.data == b"pong:1"
 
 
@@ -81,6 +82,8 @@ async def test_refused_login_raises_the_servers_words(
     client = Client()
     try:
         with pytest.raises(nats.errors.Error, match="Authorization Violation"):
-            await client.connect(by_user.url, allow_reconnect=False, **options)
+            await client.connect(
+                by_user.url, allow_reconnect=False, connect_timeout=SECONDS, **options
+            )
     finally:
         await client.close()

@@ -89,7 +89,7 @@ def test_signature_of_another_connections_nonce_is_refused(server: ServerProcess
     with open_client(server) as other, open_client(server) as client:
         signature = KNOWN.sign(other.info["nonce"])
         client.send(connect_line(nkey=KNOWN.public, sig=signature))
-        assert client.read_to_end() == VIOLATION
+        client.expect_closed(VIOLATION)
 
 
 @pytest.mark.parametrize("signer", ["stranger", "other-user"])
@@ -97,13 +97,13 @@ def test_signature_by_another_key_is_refused(server: ServerProcess, signer: str)
     key = {"stranger": STRANGER, "other-user": NARROW}[signer]
     with open_client(server) as client:
         client.send(connect_line(nkey=KNOWN.public, sig=key.sign(client.info["nonce"])))
-        assert client.read_to_end() == VIOLATION
+        client.expect_closed(VIOLATION)
 
 
 def test_key_that_is_not_configured_is_refused(server: ServerProcess) -> None:
     with open_client(server) as client:
         client.send(connect_line(nkey=STRANGER.public, sig=STRANGER.sign(client.info["nonce"])))
-        assert client.read_to_end() == VIOLATION
+        client.expect_closed(VIOLATION)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_malformed_signature_is_refused(server: ServerProcess, signature: str) -
 def test_malformed_key_is_refused(server: ServerProcess, name: str) -> None:
     with open_client(server) as client:
         client.send(connect_line(nkey=name, sig=KNOWN.sign(client.info["nonce"])))
-        assert client.read_to_end() == VIOLATION
+        client.expect_closed(VIOLATION)
 
 
 def test_key_leads_to_its_account(accounts: ServerProcess) -> None:

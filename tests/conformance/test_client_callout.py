@@ -42,7 +42,7 @@ async def test_login_is_allowed_with_permissions_or_refused(start: StartServer) 
         ):
             await client.publish("b", "denied")
             await client.publish("a", "allowed")
-            assert (await heard.next(timeout=5)).data == b"allowed"
+            assert (await heard.next(timeout=20)).data == b"allowed"
         with pytest.raises(AuthorizationError):
             await tradewind.connect(server.url, user="x", password="wrong")
     first = logins[0]

@@ -160,9 +160,9 @@ async def test_request_many_ends_as_told(server: ServerProcess, subject: str, en
 
     options = {
         "count": {"max_messages": 2, "timeout": SECONDS},
-        "stall": {"stall": 0.1, "timeout": SECONDS},
+        "stall": {"stall": 2, "timeout": SECONDS},
         "sentinel": {"sentinel": lambda message: not message.data, "timeout": SECONDS},
-        "timeout": {"timeout": 0.3},
+        "timeout": {"timeout": 2},
     }[end]
     expected = {"count": 2, "stall": 6, "sentinel": 5, "timeout": 6}[end]
     async with connected(server.url) as connection:
@@ -351,6 +351,7 @@ async def test_drained_connection_handles_everything_and_closes(
 ) -> None:
     async with connected(server.url) as listener, connected(server.url) as connection:
         answers = await listener.subscribe(f"{subject}.answers")
+        await listener.flush()
         handled = 0
 
         async def callback(message: Msg) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from helpers_client import SECONDS, fill, jetstream
+from helpers_client import SECONDS, eventually, fill, jetstream
 
 from harness import ServerProcess
 from tradewind.client.api_errors import (
@@ -38,7 +38,10 @@ async def test_jetstream_manager(js_server: ServerProcess) -> None:
         name = await manager.streams.find("mystream.A")
         assert name == stream
 
-        info = await manager.streams.info(name)
+        # A stream may store them a moment later: nobody waits for an acknowledgement.
+        async with asyncio.timeout(SECONDS):
+            while (info := await manager.streams.info(name)).state.messages < 100:
+                pass
         assert info.state.messages == 100
         await manager.streams.update(name, subjects=[*info.config.subjects, "a.*"])
         assert (await manager.streams.info(name)).config.subjects == ["mystream.*", "a.*"]
@@ -214,6 +217,8 @@ async def test_iterators_callbacks_and_concurrency(
                 message.ack()
 
         messages = await consumer.consume()
+        # Of those that come one by one each would be done before the next.
+        await eventually(lambda: messages.pending_messages == 10, "all messages")
         tasks = []
         count = 0
         async for message in messages:

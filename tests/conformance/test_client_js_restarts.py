@@ -300,7 +300,7 @@ async def test_a_stalled_network_is_noticed_by_missed_heartbeats(
 
 async def test_a_half_open_connection_is_given_up_and_replaced(js_server: ServerProcess) -> None:
     events = Events()
-    options = {"ping_interval": 0.3, "connect_timeout": 0.5}
+    options = {"ping_interval": 1}
     async with proxied(js_server, on_event=events, **options) as (proxy, js):
         await fill(js, "S", 1)
         # What the server sent into the dead connection comes again after the ack wait.
@@ -309,7 +309,8 @@ async def test_a_half_open_connection_is_given_up_and_replaced(js_server: Server
         )
         consumer = await js.consumers.get("S", "c")
         async with await consumer.consume(5) as messages:
-            (await messages.next(SECONDS)).ack()
+            # Waited for: an acknowledgement that is lost with the connection brings it again.
+            await (await messages.next(SECONDS)).ack_sync(timeout=SECONDS)
             proxy.stall()
             pending = await js.publish_async("S.2", b"2", msg_id="2")
             await events.wait(Disconnected)

@@ -127,6 +127,13 @@ class AsyncFile:
         return self._file.read(size)
 
 
+class NothingYet:
+    """A file that does not block and has nothing to read at the moment."""
+
+    def read(self, size: int) -> None:
+        return None
+
+
 @pytest.mark.parametrize(
     "kind", ["bytes", "memoryview", "path", "file", "asyncfile", "async", "iterator", "list"]
 )
@@ -144,7 +151,7 @@ async def test_put_takes_every_kind_of_source(
             "asyncfile": AsyncFile(),
             "async": generator(),
             "iterator": blocking_generator(),
-            "list": [NOISE[:1], NOISE[1:]],
+            "list": [NOISE[:1], b"", NOISE[1:]],
         }
         info = await store.put("noise", sources[kind])  # type: ignore[arg-type]
     assert (info.size, info.chunks) == (len(NOISE), 3)
@@ -162,7 +169,7 @@ async def test_put_text_and_refuse_what_is_no_bytes(js: JetStream, store: Object
     await store.put("text", "grün")
     assert await content(store, "text") == "grün".encode()
     count = await message_count(js, store)
-    for source in (5, ["text"], io.StringIO("text"), None):
+    for source in (5, ["text"], [b"a", None, b"b"], io.StringIO("text"), NothingYet(), None):
         with pytest.raises(TypeError, match="made of bytes"):
             await store.put("wrong", source)  # type: ignore[arg-type]
     with pytest.raises(OptionsError, match="chunk_size"):
@@ -456,7 +463,9 @@ async def test_stores_are_made_opened_changed_listed_and_removed(js: JetStream) 
 
 @pytest.fixture
 async def peer(js_server: ServerProcess) -> AsyncIterator[nats.js.JetStreamContext]:
-    client = await nats.connect(js_server.url, allow_reconnect=False)
+    client = await nats.connect(
+        js_server.url, allow_reconnect=False, connect_timeout=round(SECONDS)
+    )
     yield client.jetstream(timeout=SECONDS)
     await client.close()
 

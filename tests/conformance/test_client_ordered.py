@@ -5,25 +5,16 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from helpers_client import SECONDS, eventually, fill, jetstream
+from helpers_client import SECONDS, eventually, fill, jetstream, no_consumers
 
 from harness import ServerProcess
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.client.jetstream import JetStream
 from tradewind.client.streams.consumer_events import ConsumerDeleted, ConsumerEvent, Recreated
 from tradewind.client.streams.ordered import OrderedMessages
 
 
 async def numbers(messages: OrderedMessages, count: int) -> list[int]:
     return [(await messages.next(SECONDS)).metadata.stream_sequence for _ in range(count)]
-
-
-async def no_consumers(js: JetStream) -> None:
-    """Wait until all consumers of S are removed."""
-    for _ in range(1000):
-        if not await js.manager.consumers.names("S").all():
-            return
-    raise AssertionError("a consumer was left behind")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +38,7 @@ async def test_it_starts_where_it_is_told_to(
         async with await ordered.consume() as messages:
             assert messages.info.num_pending == len(expected)
             assert await numbers(messages, len(expected)) == expected
-        await no_consumers(js)
+        await no_consumers(js, "S")
 
 
 async def test_headers_only_leaves_the_payload_out(js_server: ServerProcess) -> None:
@@ -76,7 +67,7 @@ async def test_a_gap_makes_a_new_consumer_behind_the_last_message(
             assert event == Recreated("a message was missing", last)
             await fill(js, "S", 2, first=31)
             assert await numbers(messages, 2) == [31, 32]
-        await no_consumers(js)
+        await no_consumers(js, "S")
 
 
 async def test_a_deleted_consumer_is_replaced(js_server: ServerProcess) -> None:
@@ -97,7 +88,7 @@ async def test_silence_makes_a_new_consumer(js_server: ServerProcess) -> None:
         told: list[ConsumerEvent] = []
         ordered = js.consumers.ordered("S")
         async with await ordered.consume(
-            2, expires=1, idle_heartbeat=0.2, on_status=told.append
+            2, expires=2, idle_heartbeat=1, on_status=told.append
         ) as messages:
             assert await numbers(messages, 1) == [1]
             messages._pull_subject = js.connection.new_inbox()

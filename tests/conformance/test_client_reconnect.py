@@ -238,9 +238,7 @@ async def test_half_open_connection_is_found_by_pings(server: ServerProcess, sub
     events = Events()
     async with (
         ChaosProxy(server.port) as proxy,
-        connected(
-            proxy.url, on_event=events, ping_interval=0.05, connect_timeout=0.5, **FAST
-        ) as connection,
+        connected(proxy.url, on_event=events, ping_interval=1, **FAST) as connection,
     ):
         subscription = await connection.subscribe(subject)
         await connection.flush()
@@ -283,7 +281,15 @@ async def test_stalled_server_slows_a_publisher_down(server: ServerProcess, subj
                 sent += 1
 
         publisher = asyncio.create_task(publish())
-        await eventually(lambda: connection._link and connection._link.paused, "a full pipe")
+        seen: list[int] = []
+
+        def is_full() -> bool:
+            """It is paused, and all that was on the way to the proxy has come to rest."""
+            seen.append(sent)
+            assert connection._link is not None
+            return connection._link.paused and seen[-20:] == [sent] * 20
+
+        await eventually(is_full, "a full pipe")
         stopped = sent
         for _ in range(10):
             await asyncio.sleep(0)

@@ -14,6 +14,7 @@ from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.errors import JetStreamUnavailableError, OperationTimeoutError
 from tradewind.client.events import Reconnected
 from tradewind.client.jetstream import JetStream
+from tradewind.client.streams import row_window
 from tradewind.spark.outgoing import OutgoingRows
 
 FAST = {"reconnect_wait": 0.02, "reconnect_wait_max": 0.2}
@@ -79,7 +80,11 @@ async def test_rows_without_a_stream_are_tried_again_and_then_told(
         assert js.rows.take_failures() is None
 
 
-async def test_a_stream_that_comes_a_moment_later_gets_the_rows(js_server: ServerProcess) -> None:
+async def test_a_stream_that_comes_a_moment_later_gets_the_rows(
+    js_server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However long that moment is.
+    monkeypatch.setattr(row_window, "ATTEMPTS", 1000)
     async with jetstream(js_server) as js:
         writing = asyncio.create_task(write(js, [b"a", b"b"]))
         await eventually(lambda: js.rows._retries, "the first answer: nobody listens")

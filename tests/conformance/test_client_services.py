@@ -127,9 +127,11 @@ async def test_services_are_found_by_name_and_id(server: ServerProcess, subject:
         first = await services.add(subject, "1.0.0", metadata={"rack": "7"}, description="d")
         second = await other.services.add(subject, "1.0.1-rc.1+build")
         third = await services.add(f"{subject}-other", "0.0.1")
-        found = [item async for item in services.ping()]
+        # With time for each of them to answer.
+        patient = {"timeout": SECONDS, "stall": 3.0}
+        found = [item async for item in services.ping(**patient)]
         assert {item.id for item in found} == {first.id, second.id, third.id}
-        named = [item async for item in services.ping(subject)]
+        named = [item async for item in services.ping(subject, **patient)]
         assert {item.version for item in named} == {"1.0.0", "1.0.1-rc.1+build"}
         assert [item async for item in services.ping(subject, first.id)] == [first.ping()]
         (stats,) = [item async for item in services.stats(subject, second.id)]
@@ -249,16 +251,17 @@ async def test_nats_py_finds_and_asks_our_service(server: ServerProcess, subject
         await connection.services.add(subject, "1.0.0", description="words") as service,
     ):
         await service.add_endpoint("upper", answer_upper, subject=subject, metadata={"a": "b"})
-        client = await nats.connect(server.url)
+        client = await nats.connect(server.url, connect_timeout=round(SECONDS))
         try:
-            assert (await client.request(subject, b"x")).data == b"X"
+            assert (await client.request(subject, b"x", timeout=SECONDS)).data == b"X"
             micro = nats.micro.service
             for verb, kind in (
                 ("PING", micro.ServicePing),
                 ("INFO", micro.ServiceInfo),
                 ("STATS", micro.ServiceStats),
             ):
-                reply = await client.request(f"$SRV.{verb}.{subject}.{service.id}")
+                address = f"$SRV.{verb}.{subject}.{service.id}"
+                reply = await client.request(address, timeout=SECONDS)
                 content = json.loads(reply.data)
                 assert content["type"] == f"io.nats.micro.v1.{verb.lower()}_response"
                 read = kind.from_dict(content)
@@ -273,10 +276,11 @@ async def test_our_client_finds_and_asks_a_service_of_nats_py(
     async def fail(request: nats.micro.request.Request) -> None:
         raise nats.micro.request.ServiceError("418", "a teapot")
 
-    client = await nats.connect(server.url)
+    client = await nats.connect(server.url, connect_timeout=round(SECONDS))
     try:
         theirs = await nats.micro.add_service(client, name=subject, version="2.0.0")
         await theirs.add_endpoint(name="fail", subject=subject, handler=fail)
+        await client.flush(round(SECONDS))
         async with connected(server.url) as connection:
             services = connection.services
             with pytest.raises(ServiceError, match="418: a teapot"):

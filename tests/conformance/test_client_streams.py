@@ -99,7 +99,13 @@ async def test_lists_are_read_page_by_page(js_server: ServerProcess) -> None:
         consumers = js.manager.consumers
         names = [f"c{number:03d}" for number in range(300)]
         for name in names:
-            await consumers.add("S", name=name, ack_policy="none", mem_storage=True)
+            await consumers.add(
+                "S",
+                name=name,
+                ack_policy="none",
+                mem_storage=True,
+                inactive_threshold=timedelta(hours=1),
+            )
         pages = consumers.list("S")
         sizes = []
         while page := await pages.next_page():

@@ -26,7 +26,7 @@ from tradewind.client.events import Connected, Disconnected, Event, Reconnected
 from tradewind.client.message import Msg
 
 ROOT = Path(__file__).parent.parent.parent
-SECONDS = 10.0
+SECONDS = 20.0
 
 
 def test_publish_subscribe_request(server: ServerProcess, subject: str) -> None:

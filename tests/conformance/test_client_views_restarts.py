@@ -66,7 +66,7 @@ async def test_watch_has_no_gap_over_a_restart(
     async with connected(url, **FAST) as connection, connected(url, **FAST) as other:
         bucket = await connection.jetstream(timeout=PATIENCE).kv.create("b")
         watcher = await bucket.watch(updates_only=True)
-        writing = await other.jetstream(timeout=2.0).kv.open("b")
+        writing = await other.jetstream(timeout=SECONDS).kv.open("b")
         seen: list[tuple[str, int]] = []
 
         async def follow() -> None:

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = ("README.md", "docs/JETSTREAM.md")
 ADDRESS = "nats://127.0.0.1:4222"
 MONITOR = "http://127.0.0.1:8222"
+SECONDS = 20
 PROGRAM = re.compile(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", re.DOTALL)
 JETSTREAM = (ROOT / "docs/JETSTREAM.md").read_text()
 
@@ -88,10 +89,10 @@ def requests() -> list[list[str]]:
 
 async def send(url: str) -> list[bytes]:
     """What the requests of the page are answered; `pub` is answered by the stream."""
-    client = await nats.connect(url)
+    client = await nats.connect(url, connect_timeout=SECONDS)
     try:
         return [
-            (await client.request(subject, body.encode(), timeout=5)).data
+            (await client.request(subject, body.encode(), timeout=SECONDS)).data
             for _, subject, body in requests()
         ]
     finally:
@@ -112,7 +113,7 @@ def test_pages_that_are_named_are_there(server: ServerProcess) -> None:
     for path in paths:
         if path == "/metrics" and server.kind == "official":
             continue
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=SECONDS) as answer:
             text = answer.read().decode()
         assert answer.status == 200
         assert path != "/metrics" or "tradewind_jetstream_streams 0" in text

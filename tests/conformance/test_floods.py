@@ -64,7 +64,7 @@ def test_hellos_without_end_leave_others_alone(start: StartServer, tmp_path: Pat
 
 
 def test_upgrades_without_end_leave_others_alone(start: StartServer) -> None:
-    server = start('websocket { listen: "127.0.0.1:-1", no_tls: true, handshake_timeout: "8s" }')
+    server = start('websocket { listen: "127.0.0.1:-1", no_tls: true, handshake_timeout: "30s" }')
     port = int(server.wait_for_log(r"websocket clients on ws://127.0.0.1:(\d+)")[1])
     with RawClient(server.port).connect() as bystander, Flood(port, FLOOD) as flood:
         flood.send(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")

@@ -336,22 +336,28 @@ def test_switching_batches_off_forgets_them(peer: Publisher, stream: str) -> Non
 def test_limits_and_timeout_are_those_of_the_configuration(
     shared_kind: str, tmp_path: Path
 ) -> None:
-    config = """
-    jetstream { store_dir: "STORE", limits { batch {
-      max_msgs: 2, max_inflight_per_stream: 1, timeout: "200ms"
+    limits = """
+    jetstream { store_dir: "STORE/limits", limits { batch {
+      max_msgs: 2, max_inflight_per_stream: 1
     } } }
     """
-    with running(shared_kind, tmp_path, config) as server:
+    timeout = 'jetstream { store_dir: "STORE/timeout", limits { batch { timeout: "200ms" } } }'
+    with running(shared_kind, tmp_path, timeout) as server:
+        peer = Publisher(server)
+        name = peer.create(allow_atomic=True)
+        peer.client.send(f"SUB $JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{name} 9\r\n")
+        add(peer, name, 1)
+        line, _, payload = peer.client.read_message()
+        assert "BATCH_ABANDONED" in line
+        assert json.loads(payload)["reason"] == "timeout"
+        assert peer.refusal(f"{name.lower()}.1", b"", part(2)) == INCOMPLETE
+        peer.close()
+    with running(shared_kind, tmp_path, limits) as server:
         peer = Publisher(server)
         name = peer.create(allow_atomic=True)
         peer.client.send(f"SUB $JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{name} 9\r\n")
         add(peer, name, 1)
         assert json.loads(add(peer, name, 1, batch="c"))["error"]["err_code"] == 10210
-        line, _, payload = peer.client.read_message()
-        assert "BATCH_ABANDONED" in line
-        assert json.loads(payload)["reason"] == "timeout"
-        assert peer.refusal(f"{name.lower()}.1", b"", part(2)) == INCOMPLETE
-        add(peer, name, 1)
         add(peer, name, 2)
         peer.send(f"{name.lower()}.1", b"", part(3, commit="1"))
         found = {peer.client.read_message()[2], peer.client.read_message()[2]}

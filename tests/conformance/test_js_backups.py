@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Iterator
 from random import Random
 from typing import Any
@@ -17,6 +18,8 @@ from tradewind.store.format import s2
 
 CHUNKS = "chunks"
 EVENTS = "$JS.EVENT.ADVISORY.STREAM"
+# So long the official server waits for the receiver of a backup.
+RECEIVER_SECONDS = 2
 _numbers = itertools.count(1)
 
 
@@ -169,6 +172,24 @@ def test_full_chunks_are_to_be_answered_and_the_end_has_a_status(client: BackupC
     assert frames[-1].header == b"NATS/1.0 204\r\n\r\n"
 
 
+def late_receiver(client: BackupClient) -> str:
+    """Subscribe to a backup after its answer, but in time: the subject of its chunks."""
+    for number in itertools.count(1):
+        subject = f"late.{number}"
+        begin = time.monotonic()
+        client.done(f"STREAM.SNAPSHOT.{client.stream}", {"deliver_subject": subject})
+        for _ in range(100):  # a server that does not wait for its receiver is done by then
+            client.done(f"STREAM.INFO.{client.stream}")
+        client.raw.send(f"SUB {subject} {subject}\r\n")
+        client.done(f"STREAM.INFO.{client.stream}")
+        if time.monotonic() - begin < RECEIVER_SECONDS:
+            return subject
+        # It took so long that the server may have begun without us.
+        client.raw.send(f"UNSUB {subject}\r\n")
+        client.next(f"{EVENTS}.SNAPSHOT_COMPLETE.{client.stream}")
+    raise AssertionError
+
+
 @pytest.mark.parametrize("pattern", [">", "late.*"])
 def test_receiver_that_subscribes_after_the_answer_gets_all_whoever_hears_it_by_a_pattern(
     client: BackupClient, js_server: ServerProcess, pattern: str
@@ -177,11 +198,8 @@ def test_receiver_that_subscribes_after_the_answer_gets_all_whoever_hears_it_by_
     with RawClient(js_server.port).connect() as bystander:
         bystander.send(f"SUB {pattern} 1\r\n")
         bystander.ping()
-        client.done(f"STREAM.SNAPSHOT.{client.stream}", {"deliver_subject": "late.chunks"})
-        for _ in range(200):  # a server that does not wait for its receiver is done by then
-            client.done(f"STREAM.INFO.{client.stream}")
-        client.raw.send("SUB late.chunks late\r\n")
-        chunk, end = client.next("late.chunks"), client.next("late.chunks")
+        subject = late_receiver(client)
+        chunk, end = client.next(subject), client.next(subject)
     assert s2.decompress(chunk.payload, 1 << 20).startswith(b"NATSARC1")
     assert end.payload == b""
     completed = client.next(f"{EVENTS}.SNAPSHOT_COMPLETE.{client.stream}")

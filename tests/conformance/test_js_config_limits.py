@@ -42,6 +42,7 @@ TOO_LARGE = [400, 10122, "stream max bytes exceeds account limit max stream byte
 NO_STORAGE = [500, 10047, "insufficient storage resources available"]
 NO_MEMORY = [500, 10028, "insufficient memory resources available"]
 TOO_MANY = [400, 10027, "maximum number of streams reached"]
+HOUR = 3_600_000_000_000
 OVERLAP = [400, 10065, "subjects overlap with an existing stream"]
 
 
@@ -178,11 +179,16 @@ def test_limits_are_shown(bounded: ApiClient) -> None:
 TOO_MANY_CONSUMERS = [400, 10026, "maximum consumers limit reached"]
 
 
+def lasting(name: str) -> dict[str, Any]:
+    """A consumer that nobody uses and that is still there when many more are made."""
+    threshold = {"inactive_threshold": HOUR}
+    return {"name": name, "ack_policy": "explicit", "mem_storage": True, **threshold}
+
+
 def consumers_made(client: ApiClient, stream: str, count: int) -> int:
     """How many of so many consumers there are before the first that is refused."""
     for index in range(count):
-        config = {"name": f"c{index}", "ack_policy": "explicit", "mem_storage": True}
-        request = {"stream_name": stream, "config": config}
+        request = {"stream_name": stream, "config": lasting(f"c{index}")}
         error = client.error(f"CONSUMER.CREATE.{stream}.c{index}", request)
         if error is not None:
             assert error == TOO_MANY_CONSUMERS
@@ -222,7 +228,7 @@ def test_limit_of_the_server_leaves_consumers_that_are_there(limited: ServerProc
         assert consumers_made(client, "S", 5) == 5
         answer = client.done("STREAM.UPDATE.S", {**config, "max_consumers": -1})
         assert answer["state"]["consumer_count"] == 5
-        changed = {"name": "c4", "ack_policy": "explicit", "mem_storage": True, "description": "d"}
+        changed = {**lasting("c4"), "description": "d"}
         request = {"stream_name": "S", "config": changed}
         assert client.error("CONSUMER.CREATE.S.c4", request) is None
         request["config"] = {**changed, "name": "c5"}

@@ -30,7 +30,8 @@ accounts {{
 def make(js: ApiClient, consumer: dict[str, Any], **stream: Any) -> None:
     """A stream S in memory, and its consumer c."""
     js.done("STREAM.CREATE.S", {"name": "S", "subjects": ["s"], "storage": "memory", **stream})
-    config = {"name": "c", "ack_policy": "explicit", "mem_storage": True, **consumer}
+    config = {"name": "c", "ack_policy": "explicit", "mem_storage": True}
+    config |= {"inactive_threshold": 3600 * 10**9, **consumer}
     js.done("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
 
 
@@ -41,10 +42,10 @@ def publish(js: ApiClient, header: bytes = b"") -> dict[str, Any]:
     return dict(json.loads(js.raw.read_message()[2]))
 
 
-def publish_for_pull(js: ApiClient, header: bytes = b"") -> None:
+def publish_for_pull(js: ApiClient, header: bytes = b"", seq: int = 1) -> None:
     """Publish, and wait until the consumer knows of it: nats-server tells it a moment later."""
-    assert publish(js, header) == {"stream": "S", "seq": 1}
-    until(lambda: js.done("CONSUMER.INFO.S.c")["num_pending"] == 1, "a message for the consumer")
+    assert publish(js, header) == {"stream": "S", "seq": seq}
+    until(lambda: js.done("CONSUMER.INFO.S.c")["num_pending"] == seq, "a message for the consumer")
 
 
 def pull(js: ApiClient, **request: Any) -> tuple[str, bytes]:
@@ -92,7 +93,7 @@ def test_an_acknowledgement_can_be_put_off_within_the_longest_wait(js: ApiClient
 
 
 @pytest.mark.parametrize(
-    "window", [10**9, 235 * 365 * 86400 * 10**9, 250 * 365 * 86400 * 10**9, LONGEST]
+    "window", [10**11, 235 * 365 * 86400 * 10**9, 250 * 365 * 86400 * 10**9, LONGEST]
 )
 def test_duplicates_are_found_within_any_window(js: ApiClient, window: int) -> None:
     make(js, {}, duplicate_window=window)
@@ -116,8 +117,8 @@ def test_a_consumer_with_the_longest_heartbeat_sends_messages(js: ApiClient) -> 
 def test_the_longest_pin_is_kept(js: ApiClient) -> None:
     groups = {"priority_groups": ["A"], "priority_policy": "pinned_client"}
     make(js, {**groups, "priority_timeout": LONGEST})
-    publish(js)
-    publish(js)
+    for seq in (1, 2):
+        publish_for_pull(js, seq=seq)
     _, header = pull(js, group="A")
     pin = header.partition(b"Nats-Pin-Id: ")[2].partition(b"\r\n")[0].decode()
     assert pin

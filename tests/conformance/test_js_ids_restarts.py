@@ -36,9 +36,11 @@ def made_up(peer: Peer) -> dict[str, str]:
     """Everything with a name that the server chose."""
     peer.subscribe("$JS.EVENT.ADVISORY.CONSUMER.CREATED.S.>", "event")
     peer.raw.ping()
-    config = {"stream_name": "S", "config": {"inactive_threshold": SECOND, "ack_policy": "none"}}
-    ephemeral = peer.js.done("CONSUMER.CREATE.S", config)["name"]
-    event = json.loads(peer.next().payload)
+    lasting = {"inactive_threshold": 60 * SECOND, "ack_policy": "none"}
+    created = peer.js.done("CONSUMER.CREATE.S", {"stream_name": "S", "config": lasting})
+    ephemeral = created["name"]
+    while (event := json.loads(peer.next().payload))["consumer"] != ephemeral:
+        pass  # another one, which was announced late
     peer.unsubscribe("event")
     peer.js.done(f"CONSUMER.DELETE.S.{ephemeral}")
     stream = {"name": "R", "subjects": ["r"], "storage": "file"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.helpers_consumer import MS, Peer
+from conformance.helpers_consumer import SECOND, Peer
 from conformance.helpers_js import ApiClient
 from harness import ServerProcess
 
@@ -52,7 +52,7 @@ def test_questions_of_flow_control_name_domain_and_account(peer: Peer) -> None:
     peer.consumer(
         ack_policy="flow_control",
         deliver_subject="out",
-        idle_heartbeat=1000 * MS,
+        idle_heartbeat=60 * SECOND,
         max_ack_pending=1,
     )
     peer.subscribe("out")

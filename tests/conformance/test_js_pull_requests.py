@@ -85,7 +85,7 @@ def test_no_wait_with_too_few_messages_ends_with_no_messages(peer: Peer) -> None
 def test_no_wait_with_expiry_waits_for_the_first_message(peer: Peer) -> None:
     peer.stream()
     peer.consumer()
-    peer.pull("inbox", batch=5, no_wait=True, expires=5 * SECOND)
+    peer.pull("inbox", batch=5, no_wait=True, expires=60 * SECOND)
     peer.wait_info(lambda info: info["num_waiting"] == 1)
     peer.store("a")
     assert peer.next().subject == "s.a"
@@ -107,14 +107,14 @@ def test_an_expired_request_says_what_it_did_not_get(peer: Peer) -> None:
     peer.stream("a")
     peer.consumer()
     begin = time.monotonic()
-    peer.pull("inbox", batch=3, max_bytes=100_000, expires=200 * MS)
+    peer.pull("inbox", batch=3, max_bytes=100_000, expires=1000 * MS)
     frame = peer.next()
     left = 100_000 - len(frame.subject) - len(frame.reply) - 1
     assert status(peer).header == (
         b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 2\r\n"
         b"Nats-Pending-Bytes: %d\r\n\r\n" % left
     )
-    assert time.monotonic() - begin >= 0.2
+    assert time.monotonic() - begin >= 1
 
 
 def test_a_message_that_does_not_fit_ends_the_request(peer: Peer) -> None:

@@ -14,6 +14,7 @@ import pytest
 from conformance.helpers_random import Script
 from conformance.helpers_script import Player, play_both
 from harness import ServerProcess
+from jetstream_servers import keep_streams_folder
 
 STEPS = 80
 SEEDS = 300 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 8
@@ -23,11 +24,13 @@ SEEDS = 300 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 8
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServerProcess]]:
     servers = []
     try:
-        for kind in ("official", "tradewind"):
-            folder = tmp_path_factory.mktemp(kind)
+        folders = [tmp_path_factory.mktemp(kind) for kind in ("official", "tradewind")]
+        for kind, folder in zip(("official", "tradewind"), folders, strict=True):
             flags = ["-a", "127.0.0.1", "-p", "-1", "-js", "-sd", str(folder)]
             servers.append(ServerProcess(kind, flags))
-        yield [server.wait_ready() for server in servers]
+        ready = [server.wait_ready() for server in servers]
+        keep_streams_folder(folders[0])
+        yield ready
     finally:
         for server in servers:
             server.stop()

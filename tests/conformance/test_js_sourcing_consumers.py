@@ -37,7 +37,9 @@ def ask(
     body = json.dumps({"stream_name": stream, "config": config}).encode()
     header = LEVEL + b"\r\nNats-Stream-Identity: " + identity.encode()
     peer.send(f"$JS.API.CONSUMER.CREATE.{stream}", body, header)
-    _, block, payload = peer.client.read_message()
+    line, block, payload = peer.client.read_message()
+    while line.split(" ")[2] != "1":  # a heartbeat or a question of the consumer
+        line, block, payload = peer.client.read_message()
     line = block.decode().partition("Nats-Stream-Identity: ")[2]
     return line.partition("\r\n")[0], json.loads(payload)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness import RawClient
-from leaf_kit import Node, RawLeaf, hub_config
+from leaf_kit import Node, RawLeaf, hub_config, wait_for
 
 Start = Callable[..., Node]
 
@@ -20,6 +20,9 @@ def node(kind: str, tmp_path: Path) -> Iterator[Start]:
     started: list[Node] = []
 
     def start(inside: str = "", outside: str = "", name: str = "hub") -> Node:
+        if "authorization" not in inside:
+            # Time enough to say something on a busy machine.
+            inside += "\nauthorization { timeout: 60 }"
         started.append(Node(kind, tmp_path, name, hub_config(inside, outside)))
         return started[-1]
 
@@ -286,7 +289,7 @@ def test_second_connection_of_a_server_replaces_the_first(node: Start, peers: Pe
     assert lines[-1] == b"-ERR 'Duplicate Remote LeafNode Connection'"
     first.expect_closed()
     second.quiet_ping()
-    assert len(hub.leafs()) == 1
+    hub.wait_linked()
 
 
 def test_loop_is_found(node: Start, peers: Peers) -> None:
@@ -356,6 +359,7 @@ def test_monitoring_shows_the_connection(node: Start, peers: Peers) -> None:
     peer = peers(hub, name="p", cluster="C")
     peer.send("LS+ foo\r\nLS+ w g 1\r\nLMSG nobody 3\r\nabc\r\n")
     peer.quiet_ping()
+    hub.wait_received(1)
     (leaf,) = hub.leafs()
     shown = {"name", "is_spoke", "account", "in_msgs", "out_msgs", "in_bytes", "subscriptions"}
     assert {key: leaf[key] for key in shown} == {
@@ -375,5 +379,6 @@ def test_monitoring_shows_the_connection(node: Start, peers: Peers) -> None:
     assert hub.page("leafz?acc=none")["leafnodes"] == 0
     peer.close()
     hub.wait_linked(0)
-    closed = hub.page("connz?state=closed")["connections"]
-    assert [one["kind"] for one in closed] == ["Leafnode"]
+    wait_for(lambda: hub.page("connz?state=closed")["total"] == 1)
+    (closed,) = hub.page("connz?state=closed")["connections"]
+    assert closed["kind"] == "Leafnode"

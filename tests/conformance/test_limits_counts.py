@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from helpers_ops import until
 
 from harness import RawClient, ServerProcess, StartServer
 
@@ -51,10 +52,7 @@ def test_closed_connection_makes_room(start: StartServer) -> None:
         assert refused(server)
         only.socket.shutdown(1)
         only.expect_closed()
-    for _ in range(1000):
-        if not refused(server):
-            return
-    pytest.fail("the place of a closed connection is never given away")
+    until(lambda: not refused(server), "the place of the closed connection")
 
 
 def test_refused_connection_is_logged(start: StartServer) -> None:

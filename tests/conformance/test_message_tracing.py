@@ -232,6 +232,8 @@ def test_a_traced_message_is_delivered_with_its_header(crowd: Crowd, traces: Lis
     found = told(client, traced("nobody", DEST, reply="inbox"))
     assert found[0].startswith(b"HMSG inbox 1 ")
     told(client, b"")
+    # Traces are sent behind the messages, so the next test could meet one that nobody has read.
+    assert [traces.next()["events"][0]["subj"] for _ in range(2)] == ["heard", "nobody"]
 
 
 def test_a_subscription_that_has_had_its_last_message_is_in_no_trace(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers_ops import login, next_message, replies, shared_server
+from helpers_ops import login, next_message, replies, shared_server, until
 from helpers_tracing import DEST, ONLY, Listener, told, traced
 
 from harness import RawClient, ServerProcess
@@ -244,6 +244,7 @@ def test_receivers_and_streams_are_in_one_trace(peer: Publisher) -> None:
     told(peer.client, traced("s", DEST, ONLY))
     events = peer.traces.events()
     assert sorted(event["type"] for event in events) == ["eg", "in", "js"]
+    assert replies(peer.client, "UNSUB 9\r\n") == []
 
 
 @pytest.mark.parametrize("only", [(), (ONLY,)], ids=["delivered", "only"])
@@ -286,6 +287,8 @@ def test_a_stream_of_another_account(
     assert crossing == {"type": "si", "acc": "OTHER", "from": subject, "to": subject}
     stored = [{"type": "js", "stream": "S", "subject": subject}]
     assert rest == (stored if subject == "far.in" else [])
+    if not only:
+        until(far.stored, "the message in the stream")
     kept = [found.replace(b"Nats-Trace-Only: true\r\n", b"") for _, found in far.stored()]
     assert kept == ([] if only else [header(DISABLED)])
     assert far.traces.nothing_came()

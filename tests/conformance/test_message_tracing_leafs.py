@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from helpers_sharing import forget
 from helpers_tracing import DEST, ONLY, SAMPLED, traced
 
 from harness import RawClient
@@ -77,18 +78,19 @@ def peers(hub: Node) -> Iterator[Peers]:
 @pytest.fixture
 def client(hub: Node) -> Iterator[Callable[..., RawClient]]:
     """client("user", "subject") gives a client that has subscribed to it."""
-    opened: list[RawClient] = []
+    opened: dict[RawClient, list[str]] = {}
 
     def connect(user: str, *subjects: str) -> RawClient:
         one = RawClient(hub.port).connect(user=user, **{"pass": "pw"})
-        opened.append(one)
+        opened[one] = [str(number) for number in range(len(subjects))]
         for number, subject in enumerate(subjects):
             one.send(f"SUB {subject} {number}\r\n")
         one.ping()
         return one
 
     yield connect
-    for one in opened:
+    for one, sids in opened.items():
+        forget(one, *sids)
         one.close()
 
 

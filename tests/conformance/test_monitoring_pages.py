@@ -240,7 +240,10 @@ def test_accstatz_counts_per_account(accounts: ServerProcess) -> None:
             return {entry["acc"]: entry for entry in page["account_statz"]}
 
         traffic = {"gateways": NO_TRAFFIC, "routes": NO_TRAFFIC, "leafs": NO_TRAFFIC}
-        until(lambda: entries()["B"]["received"]["msgs"] == 1, "the message to be counted")
+        until(
+            lambda: all(entries()["B"][way]["msgs"] for way in ("sent", "received")),
+            "the message to be counted",
+        )
         assert entries()["B"] == {
             "acc": "B",
             "name": "B",

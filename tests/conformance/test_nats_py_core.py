@@ -25,7 +25,8 @@ async def open_client(server: ServerProcess) -> AsyncIterator[Open]:
     clients: list[Client] = []
 
     async def _open(**options: Any) -> Client:
-        client = await nats.connect(server.url, **{"allow_reconnect": False, **options})
+        patient = {"allow_reconnect": False, "connect_timeout": REPLY_SECONDS}
+        client = await nats.connect(server.url, **{**patient, **options})
         clients.append(client)
         return client
 

@@ -23,7 +23,9 @@ SHORT_SECONDS = 0.2
 
 @pytest.fixture
 async def client(js_server: ServerProcess) -> AsyncIterator[Client]:
-    connection = await nats.connect(js_server.url, allow_reconnect=False)
+    connection = await nats.connect(
+        js_server.url, allow_reconnect=False, connect_timeout=WAIT_SECONDS
+    )
     yield connection
     await connection.close()
 
@@ -242,6 +244,9 @@ async def test_terminated_message_does_not_come_again(js: JetStreamContext, stre
     subscription = await js.pull_subscribe(f"{stream}.>", durable="worker", config=config)
     message = (await subscription.fetch(1, timeout=WAIT_SECONDS))[0]
     await message.term()
+    async with asyncio.timeout(WAIT_SECONDS):
+        while (await js.consumer_info(stream, "worker")).num_ack_pending:
+            pass
     with pytest.raises(nats.errors.TimeoutError):
         await subscription.fetch(1, timeout=3 * SHORT_SECONDS)
     assert (await js.consumer_info(stream, "worker")).num_ack_pending == 0
@@ -356,7 +361,7 @@ async def test_deleting_a_stream_ends_the_requests_that_wait(
 ) -> None:
     await js.add_consumer(stream, durable_name="worker", ack_policy=api.AckPolicy.EXPLICIT)
     inbox = await client.subscribe(client.new_inbox())
-    request = b'{"batch":1,"expires":5000000000}'
+    request = b'{"batch":1,"expires":60000000000}'
     await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.worker", request, inbox.subject)
     async with asyncio.timeout(WAIT_SECONDS):
         while not (await js.consumer_info(stream, "worker")).num_waiting:

@@ -17,7 +17,7 @@ WAIT_SECONDS = 20
 
 @pytest.fixture
 async def js(js_server: ServerProcess) -> AsyncIterator[JetStreamContext]:
-    client = await nats.connect(js_server.url, allow_reconnect=False)
+    client = await nats.connect(js_server.url, allow_reconnect=False, connect_timeout=WAIT_SECONDS)
     yield client.jetstream(timeout=WAIT_SECONDS)
     await client.close()
 

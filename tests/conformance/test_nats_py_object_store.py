@@ -19,7 +19,7 @@ CHUNK_BYTES = 128 * 1024
 
 @pytest.fixture
 async def js(js_server: ServerProcess) -> AsyncIterator[JetStreamContext]:
-    client = await nats.connect(js_server.url, allow_reconnect=False)
+    client = await nats.connect(js_server.url, allow_reconnect=False, connect_timeout=WAIT_SECONDS)
     yield client.jetstream(timeout=WAIT_SECONDS)
     await client.close()
 

@@ -36,6 +36,7 @@ async def test_client_reconnects_after_a_restart_on_the_same_port(
 
     client = await nats.connect(
         first.url,
+        connect_timeout=REPLY_SECONDS,
         reconnect_time_wait=0.02,
         max_reconnect_attempts=-1,
         disconnected_cb=on_disconnect,
@@ -77,6 +78,7 @@ async def test_message_published_while_away_is_sent_after_reconnect(start: Start
 
     client = await nats.connect(
         first.url,
+        connect_timeout=REPLY_SECONDS,
         reconnect_time_wait=0.02,
         max_reconnect_attempts=-1,
         disconnected_cb=on_disconnect,
@@ -105,7 +107,13 @@ async def test_stop_closes_the_listener_and_the_connections(start: StartServer) 
     async def ignore(error: Exception) -> None:
         """The end of the connection is what this test waits for."""
 
-    await nats.connect(server.url, allow_reconnect=False, closed_cb=on_closed, error_cb=ignore)
+    await nats.connect(
+        server.url,
+        allow_reconnect=False,
+        connect_timeout=REPLY_SECONDS,
+        closed_cb=on_closed,
+        error_cb=ignore,
+    )
     server.signal(signal.SIGTERM)
     await wait(closed)
     await asyncio.to_thread(server.wait)

@@ -31,7 +31,7 @@ WAIT_SECONDS = 60
 
 @pytest.fixture
 async def js(js_server: ServerProcess) -> AsyncIterator[JetStreamContext]:
-    client = await nats.connect(js_server.url, allow_reconnect=False)
+    client = await nats.connect(js_server.url, allow_reconnect=False, connect_timeout=WAIT_SECONDS)
     context = client.jetstream(timeout=20)
     yield context
     for info in await context.streams_info():
@@ -70,7 +70,7 @@ async def test_mirror_is_read_by_every_kind_of_consumer(js: JetStreamContext, su
     assert [message.data for message in messages] == [b"1", b"3"]
     assert [message.metadata.sequence.stream for message in messages] == [2, 4]
     for message in messages:
-        await message.ack_sync()
+        await message.ack_sync(timeout=20)
     ordered = await js.subscribe(f"{subject}.>", stream=copy, ordered_consumer=True)
     assert [(await ordered.next_msg(20)).data for _ in range(5)] == [b"%d" % n for n in range(5)]
     await ordered.unsubscribe()

@@ -34,7 +34,7 @@ accounts { A { users: [
   { user: thrice, password: pw, permissions: {
       publish: "own", subscribe: "req.>", allow_responses: { max: 3, expires: "1m" } } }
   { user: brief, password: pw, permissions: {
-      subscribe: "req.>", allow_responses: { max: -1, expires: "100ms" } } }
+      subscribe: "req.>", allow_responses: { max: -1, expires: "3s" } } }
   { user: endless, password: pw, permissions: {
       subscribe: "req.>", publish: { deny: "back.>" }, allow_responses: { max: -1 } } }
 ] } }

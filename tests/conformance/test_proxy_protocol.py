@@ -150,7 +150,7 @@ def test_address_of_the_header_counts_for_restrictions(start: StartServer) -> No
         with RawClient(server.port) as client:
             fields: dict[str, Any] = login(token, key, client.info["nonce"])
             client.send(header + f"CONNECT {json.dumps(fields)}\r\nPING\r\n".encode())
-            return client.read_line()
+            return client.next_line()
 
     assert answer(binary(IPV4)) == b"PONG"
     assert answer(b"") == b"-ERR 'Authorization Violation'"

@@ -17,7 +17,7 @@ def drain(client: RawClient) -> list[str]:
     """The control lines of all messages delivered so far."""
     client.send("PING\r\n")
     lines = []
-    while (line := client.read_line()) != b"PONG":
+    while (line := client.next_line()) != b"PONG":
         assert line.startswith(b"MSG "), line
         assert client.read_exact(4) == b"hi\r\n"
         lines.append(line.decode())

@@ -16,7 +16,7 @@ from harness import ServerProcess
 
 EXPORTS = """
     {stream: "s.>"}, {service: "svc.>"}
-    {service: "brief", response_threshold: "250ms", response_type: stream}
+    {service: "brief", response_threshold: "3s", response_type: stream}
     {stream: mine, accounts: [I]}
 """
 IMPORTS = """

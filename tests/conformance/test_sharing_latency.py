@@ -13,11 +13,11 @@ from harness import RawClient, ServerProcess, StartServer
 TRACEPARENT = "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-"
 
 
-def configuration(latency: str) -> str:
+def configuration(latency: str, threshold: str = "1m") -> str:
     return (
         "accounts {\n"
         "  E { users: [ {user: e, password: p} ], exports: [\n"
-        f'    {{service: "svc.>", response_threshold: "1s", latency: {latency}}} ] }}\n'
+        f'    {{service: "svc.>", response_threshold: "{threshold}", latency: {latency}}} ] }}\n'
         "  I { users: [ {user: i, password: p} ], imports: [\n"
         '    {service: {account: E, subject: "svc.>"}, to: "my.>"} ] }\n'
         "  S { users: [ {user: s, password: p} ], imports: [\n"
@@ -138,8 +138,9 @@ def test_request_whose_asker_does_not_wait_any_more(stage: Stage) -> None:
     assert failure(stage) == (408, "Request Timeout", NONE)
 
 
-def test_request_that_is_not_answered_in_time(stage: Stage) -> None:
-    with stage.asker("i") as asker:
+def test_request_that_is_not_answered_in_time(start: StartServer) -> None:
+    brief = configuration('{sampling: 100, subject: "lat"}', threshold="3s")
+    with Stage(start(brief)) as stage, stage.asker("i") as asker:
         asker.send("PUB my.a in 2\r\nhi\r\n")
         reply = stage.service.read_message()[0].split(" ")[3]
         assert failure(stage) == (504, "Service Timeout", NONE)

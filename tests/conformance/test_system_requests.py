@@ -378,7 +378,7 @@ def test_kick_closes_one_connection(server: ServerProcess, admin: RawClient) -> 
         answer = system_request(admin, subject, json.dumps({"cid": victim.info["client_id"]}))
         assert "error" not in answer
         assert_envelope(answer, admin)
-        assert victim.read_to_end() == b""
+        victim.expect_closed()
         assert replies(other, "") == []
         body = {"state": 1, "cid": victim.info["client_id"]}
         (entry,) = until(lambda: ask(admin, "CONNZ", body)["connections"], "the kicked one")

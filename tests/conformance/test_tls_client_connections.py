@@ -23,7 +23,7 @@ from helpers_ops import (
 )
 
 from certificates import Authority
-from harness import RawClient, ServerProcess, StartServer
+from harness import REPLY_SECONDS, RawClient, ServerProcess, StartServer
 
 PW = "cert-and-password"
 
@@ -210,7 +210,7 @@ def test_allow_non_tls_serves_both(start: StartServer, certificates: Certificate
 def test_handshake_first_true_speaks_tls_before_info(
     start: StartServer, certificates: Certificates
 ) -> None:
-    server = start(certificates.block("handshake_first: true, timeout: 1"))
+    server = start(certificates.block(f"handshake_first: true, timeout: {REPLY_SECONDS}"))
     with open_client(server, read_info=False) as client:
         certificates.upgrade(client)
         assert client.read_info()["tls_required"] is True
@@ -379,10 +379,11 @@ async def test_python_client_over_tls(
         f"{scheme}://localhost:{required.port}",
         tls=certificates.context(),
         allow_reconnect=False,
+        connect_timeout=REPLY_SECONDS,
     )
     subscription = await client.subscribe("hello")
     await client.publish("hello", b"over tls")
-    assert (await subscription.next_msg(timeout=5)).data == b"over tls"
+    assert (await subscription.next_msg(timeout=REPLY_SECONDS)).data == b"over tls"
     await client.close()
 
 
@@ -390,9 +391,12 @@ async def test_python_client_with_a_certificate(
     mapping: ServerProcess, certificates: Certificates
 ) -> None:
     client = await nats.connect(
-        f"tls://localhost:{mapping.port}", tls=certificates.context("dns"), allow_reconnect=False
+        f"tls://localhost:{mapping.port}",
+        tls=certificates.context("dns"),
+        allow_reconnect=False,
+        connect_timeout=REPLY_SECONDS,
     )
-    answer = await client.request("$SYS.REQ.USER.INFO", b"", timeout=5)
+    answer = await client.request("$SYS.REQ.USER.INFO", b"", timeout=REPLY_SECONDS)
     assert b'"client.example.com"' in answer.data
     await client.close()
 
@@ -406,6 +410,7 @@ async def test_python_client_with_handshake_first(
         tls=certificates.context(),
         tls_handshake_first=True,
         allow_reconnect=False,
+        connect_timeout=REPLY_SECONDS,
     )
-    await client.flush(timeout=5)
+    await client.flush(timeout=REPLY_SECONDS)
     await client.close()

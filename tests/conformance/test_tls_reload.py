@@ -79,7 +79,7 @@ def test_expired_client_is_refused_whatever_session_it_offers(
             continue
     # A certificate is valid until the end of the second that it names.
     moment = end.replace(microsecond=0) + datetime.timedelta(seconds=1)
-    until(lambda: datetime.datetime.now(datetime.UTC) > moment, "the certificate to expire")
+    until(lambda: datetime.datetime.now(datetime.UTC) > moment, "the certificate to expire", 60)
     with pytest.raises((ssl.SSLError, ConnectionError)):
         enter(server, context, session)
 

@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.extensions.permessage_deflate import ClientPerMessageDeflateFactory
 from websockets.sync.client import ClientConnection, connect
 
-from harness import RawClient, ServerProcess, StartServer
+from harness import REPLY_SECONDS, RawClient, ServerProcess, StartServer
 from websocket_frames import (
     BINARY,
     CLOSE,
@@ -50,7 +50,7 @@ def port(shared_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def text_of(client: ClientConnection) -> bytes:
-    message = client.recv(timeout=5)
+    message = client.recv(timeout=REPLY_SECONDS)
     assert isinstance(message, bytes), message
     return message
 
@@ -355,7 +355,7 @@ def test_payload_above_the_limit_closes_with_1009(port: int) -> None:
         client.send(f"PUB a {MAX_PAYLOAD + 1}\r\n".encode())
         assert text_of(client) == b"-ERR 'Maximum Payload Violation'\r\n"
         with pytest.raises(ConnectionClosed) as caught:
-            client.recv(timeout=5)
+            client.recv(timeout=REPLY_SECONDS)
         assert caught.value.rcvd is not None
         assert caught.value.rcvd.code == 1009
         assert caught.value.rcvd.reason == "Maximum Message Payload Exceeded"
@@ -376,7 +376,7 @@ def test_authorization_failure_closes_with_1008(start: StartServer) -> None:
         client.send(b'CONNECT {"user":"joe","pass":"wrong"}\r\n')
         assert text_of(client) == b"-ERR 'Authorization Violation'\r\n"
         with pytest.raises(ConnectionClosed) as caught:
-            client.recv(timeout=5)
+            client.recv(timeout=REPLY_SECONDS)
         assert caught.value.rcvd is not None
         assert caught.value.rcvd.code == 1008
         assert caught.value.rcvd.reason == "Authentication Failure"

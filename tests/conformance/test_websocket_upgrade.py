@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from certificates import Authority
-from harness import RawClient, ServerProcess, StartServer
+from harness import REPLY_SECONDS, RawClient, ServerProcess, StartServer
 from websocket_frames import (
     BINARY,
     KEY_ANSWER,
@@ -254,7 +254,7 @@ def test_wss_is_served_with_the_configured_certificate(start: StartServer, tmp_p
     url = f"wss://localhost:{port}"
     trust = authority.client_context()
     with connect(url, ssl=trust, compression=None) as client:
-        line = client.recv(timeout=5)
+        line = client.recv(timeout=REPLY_SECONDS)
         assert isinstance(line, bytes)
         info = json.loads(line.removeprefix(b"INFO "))
         assert info["tls_required"] is True

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,9 @@ import pytest
 
 import tradewind.sync
 from harness import ServerProcess
+from jetstream_servers import keep_streams_folder
 from tradewind.client.core.options import ConnectOptions
+from tradewind.dashboard.data import account, connections, samplers, watches, workspace
 from tradewind.dashboard.web.serving import Dashboard, DashboardSettings, running_dashboard
 
 if TYPE_CHECKING:
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ANSWER_SECONDS = 60
+# How long a page waits for the server, which it may well have to on a busy machine.
+PAGE_SECONDS = 30.0
 
 
 class Web:
@@ -87,6 +93,36 @@ def hidden_fields(html: str) -> dict[str, str]:
     return {name: unescape(value) for name, value in found}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _patient_pages() -> Iterator[None]:
+    """A page is drawn when the server has answered, and not without what it is slow to tell."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (samplers, watches):
+            patch.setattr(module, "FIRST_SECONDS", PAGE_SECONDS)
+        for module in (account, connections):
+            patch.setattr(module, "ANSWER_SECONDS", PAGE_SECONDS)
+        patch.setattr(workspace, "REQUEST_SECONDS", PAGE_SECONDS)
+        yield
+
+
+@contextmanager
+def connected_dashboard(settings: DashboardSettings) -> Iterator[Dashboard]:
+    """A dashboard that all visitors share, and that hears of whatever happens from now on."""
+
+    async def is_heard() -> None:
+        await shared.wait_started()
+        await shared.connection.flush()
+
+    with running_dashboard(settings) as made:
+        assert made.sessions is not None
+        shared = made.sessions._shared
+        assert shared is not None
+        assert shared._starting is not None
+        loop = shared._starting.get_loop()
+        asyncio.run_coroutine_threadsafe(is_heard(), loop).result(ANSWER_SECONDS)
+        yield made
+
+
 @pytest.fixture(scope="module", params=["official", "tradewind"])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -94,15 +130,22 @@ def server(
     folder = tmp_path_factory.mktemp(request.param)
     flags = ["-js", "-sd", str(folder), "-a", "127.0.0.1", "-p", "-1"]
     process = ServerProcess(request.param, flags).wait_ready()
-    # nats-server removes the folder of an account's streams when it is empty, some time after the
-    # last one is deleted, and so may take it away from under the next one.
-    streams = folder / "jetstream" / "$G" / "streams"
-    streams.mkdir(parents=True, exist_ok=True)
-    (streams / ".keep").touch()
+    keep_streams_folder(folder)
     try:
         yield process
     finally:
         process.stop()
+
+
+def delete_streams(nats: tradewind.sync.Connection, server: ServerProcess) -> None:
+    """Delete all streams, and wait for the end of their files: they are removed some time later,
+    and a stream of the same name that comes before that may find them.
+    """
+    streams = nats.jetstream_manager().streams
+    for name in streams.names().all():
+        streams.delete(name)
+    folder = Path(server.args[server.args.index("-sd") + 1], "jetstream", "$G", "streams")
+    wait_for(lambda: [path.name for path in folder.iterdir()] == [".keep"])
 
 
 @pytest.fixture(scope="module")
@@ -114,19 +157,19 @@ def nats(server: ServerProcess) -> Iterator[tradewind.sync.Connection]:
 @pytest.fixture(scope="module")
 def dashboard(server: ServerProcess) -> Iterator[Dashboard]:
     options = ConnectOptions(servers=server.url)
-    with running_dashboard(DashboardSettings(options, port=0)) as made:
+    with connected_dashboard(DashboardSettings(options, port=0)) as made:
         yield made
 
 
 @pytest.fixture
-def web(dashboard: Dashboard, nats: tradewind.sync.Connection) -> Iterator[Web]:
+def web(
+    dashboard: Dashboard, nats: tradewind.sync.Connection, server: ServerProcess
+) -> Iterator[Web]:
     """A visitor; when the test is over no stream is left."""
     visitor = Web(dashboard.url)
     with visitor.client:
         yield visitor
-    streams = nats.jetstream_manager().streams
-    for name in streams.names().all():
-        streams.delete(name)
+    delete_streams(nats, server)
 
 
 @pytest.fixture(scope="module")

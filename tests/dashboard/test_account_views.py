@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import tradewind.sync
-from dashboard.conftest import Web, text_of, wait_for
+from dashboard.conftest import Web, connected_dashboard, text_of, wait_for
 from harness import ServerProcess
 from tradewind.client.core.options import ConnectOptions
 from tradewind.client.errors import AuthorizationError
-from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
+from tradewind.dashboard.web.serving import DashboardSettings
 
 CONFIG = """
 listen: "127.0.0.1:-1"
@@ -54,10 +54,9 @@ def login(guarded: ServerProcess, request: pytest.FixtureRequest) -> Iterator[We
     """A visitor of a dashboard with this login."""
     user = request.param
     options = ConnectOptions(servers=guarded.url, user=user, password=f"secret-{user}")
-    with running_dashboard(DashboardSettings(options, port=0)) as dashboard:
+    with connected_dashboard(DashboardSettings(options, port=0)) as dashboard:
         web = Web(dashboard.url)
         with web.client:
-            wait_for(lambda: "Connecting" not in web.text("/"))
             yield web
 
 

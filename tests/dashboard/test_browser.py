@@ -69,6 +69,7 @@ def test_a_visit_from_the_overview_to_a_changed_stream(tab: Page, nats: Connecti
     tab.locator("#theme").click()
     assert tab.locator("html").get_attribute("data-theme") == "dark"
     tab.get_by_role("link", name="Messages").click()
+    tab.wait_for_url("**/streams/ORDERS/messages")
     assert tab.locator("html").get_attribute("data-theme") == "dark"
     js.publish("orders.eu", b"the newest follows")
     tab.get_by_text("the newest follows").wait_for()
@@ -88,6 +89,7 @@ def test_a_visit_from_the_overview_to_a_changed_stream(tab: Page, nats: Connecti
     assert streams.info("ORDERS").config.max_msgs == 77
     # It goes when its name is typed.
     tab.get_by_role("link", name="Delete").click()
+    tab.wait_for_url("**/streams/ORDERS/delete")
     button = tab.get_by_role("button", name="Delete the stream")
     assert button.is_disabled()
     tab.locator("input[name=typed]").fill("ORDERS")
@@ -179,8 +181,9 @@ def test_a_stream_is_saved_and_given_back_in_the_browser(
     assert saved.name == "ORDERS.zip"
     # The page tells by itself how it ended.
     tab.locator("#live-transfers").get_by_text("done").wait_for()
-    streams.delete("ORDERS")
+    # A page of the stream would ask for it again meanwhile, and complain.
     tab.goto("/restore")
+    streams.delete("ORDERS")
     tab.locator("input[type=file]").set_input_files(saved)
     tab.get_by_role("button", name="Restore", exact=True).click()
     back = tab.get_by_text("Stream ORDERS is back, with 1 message.")

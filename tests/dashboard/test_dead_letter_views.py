@@ -11,10 +11,11 @@ import pytest
 
 import tradewind
 import tradewind.sync
-from dashboard.conftest import Web, hidden_fields, wait_for
+from dashboard.conftest import Web, connected_dashboard, hidden_fields, wait_for
 from harness import ServerProcess
 from tradewind.client.core.options import ConnectOptions
-from tradewind.dashboard.web.serving import Dashboard, DashboardSettings, running_dashboard
+from tradewind.dashboard.data import dead_letters
+from tradewind.dashboard.web.serving import Dashboard, DashboardSettings
 
 if TYPE_CHECKING:
     from tradewind.sync import Connection
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 only_tradewind = pytest.mark.parametrize("server", ["tradewind"], indirect=True)
 METADATA = {"tradewind.dead_letter.stream": "DEAD"}
 HOSTILE = "<script>document.title='taken'</script>"
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what has changed is soon found."""
+    monkeypatch.setattr(dead_letters, "FIND_SECONDS", 1.0)
 
 
 def bury(nats: Connection, *payloads: bytes, consumer: str = "billing") -> None:
@@ -233,7 +240,7 @@ def test_a_login_without_permission_sees_what_it_may_and_is_told_the_rest(
 ) -> None:
     options = ConnectOptions(servers=guarded.url, user="reader", password="b")
     with (
-        running_dashboard(DashboardSettings(options, port=0)) as dashboard,
+        connected_dashboard(DashboardSettings(options, port=0)) as dashboard,
         visit(dashboard) as web,
     ):
         wait_for(lambda: "DEAD 1 ORDERS > billing" in web.text("/dead-letters"), 90)
@@ -246,8 +253,7 @@ def test_a_login_without_permission_sees_what_it_may_and_is_told_the_rest(
 def test_read_only_shows_no_way_to_change_and_refuses_what_is_sent(guarded: ServerProcess) -> None:
     options = ConnectOptions(servers=guarded.url, user="all", password="a")
     settings = DashboardSettings(options, port=0, is_read_only=True)
-    with running_dashboard(settings) as dashboard, visit(dashboard) as web:
-        wait_for(lambda: web.get("/dead-letters/DEAD").status_code == 200)
+    with connected_dashboard(settings) as dashboard, visit(dashboard) as web:
         for path in ("/dead-letters/DEAD", "/dead-letters/DEAD/1"):
             text = web.text(path)
             assert "two aples" in text

@@ -152,7 +152,8 @@ def test_an_upload_is_stopped_by_a_button(web: Web, nats: Connection) -> None:
 
     def pieces() -> Iterator[bytes]:
         yield bytes(1 << 20)
-        wait_for(lambda: "Upload of x" in other.text("/objects/b"))
+        # There may be one of an earlier test, which has ended.
+        wait_for(lambda: 'action="/transfers/' in other.page("/objects/b"))
         page = other.page("/objects/b")
         target = page.partition('action="/transfers/')[2].partition('"')[0]
         assert "is stopped." in other.send(f"/transfers/{target}")

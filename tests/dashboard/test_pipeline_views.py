@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dashboard.conftest import Web, text_of
-from dashboard.test_safety import wait_for
+from dashboard.conftest import Web, connected_dashboard, delete_streams, text_of, wait_for
 from tradewind.client.core.options import ConnectOptions
 from tradewind.dashboard.data.runs import Launching
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
@@ -105,13 +104,11 @@ def settings(server: ServerProcess, folder: Path, **more: object) -> DashboardSe
 
 @pytest.fixture
 def visitor(server: ServerProcess, folder: Path, nats: Connection) -> Iterator[Web]:
-    with running_dashboard(settings(server, folder)) as dashboard:
+    with connected_dashboard(settings(server, folder)) as dashboard:
         web = Web(dashboard.url)
         with web.client:
             yield web
-    streams = nats.jetstream_manager().streams
-    for name in streams.names().all():
-        streams.delete(name)
+    delete_streams(nats, server)
 
 
 def sales_status(state: State, error: str = "", **more: object) -> PipelineStatus:

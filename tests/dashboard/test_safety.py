@@ -9,8 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dashboard.conftest import Web, wait_for
+from dashboard.conftest import Web, connected_dashboard, wait_for
 from harness import ServerProcess
+from ports import free_port
 from tradewind.client.core.options import ConnectOptions
 from tradewind.dashboard.web.serving import Dashboard, DashboardSettings, running_dashboard
 
@@ -142,7 +143,7 @@ def test_a_websocket_is_refused(dashboard: Dashboard) -> None:
 
 def test_a_dashboard_that_only_reads_changes_nothing(server: ServerProcess) -> None:
     options = ConnectOptions(servers=server.url)
-    with running_dashboard(DashboardSettings(options, port=0, is_read_only=True)) as dashboard:
+    with connected_dashboard(DashboardSettings(options, port=0, is_read_only=True)) as dashboard:
         web = visitor(dashboard)
         assert "read only" in web.text("/streams")
         assert "New stream" not in web.text("/streams")
@@ -155,8 +156,7 @@ def test_a_dashboard_that_only_reads_changes_nothing(server: ServerProcess) -> N
 @pytest.mark.parametrize("kind", ["official", "tradewind"])
 def test_a_server_that_goes_away_comes_back_by_itself(kind: str, tmp_path: Path) -> None:
     flags = ["-js", "-sd", str(tmp_path), "-a", "127.0.0.1", "-p"]
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     options = ConnectOptions(servers=f"nats://127.0.0.1:{port}")
     with running_dashboard(DashboardSettings(options, port=0)) as dashboard:
         web = visitor(dashboard)

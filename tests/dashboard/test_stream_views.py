@@ -10,11 +10,11 @@ from urllib.parse import quote
 import pytest
 
 import tradewind.sync
-from dashboard.conftest import Web, hidden_fields, wait_for
+from dashboard.conftest import Web, connected_dashboard, hidden_fields, wait_for
 from harness import ServerProcess
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
 from tradewind.client.core.options import ConnectOptions
-from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
+from tradewind.dashboard.web.serving import DashboardSettings
 
 if TYPE_CHECKING:
     from tradewind.sync import Connection
@@ -51,7 +51,7 @@ def test_the_overview_shows_load_use_and_what_happened(web: Web, nats: Connectio
 def test_streams_are_searched_by_a_part_of_their_name(web: Web, nats: Connection) -> None:
     for name in ("ALPHA", "BETA", "ALPHABET"):
         fill(nats, name=name, messages=1)
-    wait_for(lambda: "BETA" in web.text("/streams"))
+    wait_for(lambda: "ALPHABET" in web.text("/streams"))
     text = web.text("/streams?search=alpha&go=1")
     assert "ALPHABET" in text
     assert "BETA " not in text.replace("ALPHABET", "")
@@ -253,7 +253,7 @@ def test_a_consumer_is_reset_and_deleted(web: Web, nats: Connection) -> None:
         message.ack_sync()
     path = "/streams/ORDERS/consumers/c"
     assert "begins anew at 2" in web.send(f"{path}/reset", seq=2)
-    assert consumers.info("ORDERS", "c").num_pending == 2
+    wait_for(lambda: consumers.info("ORDERS", "c").num_pending == 2)
     assert "nothing was done" in web.send(f"{path}/delete", 400, typed="x")
     assert "was deleted" in web.send(f"{path}/delete", typed="c")
     with pytest.raises(ConsumerNotFoundError):
@@ -281,9 +281,8 @@ def test_lost_messages_are_named(tmp_path: Path) -> None:
         index.unlink()
     second = ServerProcess("tradewind", flags).wait_ready()
     settings = DashboardSettings(ConnectOptions(servers=second.url), port=0)
-    with running_dashboard(settings) as dashboard:
+    with connected_dashboard(settings) as dashboard:
         web = Web(dashboard.url)
-        wait_for(lambda: "Connecting" not in web.text("/"))
         assert "1 message cannot be read any more: sequence 8." in web.text("/streams/S")
         assert "lost messages" in web.text("/streams")
         assert "no message" in web.text("/streams/S/messages/8", 404)

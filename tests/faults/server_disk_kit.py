@@ -39,8 +39,9 @@ def running(folder: Path, *more: str, **surroundings: Any) -> Iterator[tuple[Ser
 def page(server: ServerProcess, path: str) -> tuple[int, dict[str, Any]]:
     """A monitoring page with its status."""
     port = int(server.wait_for_log(r"http monitor on \S+:(\d+)")[1])
+    url = f"http://127.0.0.1:{port}{path}"
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as error:
         with error:
@@ -108,7 +109,7 @@ def consumer(wire: Wire, stream: str, name: str) -> None:
 
 def take(wire: Wire, stream: str, name: str, count: int, *, is_confirmed: bool = True) -> list[int]:
     """Sequences of the next messages, each acknowledged and confirmed, with the right payload."""
-    body = json.dumps({"batch": count, "expires": 5_000_000_000}).encode()
+    body = json.dumps({"batch": count, "expires": 20_000_000_000}).encode()
     subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}"
     wire.send(f"PUB {subject} {wire.inbox}.given.1 {len(body)}\r\n".encode() + body + b"\r\n")
     given: list[tuple[int, str]] = []

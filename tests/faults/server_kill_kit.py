@@ -23,7 +23,7 @@ from server_kill_streams import PLANS, READERS, Lane, Reader, Wire, WireClosedEr
 
 from harness import ServerProcess
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 60.0
 GET_AT_ONCE = 200
 SENT_PER_LIFE_MAX = 200
 # What the server says when others have the processor.

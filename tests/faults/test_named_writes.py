@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 import tradewind.sync
-from jetstream_servers import jetstream_on_both
+from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.spark import sink
 from tradewind.spark.errors import UnknownOutcomeError
 from tradewind.spark.outgoing_columns import plan_columns
@@ -50,9 +50,7 @@ class Place:
         self.make()
 
     def make(self) -> None:
-        """nats-server may find the files again that it is still removing."""
-        while self.streams.add(name="OUT", subjects=["out.>"]).state.last_seq:
-            self.streams.delete("OUT")
+        add_empty_stream(self.streams, name="OUT", subjects=["out.>"])
 
     def write(
         self, partitions: list[list[str]], *, version: int = 1, is_killed: bool = False, **more: str

@@ -12,7 +12,7 @@ import threading
 import time
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ WAIT_SECONDS = 60.0
 EXTERNAL = {"api": "$JS.hub.API", "deliver": ""}
 KILLS = 3
 MESSAGES_PER_LIFE = 400
+# Ten times that of a real server, so that a turn which does not wait passes on a slow machine too.
+BUDGET = {"TRADEWIND_TURN_BUDGET_MS": "500"}
 
 
 OPEN: list[RawClient] = []
@@ -94,9 +96,12 @@ def wait_until(condition: Callable[[], Any]) -> Any:
 class Place:
     """A server that can be killed and comes back on the same port."""
 
-    def __init__(self, kind: str, folder: Path, settings: str = "") -> None:
+    def __init__(
+        self, kind: str, folder: Path, settings: str = "", env: dict[str, str] | None = None
+    ) -> None:
         folder.mkdir(parents=True)
         self.kind = kind
+        self._env = env
         self.port = free_port()
         self._file = folder / "server.conf"
         self._file.write_text(
@@ -106,7 +111,7 @@ class Place:
         self.process = self._start()
 
     def _start(self) -> ServerProcess:
-        return ServerProcess(self.kind, ["-c", str(self._file)]).wait_ready()
+        return ServerProcess(self.kind, ["-c", str(self._file)], self._env).wait_ready()
 
     def kill(self) -> None:
         self.process.signal(signal.SIGKILL)
@@ -195,11 +200,10 @@ def test_kills_lose_and_double_nothing(tmp_path: Path, hub_kind: str, victim: st
         assert len(found) == len(set(found))
         assert found == sorted(found, key=int)
         assert set(acked["l"]) <= set(origin)
-        both = wait_until(
-            lambda: (all_ := there.payloads("S")) and len(all_) >= len(found) and all_
-        )
-        assert len(both) == there.messages("S")
-        assert there.problem("M") == ""
+        # It reads both by itself, so it may be behind the others.
+        wait_until(lambda: there.messages("S") >= len(origin) + len(found))
+        assert len(there.payloads("S")) == there.messages("S")
+        wait_until(lambda: there.problem("M") == "")
 
 
 # -------------------------------------------------------------------- logins
@@ -273,17 +277,18 @@ def test_a_remote_that_hangs_is_felt_by_nobody_else(tmp_path: Path, *, greets: b
                 return
             accepted.append(connection)
             if greets:
-                connection.sendall(
-                    b'INFO {"server_id":"X","max_payload":1048576,"headers":true}\r\n'
-                )
-                connection.recv(65536)
-                connection.sendall(b"PONG\r\n")
+                # It may go at any time: it gives up, or is stopped.
+                with suppress(OSError):
+                    connection.sendall(
+                        b'INFO {"server_id":"X","max_payload":1048576,"headers":true}\r\n'
+                    )
+                    connection.recv(65536)
+                    connection.sendall(b"PONG\r\n")
 
     thread = threading.Thread(target=accept)
     thread.start()
-    spoke = Place(
-        "tradewind", tmp_path / "spoke", f'remotes {{ hub {{ url: "nats://127.0.0.1:{port}" }} }}'
-    )
+    remotes = f'remotes {{ hub {{ url: "nats://127.0.0.1:{port}" }} }}'
+    spoke = Place("tradewind", tmp_path / "spoke", remotes, BUDGET)
     try:
         client, bystander = spoke.client(), spoke.client()
         for number in range(20):

@@ -1,7 +1,12 @@
-"""Floods of a real server: who is served before whom. The clock is not asked."""
+"""Floods of a real server: who is served before whom.
+
+The clock is not asked: all that is sent has arrived when the server looks, and its log, which has
+what it has sent, says what it has done first.
+"""
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +29,8 @@ authorization {{
 }}
 """
 GOOD = {"user": "alice", "pass": PASSWORD}
+# Behind a ClientHello: the handshake ends when the server has answered that.
+NO_RECORD = b"x" * 40
 FLOOD = 300
 
 
@@ -31,12 +38,24 @@ FLOOD = 300
 def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     path = tmp_path / "server.conf"
     path.write_text(request.param if isinstance(request.param, str) else request.param(tmp_path))
-    process = ServerProcess("tradewind", ["-c", str(path)])
+    process = ServerProcess("tradewind", ["-c", str(path), "-V"])
     try:
         yield process.wait_ready()
     finally:
         process.signal(signal.SIGCONT)
         process.stop()
+
+
+def answered_before(server: ServerProcess, client: RawClient, since: int, refusal: str) -> int:
+    """How many lines of the log are of such a kind before the one of a PONG for the client."""
+    pong = rf"cid:{client.info['client_id']} .*->> \[PONG\]"
+    server.wait_for_log(pong, since=since)
+    count = 0
+    for line in server.lines[since:]:
+        if re.search(pong, line):
+            break
+        count += refusal in line
+    return count
 
 
 @pytest.mark.parametrize("server", [USERS], indirect=True)
@@ -57,10 +76,15 @@ def test_good_login_enters_before_a_flood_is_refused(
         Flood(server.port, FLOOD, source) as flood,
     ):
         flood.read_infos()
+        server.signal(signal.SIGSTOP)
         flood.send(connect_line(name, "wrong"))
-        bystander.ping()
-        with RawClient(server.port).connect(**GOOD):
-            assert flood.answered() < FLOOD // 2
+        with RawClient(server.port, read_info=False) as member:
+            member.send(connect_line(*GOOD.values()))
+            server.signal(signal.SIGCONT)
+            member.info = member.read_info()
+            bystander.ping()
+            member.expect("PONG")
+            assert answered_before(server, member, 0, "authentication error") < FLOOD // 2
         bystander.ping()
 
 
@@ -78,11 +102,13 @@ def rsa_config(directory: Path) -> str:
 def test_ping_is_answered_before_a_burst_of_handshakes_is_over(server: ServerProcess) -> None:
     with RawClient(server.port).connect() as bystander, Flood(server.port, FLOOD) as flood:
         flood.read_infos()
-        # All of it is there when the server looks.
+        # That of the login is not meant.
+        server.wait_for_log(r"->> \[PONG\]")
+        since = len(server.lines)
         server.signal(signal.SIGSTOP)
-        flood.send(client_hello())
+        flood.send(client_hello() + NO_RECORD)
         bystander.send("PING\r\n")
         server.signal(signal.SIGCONT)
         bystander.expect("PONG")
-        server.signal(signal.SIGSTOP)
-        assert flood.answered() < FLOOD
+        assert answered_before(server, bystander, since, "TLS handshake error") < FLOOD
+        server.wait_for_log("TLS handshake error")

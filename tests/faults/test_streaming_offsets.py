@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import tradewind.sync
 from harness import ServerProcess
-from jetstream_servers import jetstream_on_both
+from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.options import parse_options
 from tradewind.spark.reading import BatchReader
@@ -98,10 +98,10 @@ def test_changes_that_others_replace_are_no_loss(
 
 
 def test_every_key_is_in_a_batch_though_some_change(server: str, connection: Any) -> None:
-    bucket = connection.jetstream().kv.create("PRICES", history=1)
+    bucket = connection.jetstream().kv.create("RATES", history=1)
     for number in range(50):
         bucket.put(f"key{number}", b"1")
-    reader = BatchReader(parse_options({"servers": server, "bucket": "PRICES"}), ("key", "value"))
+    reader = BatchReader(parse_options({"servers": server, "bucket": "RATES"}), ("key", "value"))
     partitions = reader.partitions()
     for number in range(0, 50, 2):
         bucket.put(f"key{number}", b"2")
@@ -122,12 +122,12 @@ def test_a_stream_that_appears_later_is_read_from_its_begin(
     server: str, connection: Any, following: Following, options: dict[str, str]
 ) -> None:
     streams = connection.jetstream_manager().streams
-    streams.add(name="ORDERS_1", subjects=["one.>"])
+    add_empty_stream(streams, name="ORDERS_1", subjects=["one.>"])
     publish(connection, "one.x", 5)
     if "startingSeq" in options:
         streams.purge("ORDERS_1", seq=1000)
     follower = following(("stream", "seq"), servers=server, stream="ORDERS_*", **options)
-    streams.add(name="ORDERS_2", subjects=["two.>"])
+    add_empty_stream(streams, name="ORDERS_2", subjects=["two.>"])
     publish(connection, "two.x", 7)
     publish(connection, "one.x", 1)
     start, end = follower.plan()
@@ -145,7 +145,7 @@ def test_a_stream_that_appears_later_is_read_from_its_begin(
 def test_a_limit_counts_the_messages_that_are_wanted(
     server: str, connection: Any, following: Following
 ) -> None:
-    connection.jetstream_manager().streams.add(name="ORDERS", subjects=["orders.>"])
+    add_empty_stream(connection.jetstream_manager().streams, name="ORDERS", subjects=["orders.>"])
     for _ in range(20):
         publish(connection, "orders.other", 49)
         publish(connection, "orders.wanted", 1)
@@ -171,7 +171,7 @@ def test_a_batch_whose_end_is_gone_is_an_error(
     server: str, connection: Any, following: Following
 ) -> None:
     streams = connection.jetstream_manager().streams
-    streams.add(name="ORDERS", subjects=["orders.>"])
+    add_empty_stream(streams, name="ORDERS", subjects=["orders.>"])
     publish(connection, "orders.x", 10)
     follower = following(("seq",), servers=server, stream="ORDERS")
     start, end = follower.plan()
@@ -181,7 +181,7 @@ def test_a_batch_whose_end_is_gone_is_an_error(
 
 
 def test_a_query_that_waits_for_messages_keeps_one_connection(server: str, connection: Any) -> None:
-    connection.jetstream_manager().streams.add(name="ORDERS", subjects=["orders.>"])
+    add_empty_stream(connection.jetstream_manager().streams, name="ORDERS", subjects=["orders.>"])
     publish(connection, "orders.x", 10)
     with Follower(("seq",), servers=server, stream="ORDERS") as follower:
         follower.plan()
@@ -285,7 +285,7 @@ def test_a_first_batch_that_was_not_committed_is_read_again(
     """Spark has noted where it ends, but asks the reader anew where it begins."""
     streams = connection.jetstream_manager().streams
     for name in ("ORDERS", "QUIET"):
-        streams.add(name=name, subjects=[f"{name.lower()}.>"])
+        add_empty_stream(streams, name=name, subjects=[f"{name.lower()}.>"])
         publish(connection, f"{name.lower()}.x", 2)
     follower = following(("stream", "seq"), servers=server, stream="ORDERS,QUIET", **start)
     publish(connection, "orders.x", 3)
@@ -307,7 +307,7 @@ def test_a_first_batch_whose_messages_are_gone_is_an_error(
     server: str, connection: Any, following: Following
 ) -> None:
     streams = connection.jetstream_manager().streams
-    streams.add(name="ORDERS", subjects=["orders.>"])
+    add_empty_stream(streams, name="ORDERS", subjects=["orders.>"])
     publish(connection, "orders.x", 10)
     _, end = following(("seq",), servers=server, stream="ORDERS").plan()
     streams.purge("ORDERS", keep=4)
@@ -322,7 +322,9 @@ def test_a_report_says_what_waits_and_since_when(
     streams = connection.jetstream_manager().streams
     for name in ("ORDERS", "QUEUE"):
         retention = "workqueue" if name == "QUEUE" else "limits"
-        streams.add(name=name, subjects=[f"{name}.>"], retention=retention, allow_direct=True)
+        add_empty_stream(
+            streams, name=name, subjects=[f"{name}.>"], retention=retention, allow_direct=True
+        )
         publish(connection, f"{name}.x", 10)
         streams.delete_message(name, 6)
         streams.delete_message(name, 1)

@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 KILLS = 30 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 3
 MESSAGES = 3000
+WAIT_SECONDS = 20.0
 OUTPUTS = ("ONE", "TWO")
 
 
@@ -32,14 +34,14 @@ def start_server(folder: Path) -> ServerProcess:
     return ServerProcess("tradewind", flags).wait_ready()
 
 
-def work(connection: Connection, until: int) -> None:
-    """Move messages until so many are moved, or the server is gone."""
-    js = connection.jetstream(timeout=5)
+def work(connection: Connection, ended: threading.Event) -> None:
+    """Move messages until the server is gone."""
+    js = connection.jetstream()
     consumer = js.consumers.get("IN", "c")
-    for _ in range(until):
+    while not ended.is_set():
         message = consumer.next(timeout=5)
         if message is None:
-            return  # a busy machine, or the others have them all
+            continue  # a busy machine
         with js.transaction() as transaction:
             transaction.publish("one", message.data)
             transaction.publish(f"two.{int(message.data) % 7}", message.data)
@@ -49,27 +51,32 @@ def work(connection: Connection, until: int) -> None:
 def live(folder: Path, random: Random) -> None:
     """One life of a server, which ends by a kill while several work."""
     server = start_server(folder)
+    ended = threading.Event()
 
     def run() -> None:
-        try:
-            with tradewind.sync.connect(server.url, reconnect=False) as connection:
-                work(connection, MESSAGES)
-        except ClientError:
-            pass  # the server is gone
+        while not ended.is_set():
+            # The server is gone, or it has not answered in time.
+            with (
+                suppress(ClientError),
+                tradewind.sync.connect(server.url, reconnect=False) as connection,
+            ):
+                work(connection, ended)
 
     workers = [threading.Thread(target=run, daemon=True) for _ in range(3)]
     for worker in workers:
         worker.start()
-    with tradewind.sync.connect(server.url) as connection:
+    with tradewind.sync.connect(server.url, timeout=WAIT_SECONDS) as connection:
         js = connection.jetstream()
         begun = js.manager.streams.info("ONE").state.last_seq
         wanted = begun + random.randrange(1, 40)
         while js.manager.streams.info("ONE").state.last_seq < wanted:
             pass
+        ended.set()
         server.signal(signal.SIGKILL)
     server.wait()
     for worker in workers:
-        worker.join(20)
+        worker.join(WAIT_SECONDS)
+        assert not worker.is_alive()
 
 
 def test_a_kill_leaves_each_transaction_whole_or_undone(tmp_path: Path) -> None:

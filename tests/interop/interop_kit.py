@@ -34,7 +34,9 @@ from tradewind.store.format.layout import ZERO_TIME_NS
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
+# What nats-server says when it is not given the processor for seconds.
+SLOWNESS = ("Readloop processing time", "took too long")
 GET_AT_ONCE = 200
 ZERO_TIMES = ("0001-01-01T00:00:00Z", format_time(ZERO_TIME_NS))
 
@@ -109,11 +111,26 @@ class Official:
 
     async def answer(self, message: Msg, kind: bytes = b"+ACK") -> None:
         """Acknowledge and wait until the server has done so."""
-        if kind == b"-NAK":
-            await self.client.publish(message.reply, kind)
-            await self.client.flush()
-            return
         await self.client.request(message.reply, kind, timeout=WAIT_SECONDS)
+
+    async def wait_for_messages(self, stream: str, count: int) -> None:
+        """Wait until a stream has so many: an acknowledgement is answered before it removes one."""
+
+        async def has_so_many() -> bool:
+            return await self.messages(stream) == count
+
+        await wait_for(has_so_many, f"{count} messages in {stream}")
+
+    async def messages(self, stream: str) -> int:
+        return int((await self.api(f"STREAM.INFO.{stream}"))["state"]["messages"])
+
+    def complaints(self) -> list[str]:
+        """What it has logged beside its ordinary lines, but for those about a slow machine."""
+        return [
+            line
+            for line in self.process.lines
+            if "[INF]" not in line and not any(text in line for text in SLOWNESS)
+        ]
 
     async def stop(self, *, kill: bool = False) -> None:
         await self.client.close()

@@ -234,6 +234,7 @@ async def WORK(server: Official) -> None:  # noqa: N802
     for index in (0, 1, 2, 5, 7):
         await server.answer(messages[index])
     await server.answer(messages[8], b"+TERM")
+    await server.wait_for_messages("WORK", 14)
 
 
 @stream(retention="interest")
@@ -247,6 +248,7 @@ async def INTEREST(server: Official) -> None:  # noqa: N802
     for name, count in (("one", 8), ("two", 5)):
         for message in await server.fetch("INTEREST", name, count):
             await server.answer(message)
+    await server.wait_for_messages("INTEREST", 7)
 
 
 @stream()

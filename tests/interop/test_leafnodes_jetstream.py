@@ -20,6 +20,9 @@ pytestmark = [
 ]
 Kinds = tuple[str, str]
 _numbers = itertools.count(1)
+# nats-server asks for the requests of its domain one by one, of which tests use these.
+API_ENDS = ("INFO", "STREAM.>", "CONSUMER.>", "$KV.>")
+COPY_SECONDS = 60
 
 
 class Api:
@@ -59,7 +62,19 @@ def domains(
     with joined(
         kinds, folder, around_hub=jetstream("h", hub), around_leaf=jetstream("l", leaf)
     ) as nodes:
+        if hub:
+            wait_for_api(nodes[1], kinds[0], hub)
+            wait_for_api(nodes[0], kinds[1], leaf)
         yield nodes
+
+
+def wait_for_api(node: Node, kind: str, domain: str) -> None:
+    """Wait until a node knows the API of the domain at the other end, which is of this kind.
+
+    A link is there a moment before what its other end asks for.
+    """
+    for end in {"tradewind": (">",), "official": API_ENDS}[kind]:
+        node.wait_asked(f"$JS.{domain}.API.{end}")
 
 
 def test_each_domain_answers_under_its_name(kinds: Kinds, tmp_path: Path) -> None:
@@ -135,14 +150,14 @@ def test_copy_of_a_stream_in_the_other_domain(
             seq: int = here.ask("$JS.API.STREAM.INFO.C")["state"]["last_seq"]
             return seq
 
-        wait_for(lambda: last() == 50, lambda: str(here.ask("$JS.API.STREAM.INFO.C")), 60)
+        wait_for(lambda: last() == 50, lambda: str(here.ask("$JS.API.STREAM.INFO.C")), COPY_SECONDS)
         there.ask("o.y", "later")
 
         def subject() -> str:
             answer = here.ask("$JS.API.STREAM.MSG.GET.C", {"seq": 51})
             return str(answer.get("message", {}).get("subject", ""))
 
-        wait_for(lambda: subject() == "o.y")
+        wait_for(lambda: subject() == "o.y", seconds=COPY_SECONDS)
 
 
 def test_kv_requests_of_another_domain_need_its_prefix(kinds: Kinds, tmp_path: Path) -> None:
@@ -165,6 +180,10 @@ def test_leaf_node_without_jetstream_uses_that_of_its_hub(
         around_hub=f'jetstream {{ store_dir: "{tmp_path / "h"}"{shown} }}',
         around_leaf=f'default_js_domain {{ "$G": "{domain}" }}',
     ) as (hub, leaf):
+        if domain:
+            wait_for_api(leaf, kinds[0], domain)
+        else:
+            leaf.wait_asked("$JS.API.>")
         above, below = Api(hub), Api(leaf)
         made = below.ask("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
         assert "error" not in made, made

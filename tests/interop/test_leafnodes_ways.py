@@ -17,6 +17,7 @@ import pytest
 from certificates import Authority
 from jwt_kit import account_jwt, account_key, memory_configuration, user_jwt, user_key
 from leaf_kit import KINDS, PAIRINGS, Node, hub_config, joined, leaf_config, wait_for
+from ports import free_ports
 from tradewind.nkeys import USER, KeyPair
 
 pytestmark = pytest.mark.timeout(120)
@@ -41,6 +42,9 @@ def exchange(hub: Node, leaf: Node) -> None:
     above, below = hub.client(), leaf.client()
     above.send("SUB up 1\r\n")
     below.send("SUB down 1\r\n")
+    # What is asked for may be known from others before.
+    above.ping()
+    below.ping()
     hub.wait_asked("down")
     leaf.wait_asked("up")
     payload = b"x" * 200_000
@@ -112,26 +116,32 @@ class HttpProxy(threading.Thread):
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
+        """Until one of both sides ends, which a server that is stopped does at any point."""
+        with suppress(OSError), connection:
+            self._pass_on(connection)
+
+    def _pass_on(self, connection: socket.socket) -> None:
         head = b""
         while not head.endswith(b"\r\n\r\n"):
-            head += connection.recv(1)
+            byte = connection.recv(1)
+            if not byte:
+                return
+            head += byte
         lines = head.decode().split("\r\n")
         self.asked.append(lines[0])
         if self._login and f"Proxy-Authorization: Basic {self._login}" not in lines:
             connection.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-            connection.close()
             return
         host, _, port = lines[0].split()[1].rpartition(":")
-        with connection, socket.create_connection((host, int(port))) as beyond:
+        with socket.create_connection((host, int(port))) as beyond:
             connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             ways = {connection: beyond, beyond: connection}
-            with suppress(OSError):
-                while True:
-                    for ready in select.select(list(ways), [], [])[0]:
-                        data = ready.recv(65536)
-                        if not data:
-                            return
-                        ways[ready].sendall(data)
+            while True:
+                for ready in select.select(list(ways), [], [])[0]:
+                    data = ready.recv(65536)
+                    if not data:
+                        return
+                    ways[ready].sendall(data)
 
     def close(self) -> None:
         self._listening.close()
@@ -227,15 +237,18 @@ def test_credentials_of_an_operator(kinds: Kinds, tmp_path: Path, stack: ExitSta
 def test_next_url_is_tried_when_a_hub_is_gone(
     kinds: Kinds, tmp_path: Path, stack: ExitStack
 ) -> None:
-    hubs = [start(stack, kinds[0], tmp_path, f"hub{n}", hub_config()) for n in range(2)]
-    urls = ", ".join(f'"nats-leaf://127.0.0.1:{hub.leaf_port}"' for hub in hubs)
+    ports = free_ports(2)
+    urls = ", ".join(f'"nats-leaf://127.0.0.1:{port}"' for port in ports)
+    hub = start(stack, kinds[0], tmp_path, "hub0", hub_config(port=ports[0]))
     config = f"leafnodes {{ remotes: [ {{ urls: [{urls}], no_randomize: true }} ] }}"
     leaf = start(stack, kinds[1], tmp_path, "leaf", config)
     client = leaf.client()
     client.send("SUB here 1\r\n")
-    hubs[0].wait_asked("here")
-    hubs[0].stop()
-    hubs[1].wait_asked("here")
+    hub.wait_asked("here")
+    # Not before: a leaf node that waits for a slow hub would go to the other.
+    other = start(stack, kinds[0], tmp_path, "hub1", hub_config(port=ports[1]))
+    hub.stop()
+    other.wait_asked("here")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -338,6 +351,8 @@ def test_servers_in_a_circle_part(kinds: Kinds, tmp_path: Path, stack: ExitStack
         return "\n".join(node.process.log for node in nodes)
 
     wait_for(lambda: "Loop detected" in logs(), logs)
+    # Each link has two ends; the one that closes the circle ends behind that line.
+    wait_for(lambda: sum(len(node.leafs()) for node in nodes) <= 4, logs)
     clients = [node.client() for node in nodes]
     for client in clients:
         client.send("SUB t 1\r\nPUB t 1\r\nx\r\n")

@@ -54,10 +54,12 @@ async def _change(server: Official) -> None:
         if name not in ("DISCARD_NEW", "AGED"):  # full, or gone before one can look
             for index in range(3):
                 await server.publish(f"{name}.after", b"%d" % index)
+    jobs = await server.messages("WORK")
     for stream, consumer in (("CONSUMED", "explicit"), ("CONSUMED", "all"), ("WORK", "worker")):
         messages = await server.fetch(stream, consumer, 3)
         await server.answer(messages[0])
         await server.answer(messages[1])
+    await server.wait_for_messages("WORK", jobs - 2)
 
 
 async def make_journey(kind: str, end: str, base: Path, jetstream: str = "") -> Journey:

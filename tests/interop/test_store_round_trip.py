@@ -18,8 +18,10 @@ from interop_kit import (
     official,
     official_truth,
     our_truth,
+    wait_for,
 )
 from our_streams import CONFIG, CONSUMER
+from test_spark_blocks import read
 
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
@@ -178,7 +180,18 @@ async def official_turn(path: Path, random: Random, models: dict[str, Model]) ->
             if not kill or name in SURVIVE_KILL:
                 await run_official(server, name, random_steps(random, name, model))
             model.check(await official_truth(server, name))
+            if kill:
+                await wait_until_written(path, name, model)
         await server.stop(kill=kill)
+
+
+async def wait_until_written(path: Path, name: str, model: Model) -> None:
+    """The official server writes what it has acknowledged a little later; a kill would lose it."""
+
+    async def is_written() -> bool:
+        return name not in SURVIVE_KILL or read(path, name).keys() == model.held.keys()
+
+    await wait_for(is_written, f"the files of {name}")
 
 
 @pytest.mark.parametrize("seed", range(3))

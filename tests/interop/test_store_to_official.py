@@ -22,7 +22,7 @@ from nats.aio.msg import Msg
 from our_streams import STREAMS, write_streams
 
 # The fixture below is made once for all tests of this file.
-pytestmark = pytest.mark.xdist_group("interop_to")
+pytestmark = [pytest.mark.xdist_group("interop_to"), pytest.mark.timeout(300)]
 # How our store ended.
 ENDS = ("closed", "closed without index.db", "killed")
 
@@ -49,8 +49,10 @@ async def _change(server: Official) -> None:
         messages = await server.fetch("CONSUMED", name, 3)
         await server.answer(messages[0])
         await server.answer(messages[1])
+    jobs = await server.messages("WORK")
     for message in await server.fetch("WORK", "worker", 2):
         await server.answer(message)
+    await server.wait_for_messages("WORK", jobs - 2)
 
 
 def deliveries(messages: list[Msg]) -> list[tuple[int, int]]:
@@ -67,9 +69,8 @@ async def _visit(folder: Path, ours: dict[str, StreamTruth | str]) -> Visit:
         await _change(server)
         left = {name: await official_truth(server, name) for name in STREAMS}
         await server.stop()
-    complaints = [line for line in server.process.lines if "[INF]" not in line]
     back = open_ours(folder, max(truth.last_ns for truth in left.values()))
-    return Visit(ours, found, direct, due, left, back, complaints)
+    return Visit(ours, found, direct, due, left, back, server.complaints())
 
 
 async def _visits(base: Path) -> dict[str, Visit]:

@@ -10,6 +10,7 @@ from time import time_ns
 import pytest
 from interop_kit import (
     SECOND,
+    WAIT_SECONDS,
     Official,
     StreamTruth,
     copy_store,
@@ -28,7 +29,8 @@ from tradewind.store.format.timing_wheel import TimingWheel
 # The fixture below is made once for all tests of this file.
 pytestmark = pytest.mark.xdist_group("interop_ttl")
 CONFIG = {"name": "T", "subjects": ["t.>"], "allow_msg_ttl": True, "storage": "file"}
-TTLS = ("1h", "2s", "never", "1m30s", "90", "1.9s", "Never", "876000h")
+# So long that none expires before the server is asked and stopped.
+TTLS = ("1h", "200s", "never", "1m30s", "90", "61.9s", "Never", "876000h")
 # A file as the official server leaves it, and less than that.
 LOSSES: dict[str, tuple[str, ...]] = {
     "all files": (),
@@ -160,6 +162,6 @@ async def is_accepted(server: Official, value: str) -> bool:
     line = f"HPUB t.x {inbox} {len(header)} {len(header) + 1}\r\n".encode()
     await server.client._send_command(line + header + b"x\r\n")
     await server.client.flush()
-    answer = await subscription.next_msg(timeout=10)
+    answer = await subscription.next_msg(timeout=WAIT_SECONDS)
     await subscription.unsubscribe()
     return b'"error"' not in answer.data

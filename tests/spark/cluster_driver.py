@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+from pyspark.sql.functions import udf
 from spark_kit import run_query
 
 import tradewind
@@ -26,8 +27,8 @@ from tradewind.spark.logins import JobLogin
 from tradewind.spark.session import get_session
 
 COUNT = 1000
-# Rows that are slow to come, so that a batch can be killed in its middle.
-SLOW_SEQ = "split_part(concat_ws(' ', seq, reflect('java.lang.Thread', 'sleep', 4L)), ' ', 1)"
+# Of each of two partitions so many rows come before the kill: the batch is killed in its middle.
+ROWS_BEFORE_KILL = 250
 WAIT_SECONDS = 900
 PIPELINE = """\
 pipeline: regions
@@ -94,13 +95,15 @@ class Jobs:
     def query(self) -> None:
         """By a variable that Spark gives to executors, while a host is killed in mid-batch."""
         login = {"servers": self.server, "user": "variable", "password": "env:NATS_PASSWORD"}
+        folder = str(self.place.folder)
+        held = udf(lambda seq: _held(seq, folder), useArrow=False)
         watcher = threading.Thread(target=self._watch)
         watcher.start()
         run_query(
             self.spark.readStream.format("jetstream")
             .options(**login, stream="ORDERS", minPartitions=2)
             .load()
-            .selectExpr(f"concat('tail.', {SLOW_SEQ}) as subject", "data")
+            .select(held("seq").alias("subject"), "data")
             .writeStream.format("jetstream")
             .options(**login, stream="TAIL", checkpointLocation=str(self.place.folder / "check"))
             .trigger(availableNow=True)
@@ -118,6 +121,7 @@ class Jobs:
         self.place.say("rows")
         self.place.wait("killed")
         self.result["rows_at_kill"] = self.streams.info("TAIL").state.messages
+        self.place.say("counted")
 
     def pipeline(self) -> None:
         """By a file that each host has."""
@@ -163,8 +167,9 @@ def main(master: str, folder: str) -> None:
             # Both workers take part from the first task on.
             "spark.scheduler.minRegisteredResourcesRatio": "1.0",
             "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{WAIT_SECONDS}s",
-            # Rows reach the sink in small portions.
+            # Rows reach the sink in small portions, and none waits for others.
             "spark.sql.execution.arrow.maxRecordsPerBatch": "20",
+            "spark.buffer.size": "512",
             "spark.sql.warehouse.dir": folder,
         },
     )
@@ -178,6 +183,13 @@ def main(master: str, folder: str) -> None:
             jobs.counts()
     (place.folder / "result.json").write_text(json.dumps(jobs.result))
     spark.stop()
+
+
+def _held(seq: int, folder: str) -> str:
+    """The subject of a row; one in the middle of a partition comes after the kill."""
+    while seq % (COUNT // 2) == ROWS_BEFORE_KILL and not Path(folder, "counted").exists():
+        time.sleep(0.01)
+    return f"tail.{seq}"
 
 
 def _executor(store: str) -> tuple[str, bool]:

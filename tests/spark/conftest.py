@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from spark_kit import start_query
 
 from tradewind.spark.session import get_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 
 LACKING = re.compile(r"[^:\n]+ with Spark [\d.]+ or later; this is [\d.]+")
@@ -56,3 +58,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def _patient_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For programs of the documentation, which start their queries themselves."""
+    from pyspark.sql.streaming import DataStreamWriter
+
+    start = DataStreamWriter.start
+
+    def patiently(writer: DataStreamWriter) -> StreamingQuery:
+        return start_query(lambda: start(writer))
+
+    monkeypatch.setattr(DataStreamWriter, "start", patiently)

@@ -7,10 +7,12 @@ or in the server: a sign is a set of names, and something has happened when a ne
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -251,7 +253,7 @@ class IcebergJob(TableJob):
         from tradewind.pipelines.lakes import open_catalog
         from tradewind.pipelines.model import Iceberg
 
-        if not (self.lake / "catalog.db").exists():
+        if not self._has_tables():
             return Counter()
         catalog = open_catalog(Iceberg("lake.orders", "lake"), str(self.lake))
         try:
@@ -260,6 +262,14 @@ class IcebergJob(TableJob):
             return Counter()
         files = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
         return _rows_of(files)
+
+    def _has_tables(self) -> bool:
+        """Whether the catalog is made: to open it earlier would make it beside the job."""
+        if not (self.lake / "catalog.db").exists():
+            return False
+        with closing(sqlite3.connect(f"file:{self.lake}/catalog.db?mode=ro", uri=True)) as catalog:
+            found = catalog.execute("select name from sqlite_master").fetchall()
+        return {("iceberg_tables",), ("iceberg_namespace_properties",)} <= set(found)
 
 
 def _rows_of(files: list[str]) -> Counter[Any]:

@@ -25,6 +25,7 @@ from kill_jobs import BATCH_ROWS, JOBS, RUN_SECONDS, Job
 
 import tradewind.sync
 from harness import ServerProcess
+from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
 from tradewind.spark.batch_log import read_batches
@@ -48,6 +49,7 @@ MISSES_MAX = 8
 EXCUSES = 2
 # Of a worker whose Spark is dead.
 ENDING_SECONDS = 30
+ANSWER_SECONDS = 60
 POLL_SECONDS = 0.002
 READ_SECONDS = 0.05
 
@@ -80,11 +82,16 @@ class Target:
         self._process.stop()
 
     def last_seq(self, stream: str) -> int:
-        """0 of a stream that is not there."""
-        try:
-            return self._streams.info(stream).state.last_seq
-        except ClientError:
-            return 0
+        """0 of a stream that is not there; the server may have come back just now."""
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                return self._streams.info(stream).state.last_seq
+            except StreamNotFoundError:
+                return 0
+            except ClientError:
+                if time.monotonic() > deadline:
+                    raise
 
     def fill(self, last_seq: int) -> None:
         """Publish until IN ends there; of two rows that follow each other payloads are equal."""

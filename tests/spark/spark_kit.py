@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,19 @@ def open_store(root: Path, *configs: dict[str, Any], **settings: Any) -> Iterato
             stream.store.close()
     finally:
         place.close()
+
+
+def start_query(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """A query whose source has come up, however long its Python process took; see `run_query`."""
+    pause = threading.Event()
+    for starts in range(1, STARTS_MAX + 1):
+        query = start()
+        while query.isActive and query.status["message"].startswith("Initializing"):
+            pause.wait(0.05)
+        error = query.exception()
+        if starts == STARTS_MAX or not any(sign in str(error) for sign in SLOW_SIGNS):
+            return query
+    raise AssertionError("every start either returns or is followed by another")
 
 
 def run_query(writer: DataStreamWriter, seconds: int = 250) -> StreamingQuery:

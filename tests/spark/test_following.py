@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from spark_kit import open_store
+from spark_kit import open_store, start_query
 
 import tradewind.sync
 from harness import ServerProcess
@@ -69,7 +69,7 @@ def test_a_stream_that_appears_is_read_and_the_progress_tells_how_far_behind_the
         add("A", 30)
         streams.delete_message("ORDERS_A", 7)
         writer = frame.load().writeStream.queryName("following").foreachBatch(take)
-        query = writer.option("checkpointLocation", str(tmp_path / "check")).start()
+        query = start_query(writer.option("checkpointLocation", str(tmp_path / "check")).start)
         try:
             # Both are in the progress when the last batch is over.
             wait_for(query, lambda: len([one for one in query.recentProgress if _rows(one)]) == 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ def test_a_write_goes_on_when_the_leader_is_killed(
         streams = connection.jetstream_manager().streams
 
         def kill_when_rows_arrive() -> None:
-            while not streams.info("OUT").state.messages:
+            while not patiently(lambda: streams.info("OUT")).state.messages:
                 pass
             leader.kill()
 
@@ -154,7 +155,7 @@ def test_a_pipeline_goes_on_when_leaders_are_killed(
         replicated_stream(cluster, "COPY", "copy.>"),
     ):
         js = connection.jetstream()
-        js.kv.create("KEYS", replicas=3)
+        patiently(lambda: js.kv.create("KEYS", replicas=3))
         pipeline = load_pipeline(path)
         runner = Runner(pipeline, spark, PipelineAddress(cluster.url), lambda *_: None)
         feeder = Feeder(cluster, connection)
@@ -165,8 +166,8 @@ def test_a_pipeline_goes_on_when_leaders_are_killed(
         cluster.start()
         streams = connection.jetstream_manager().streams
         for stream, subject in (("COPY", "copy."), ("KV_KEYS", "$KV.KEYS.")):
-            found = streams.info(stream, subjects_filter=">").state
+            found = patiently(partial(streams.info, stream, subjects_filter=">")).state
             assert found.subjects == {f"{subject}{number}": 1 for number in range(PIPE_COUNT)}
             # None was written and replaced: a bucket shows only the last value of a key.
             assert found.last_seq == PIPE_COUNT
-        js.kv.delete("KEYS")
+        patiently(lambda: js.kv.delete("KEYS"))

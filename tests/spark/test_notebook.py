@@ -7,12 +7,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NOTEBOOK = Path(__file__).parent.parent.parent / "examples" / "orders.ipynb"
 
 
+@pytest.mark.usefixtures("_patient_start")
 def test_the_cells_of_the_notebook_run(spark: SparkSession) -> None:
     assert spark.version.startswith("4.")
     cells = json.loads(NOTEBOOK.read_text())["cells"]

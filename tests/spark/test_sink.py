@@ -12,7 +12,7 @@ import pytest
 from spark_kit import run_query
 
 import tradewind.sync
-from jetstream_servers import jetstream_on_both
+from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.spark.session import get_session
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def connection(server: str) -> Iterator[Any]:
         manager = connected.jetstream_manager()
         for name in list(manager.streams.names()):
             manager.streams.delete(name)
-        manager.streams.add(name="OUT", subjects=["out.>"])
+        add_empty_stream(manager.streams, name="OUT", subjects=["out.>"])
         yield connected
 
 
@@ -76,15 +76,13 @@ def test_a_thread_that_asks_for_the_session_can_write(
         rows = found.range(3).selectExpr("'out.x' as subject", "cast(id as string) as data")
         save(rows, server)
         changes = found.readStream.format("jetstream").options(servers=server, stream="OUT")
-        query = (
+        run_query(
             changes.load()
             .selectExpr("'out.y' as subject", "data")
             .writeStream.format("jetstream")
             .options(servers=server, stream="OUT", checkpointLocation=str(tmp_path))
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
 
     with ThreadPoolExecutor(1) as threads:
         threads.submit(write).result()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parent.parent.parent / "docs" / "SPARK.md"
 
 
+@pytest.mark.usefixtures("_patient_start")
 def test_the_guide_is_a_program_that_runs(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:

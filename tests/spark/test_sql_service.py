@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kill_kit import descendants
 
 import tradewind
 import tradewind.sync
@@ -91,14 +92,6 @@ def calls(tmp_path: Path) -> Iterator[Calls]:
             made.run("--stop")
 
 
-def descendants(process: int) -> set[int]:
-    found: set[int] = set()
-    for path in Path(f"/proc/{process}/task").glob("*/children"):
-        for child in path.read_text().split():
-            found |= {int(child)} | descendants(int(child))
-    return found
-
-
 def is_alive(process: int) -> bool:
     try:
         state = Path(f"/proc/{process}/stat").read_text()
@@ -144,6 +137,7 @@ def test_a_service_answers_warm_and_leaves_nothing_when_it_is_killed(calls: Call
     deadline = time.monotonic() + LIMIT_SECONDS
     while any(is_alive(one) for one in javas):
         assert time.monotonic() < deadline, "Java outlives a service that was killed"
+        time.sleep(0.05)
     assert calls.run("--stop") == (0, "no SQL service runs\n", "")
 
 

@@ -34,6 +34,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ports import free_port
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = ROOT / "docs" / "walkthroughs"
 WAIT_SECONDS = 60
@@ -174,6 +176,7 @@ class Walk:
     terminals: dict[str, Terminal] = field(default_factory=dict)
     replaced: dict[str, str] = field(default_factory=dict)
     pending: dict[str, str] = field(default_factory=dict)
+    port: int = field(default_factory=free_port)
     done: int = 0
 
     def __post_init__(self) -> None:
@@ -193,7 +196,7 @@ class Walk:
     def _add_program(self, path: Path, place: str) -> None:
         """An executable as pip installs it; servers get an address of their own."""
         module, function = place.split(":")
-        more = " -a 127.0.0.1 -p -1" if path.name == "tradewind-server" else ""
+        more = f" -a 127.0.0.1 -p {self.port}" if path.name == "tradewind-server" else ""
         code = f"import sys; from {module} import {function}; sys.exit({function}())"
         path.write_text(f'#!/bin/bash\nexec {sys.executable} -c "{code}" "$@"{more}\n')
         path.chmod(0o755)
@@ -309,7 +312,7 @@ def _at_terminal(
         start_new_session=True,
     )
     os.close(its)
-    screen, answered = "", 0
+    shown, screen, answered = b"", "", 0
     while True:
         ready, _, _ = select.select([ours], [], [], WAIT_SECONDS)
         try:
@@ -318,7 +321,9 @@ def _at_terminal(
             data = b""
         if not data:
             break
-        screen += data.decode().replace("\r\n", "\n")
+        # A read may end within a character or a line end.
+        shown += data
+        screen = shown.decode(errors="ignore").replace("\r\n", "\n")
         if answers and PROMPT.search(screen, answered):
             os.write(ours, f"{answers.pop(0)}\n".encode())
             answered = len(screen)

@@ -17,6 +17,8 @@ from benchmarks.stream_api import StreamApi
 from benchmarks.stream_workloads import RELAXED
 from misbehaving_broker import Broker
 
+from jetstream_servers import keep_streams_folder
+
 TOTAL = 40
 SPOILED = 12
 OFFICIAL = Path(sys.executable).parent / "nats-server"
@@ -37,6 +39,7 @@ def compiled() -> None:
 @pytest.fixture(scope="module", params=PROGRAMS)
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     with Server(installed(request.param), RELAXED) as started:
+        keep_streams_folder(started._folder / "store")
         yield started
 
 

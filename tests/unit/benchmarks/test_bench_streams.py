@@ -16,6 +16,8 @@ from benchmarks.stream_api import StreamApi
 from benchmarks.stream_workloads import DURABLE, RELAXED, STREAM_WORKLOADS
 from misbehaving_broker import Broker
 
+from jetstream_servers import keep_streams_folder
+
 COUNT = 60
 SPOILED = 30
 OFFICIAL = Path(sys.executable).parent / "nats-server"
@@ -38,6 +40,8 @@ def servers(request: pytest.FixtureRequest) -> Iterator[dict[str, Server]]:
     """A server for each configuration; the workloads of a test find it without streams."""
     template = installed(request.param)
     with Server(template, RELAXED) as relaxed, Server(template, DURABLE) as durable:
+        for each in (relaxed, durable):
+            keep_streams_folder(each._folder / "store")
         yield {RELAXED: relaxed, DURABLE: durable}
 
 

@@ -87,6 +87,7 @@ async def test_the_whole_group_ends_with_the_dashboard(
     below = await ready(child)
     await runs.close()
     await until(lambda: is_gone(below))
+    assert await child.wait(30)
     assert child.code == -9
 
 

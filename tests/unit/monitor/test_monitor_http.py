@@ -18,6 +18,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from certificates import Authority
+from ports import free_port
 from tradewind.errors import ServerStartError
 from tradewind.monitor import http
 from tradewind.monitor.facade import MonitorView
@@ -237,8 +238,9 @@ async def test_without_a_host_only_loopback_is_bound(view: MonitorView) -> None:
 
 
 async def test_an_address_in_use_is_a_start_error(view: MonitorView) -> None:
-    first = MonitorServer(view, "127.0.0.1", -1)
-    port = await first.start()
+    port = free_port()
+    first = MonitorServer(view, "127.0.0.1", port)
+    assert await first.start() == port
     with pytest.raises(ServerStartError, match=f"127.0.0.1:{port}.*in use"):
         await MonitorServer(view, "127.0.0.1", port).start()
     await first.stop()

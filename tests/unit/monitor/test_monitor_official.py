@@ -16,7 +16,7 @@ import httpx
 import pytest
 from monitor_fakes import FakeBroker, FakeClosedSession, FakeMessage, FakeSubscription
 
-from harness import RawClient, ServerProcess
+from harness import REPLY_SECONDS, RawClient, ServerProcess
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.pages import build_application
 from tradewind.monitor.system_answers import SystemServices
@@ -76,7 +76,7 @@ class Official:
     def __init__(self, process: ServerProcess) -> None:
         self.process = process
         port = process.wait_for_log(r"Starting http monitor on 127.0.0.1:(\d+)")[1]
-        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}")
+        self.http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=REPLY_SECONDS)
         self.system = RawClient(process.port).connect(user="sys", **{"pass": "spw"})
         self.system.send("SUB $SYS.SERVER.> ev\r\nSUB $SYS.ACCOUNT.> ev2\r\nSUB in sys\r\n")
         self.system.send("PING\r\n")

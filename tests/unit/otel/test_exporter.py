@@ -76,11 +76,11 @@ def test_a_collector_that_refuses_costs_spans(collector: Collector, status: int)
 
 
 def test_a_collector_that_is_not_there_costs_spans() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    exporter = SpanExporter(f"http://127.0.0.1:{port}")
-    exporter.add(span())
-    exporter.stop(WAIT_SECONDS)
+    with socket.socket() as taken:  # nobody listens here, and nobody else can either
+        taken.bind(("127.0.0.1", 0))
+        exporter = SpanExporter(f"http://127.0.0.1:{taken.getsockname()[1]}")
+        exporter.add(span())
+        exporter.stop(WAIT_SECONDS)
     assert exporter.statistics == module.ExporterStatistics(failed=1)
 
 

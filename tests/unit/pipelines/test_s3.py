@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from lake_kit import Lake, executors, orders
 
+from ports import free_port
 from tradewind.pipelines import places
 from tradewind.pipelines.compaction import compact
 from tradewind.pipelines.delta_tables import DeltaLake
@@ -32,9 +33,7 @@ __all__ = ["executors"]
 def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     import boto3
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     # A process of its own: the library of Delta lets no other thread of this one run meanwhile.
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

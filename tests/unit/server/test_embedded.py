@@ -10,7 +10,8 @@ import nats
 import pytest
 
 import tradewind
-from harness import RawClient
+from harness import REPLY_SECONDS, RawClient
+from ports import free_port
 from tradewind.errors import ConfigError, ServerStartError
 
 
@@ -19,7 +20,7 @@ async def test_async_server_serves_a_client_of_the_same_loop() -> None:
         client = await nats.connect(server.url)
         subscription = await client.subscribe("greet")
         await client.publish("greet", b"hello")
-        assert (await subscription.next_msg()).data == b"hello"
+        assert (await subscription.next_msg(REPLY_SECONDS)).data == b"hello"
         await client.close()
 
 
@@ -37,8 +38,9 @@ async def test_two_servers_in_one_loop_do_not_share_anything() -> None:
 
 
 async def test_port_is_free_again_after_the_block() -> None:
-    async with tradewind.Server() as server:
-        port = server.port
+    port = free_port()
+    async with tradewind.Server(port=port) as server:
+        assert server.port == port
     async with tradewind.Server(port=port) as again:
         assert again.port == port
 
@@ -106,16 +108,15 @@ def test_taken_port_is_an_error_for_the_caller() -> None:
 
 
 def test_error_inside_the_block_stops_the_server() -> None:
-    ports = []
+    port = free_port()
 
     def fail_inside() -> None:
-        with tradewind.serve() as server:
-            ports.append(server.port)
+        with tradewind.serve(port=port):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_inside()
-    with tradewind.serve(port=ports[0]):
+    with tradewind.serve(port=port):
         pass
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -41,10 +42,11 @@ def test_a_server_says_when_it_is_ready_and_when_it_ends(
 
 
 def test_an_abstract_address_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"tradewind-notify-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.bind("\0tradewind-notify-test")
+        listener.bind(f"\0{name}")
         listener.settimeout(SECONDS)
-        monkeypatch.setenv(VARIABLE, "@tradewind-notify-test")
+        monkeypatch.setenv(VARIABLE, f"@{name}")
         tell_service_manager(READY)
         assert listener.recv(100) == READY.encode()
 

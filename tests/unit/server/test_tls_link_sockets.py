@@ -23,7 +23,7 @@ LOOPS: list[Any] = [
     pytest.param(asyncio.new_event_loop, id="asyncio"),
     pytest.param(uvloop.new_event_loop, id="uvloop"),
 ]
-SECONDS = 10
+SECONDS = 30
 Scenario = Callable[[ServerApp, RecordingLog], Awaitable[None]]
 
 

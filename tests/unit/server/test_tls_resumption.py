@@ -12,6 +12,7 @@ import pytest
 
 import tradewind
 from certificates import Authority, Certificate
+from ports import free_port
 from tradewind.options import TlsOptions, WebsocketOptions
 from tradewind.server.tls import ServerContext, server_context
 from tradewind.server.tls_codec import TlsCodec
@@ -51,13 +52,6 @@ class Ground:
                 # With TLS 1.3 sessions come with the first answer.
                 assert secure.recv(65536)
                 return secure.session, secure.session_reused
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")

@@ -312,7 +312,7 @@ class Ground:
         return connection
 
 
-async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 30) -> None:
     """Let the loop run until something is true."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

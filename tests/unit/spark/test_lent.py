@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from harness import ServerProcess
+from tradewind.spark import lent as lent_module
 from tradewind.spark.lent import KEPT_MAX, Lent, LentConnections
 from tradewind.spark.network import ReadAddress
 from tradewind.spark.options import parse_options
@@ -31,7 +32,9 @@ def server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def connections() -> Iterator[LentConnections]:
+def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[LentConnections]:
+    # A server that is slow to answer has not gone.
+    monkeypatch.setattr(lent_module, "PROBE_SECONDS", WAIT_SECONDS)
     made = LentConnections()
     try:
         yield made

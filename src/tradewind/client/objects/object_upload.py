@@ -51,6 +51,8 @@ NO_RESPONDERS: Final = 503
 WINDOW_BYTES: Final = 4 << 20
 WINDOW_CHUNKS: Final = 256
 READ_BYTES: Final = 1 << 20
+# So much of an iterator is awaited before anything of it is sent.
+GATHERED_BYTES: Final = 64 << 10
 # How long an upload waits for a server that went away before it gives up.
 PATIENCE_SECONDS: Final = 60.0
 RETRY_WAIT: Final = 0.25
@@ -242,19 +244,20 @@ async def _pieces(source: Any) -> AsyncIterator[bytes]:
             file.close()
     elif hasattr(source, "read"):
         asynchronous = inspect.iscoroutinefunction(source.read)
-        while piece := (
+        # None, of a file that does not block, is not its end but an error.
+        while piece := _bytes(
             await source.read(READ_BYTES)
             if asynchronous
             else await asyncio.to_thread(source.read, READ_BYTES)
         ):
-            yield _bytes(piece)
+            yield piece
     elif hasattr(source, "__aiter__"):
         async for piece in source:
             yield _bytes(piece)
     elif hasattr(source, "__iter__"):
         iterator = iter(source)
-        while (item := await asyncio.to_thread(_next, iterator)) is not None:
-            yield _bytes(item)
+        while piece := await asyncio.to_thread(_gather, iterator):
+            yield piece
     else:
         raise TypeError(
             f"an object is made of bytes, text, a Path, a binary file or an iterator of bytes, not "
@@ -262,8 +265,14 @@ async def _pieces(source: Any) -> AsyncIterator[bytes]:
         )
 
 
-def _next(iterator: Iterator[bytes]) -> bytes | None:
-    return next(iterator, None)
+def _gather(iterator: Iterator[bytes]) -> bytes:
+    """The next items, many at a time if they are small: each change of threads has its price."""
+    gathered = bytearray()
+    for item in iterator:
+        gathered += _bytes(item)
+        if len(gathered) >= GATHERED_BYTES:
+            break
+    return bytes(gathered)
 
 
 def _bytes(piece: Any) -> bytes:
