@@ -60,9 +60,18 @@ class ForkServer:
         return early_variables(environment) == early_variables(self.environment)
 
 
+_first_call = threading.Lock()
+
+
 @functools.cache
-def fork_server() -> ForkServer:
+def _the_fork_server() -> ForkServer:
     return ForkServer()
+
+
+def fork_server() -> ForkServer:
+    # The cache alone would let two threads that ask first make one each.
+    with _first_call:
+        return _the_fork_server()
 
 
 class ForkedProcess:
