@@ -24,7 +24,7 @@ from tradewind.clock import SystemClock
 from tradewind.jwt.claims import new_account, new_operator, new_user
 from tradewind.jwt.codec import encode
 from tradewind.options import OperatorOptions, ResolverOptions
-from tradewind.server.auth.callout import CalloutDesk
+from tradewind.server.auth.callout_client import CalloutDesk
 from tradewind.server.auth.operator_gate import OperatorGate
 from tradewind.server.operators.account_book import AccountBook
 from tradewind.server.operators.lookups import LookupDesk

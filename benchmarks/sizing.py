@@ -38,8 +38,8 @@ from benchmarks.stream_workloads import (
     publisher,
     reader,
 )
-from tradewind.cluster.health import wait_until_well
-from tradewind.cluster.plan import PORT_KINDS, plan_local
+from tradewind.cluster.cluster_health import wait_until_well
+from tradewind.cluster.cluster_plan import PORT_KINDS, plan_local
 from tradewind.cluster.processes import NodeProcess, find_binary
 
 JETSTREAM = 'jetstream { store_dir: "{folder}/store" }\n'

@@ -40,8 +40,8 @@ from tradewind.spark.arrow import arrow_schema
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.columns import MESSAGES
 from tradewind.spark.filters import RowFilter
-from tradewind.spark.options import SourceOptions
-from tradewind.spark.session import get_session
+from tradewind.spark.source_options import SourceOptions
+from tradewind.spark.spark_session import get_session
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.index_file import IndexBlock, StreamIndex, encode_index

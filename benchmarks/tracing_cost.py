@@ -55,7 +55,7 @@ class _Server:
         config.write_text(f'{block}jetstream {{ store_dir: "{folder}/js" }}\n')
         listen = ["-a", "127.0.0.1", "-p", "-1"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tradewind.server.main", *listen, "-c", str(config)],
+            [sys.executable, "-m", "tradewind.server.server_main", *listen, "-c", str(config)],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": str(Path(source) / "src")},

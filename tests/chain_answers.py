@@ -9,7 +9,7 @@ import pytest
 from chain_kit import ReferenceChain, Stored
 from tradewind.api import chain as types
 from tradewind.chain import checkpoints, merkle
-from tradewind.chain.entries import MESSAGE, encode_records
+from tradewind.chain.chain_entries import MESSAGE, encode_records
 from tradewind.client.jetstream import JetStream
 from tradewind.client.streams.api_requests import ApiRequests
 from tradewind.client.streams.chain_verifying import get_exact

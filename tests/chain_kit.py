@@ -8,9 +8,8 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from tradewind import nkeys
-from tradewind.chain import checkpoints, files, merkle
-from tradewind.chain.checkpoints import Checkpoint, Unsigned
-from tradewind.chain.entries import (
+from tradewind.chain import chain_folder, checkpoints, merkle
+from tradewind.chain.chain_entries import (
     BLAKE3,
     DELETED,
     MESSAGE,
@@ -25,6 +24,7 @@ from tradewind.chain.entries import (
     message_body,
     removal_body,
 )
+from tradewind.chain.checkpoints import Checkpoint, Unsigned
 
 CREATED = "2026-01-31T12:00:00.5Z"
 KEY = nkeys.KeyPair(nkeys.SERVER, bytes(range(32)))
@@ -127,16 +127,20 @@ class ReferenceChain:
         self.lines.append(checkpoints.encode(signed))
         return signed
 
-    def write(self, folder: Path, segment_entries: int = files.SEGMENT_ENTRIES_MAX) -> Path:
+    def write(self, folder: Path, segment_entries: int = chain_folder.SEGMENT_ENTRIES_MAX) -> Path:
         """The folder `chain` of a stream, in segments of this many entries."""
         folder.mkdir(parents=True, exist_ok=True)
         for start in range(0, max(len(self.records), 1), segment_entries):
             part = self.records[start : start + segment_entries]
             before = self.records[start - 1].link if start else self.before
-            header = files.encode_header(files.LinksHeader(self.algorithm, start, before))
-            (folder / files.segment_name(start)).write_bytes(header + encode_records(part))
+            header = chain_folder.encode_header(
+                chain_folder.LinksHeader(self.algorithm, start, before)
+            )
+            (folder / chain_folder.segment_name(start)).write_bytes(header + encode_records(part))
         if self.lines:
-            (folder / files.CHECKPOINTS).write_bytes(b"".join(line + b"\n" for line in self.lines))
+            (folder / chain_folder.CHECKPOINTS).write_bytes(
+                b"".join(line + b"\n" for line in self.lines)
+            )
         return folder
 
 

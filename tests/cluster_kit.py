@@ -12,8 +12,8 @@ import tradewind.sync
 from ports import free_ports
 from tradewind.client.api_errors import ClusterNotAvailableError, StreamNotFoundError
 from tradewind.client.errors import DisconnectedError, JetStreamUnavailableError, NoLeaderError
-from tradewind.cluster.health import wait_until_well
-from tradewind.cluster.plan import ClusterPlan, plan_local
+from tradewind.cluster.cluster_health import wait_until_well
+from tradewind.cluster.cluster_plan import ClusterPlan, plan_local
 from tradewind.cluster.processes import NodeProcess, find_binary
 
 READY_SECONDS = 60.0

@@ -63,7 +63,7 @@ def become(request: dict[str, dict[str, str]], output: int) -> None:
 
 def run() -> int:
     # As the entry point does, before it imports anything else.
-    from tradewind.server.main import main
+    from tradewind.server.server_main import main
 
     gc.disable()
     for name in MODULES:

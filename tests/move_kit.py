@@ -11,7 +11,7 @@ import pytest
 
 import tradewind.sync
 from leaf_kit import wait_for
-from tradewind.cli.moving.journal import Journal, Method, MoveStep, load, save
+from tradewind.cli.moving.move_journal import Journal, Method, MoveStep, load, save
 from tradewind.cli.moving.mover import Mover
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.errors import ClientError

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tradewind.chain import checkpoints, merkle
-from tradewind.chain.checkpoints import Checkpoint
-from tradewind.chain.entries import (
+from tradewind.chain.chain_entries import (
     MESSAGE,
     RETURN,
     Record,
@@ -18,7 +17,8 @@ from tradewind.chain.entries import (
     message_body,
     read_records,
 )
-from tradewind.chain.files import CHECKPOINTS, HEADER_BYTES, decode_header, segment_name
+from tradewind.chain.chain_folder import CHECKPOINTS, HEADER_BYTES, decode_header, segment_name
+from tradewind.chain.checkpoints import Checkpoint
 from tradewind.nkeys import SERVER, KeyPair
 from tradewind.store.files.disk import Disk
 from tradewind.store.folder.filestore import FileStore

@@ -157,6 +157,16 @@ def test_a_class_name_is_defined_once() -> None:
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
 
 
+def test_a_module_name_exists_once() -> None:
+    """A name alone finds the file. `errors` means the same everywhere: those of its package."""
+    places: dict[str, set[str]] = {}
+    for path in SOURCES:
+        if path.suffix in (".py", ".pyx") and path.stem not in ("__init__", "__main__", "errors"):
+            places.setdefault(path.stem, set()).add(relative(path))
+    assert len(places) > 500, "there are modules"
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
 def test_no_source_is_hidden_by_the_ignore_file() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("this is no clone")

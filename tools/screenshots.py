@@ -26,7 +26,7 @@ from playwright.sync_api import sync_playwright
 
 import tradewind
 import tradewind.sync
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 
 if TYPE_CHECKING:

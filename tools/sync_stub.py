@@ -181,7 +181,7 @@ def make_stub() -> str:
     """The text of the stub, formatted."""
     writer = Writer()
     writer.need("Unpack", "typing")
-    writer.need("ConnectSettings", "tradewind.client.core.options")
+    writer.need("ConnectSettings", "tradewind.client.core.connect_options")
     classes = [
         writer.class_text(read_module(module), name)
         for module, names in CLASSES.items()

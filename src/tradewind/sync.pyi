@@ -11,16 +11,16 @@ from tradewind.api.commit_types import CommitResponse
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from tradewind.api.responses import AccountInfo, ConsumerPauseResponse, PubAck
 from tradewind.api.stream_types import StreamConfig, StreamInfo
-from tradewind.api.templates import STREAMS_DEFAULT, TemplateStatus, TemplateTryResponse
-from tradewind.api.truncation import StreamTruncateResponse, UndoWindow
+from tradewind.api.template_types import STREAMS_DEFAULT, TemplateStatus, TemplateTryResponse
+from tradewind.api.truncation_types import StreamTruncateResponse, UndoWindow
 from tradewind.chain.checkpoints import Checkpoint
 from tradewind.chain.proofs import MessageProof
 from tradewind.chain.report import ChainReport
 from tradewind.chain.verifier import ChainedMessage
 from tradewind.chain.witnesses import SignedHead
 from tradewind.client.connection import HeaderInput, Payload
+from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings
 from tradewind.client.core.login import ServerInfo
-from tradewind.client.core.options import ConnectOptions, ConnectSettings
 from tradewind.client.core.protocol import MessageInbox
 from tradewind.client.core.stats import Stats
 from tradewind.client.core.subscription import MessageHandler

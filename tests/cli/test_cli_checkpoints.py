@@ -16,7 +16,7 @@ from chain_answers import ChainAnswers, chain_of_stream
 from chain_kit import KEY, OTHER_KEY, ReferenceChain
 from cli_outcome import Cli
 from harness import ServerProcess
-from tradewind.chain import files
+from tradewind.chain import chain_folder
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +136,8 @@ def test_a_backup_carries_its_chain_and_is_verified_on_its_own(
     target = tmp_path / "backup"
     offline("stream", "backup", "S", str(target)).ok()
     assert sorted(path.name for path in (target / "chain").iterdir()) == [
-        files.segment_name(0),
-        files.CHECKPOINTS,
+        chain_folder.segment_name(0),
+        chain_folder.CHECKPOINTS,
     ]
     outcome = offline("stream", "verify", "--backup", str(target)).ok()
     assert "Integrity of Stream S\n" in outcome.out

@@ -21,7 +21,7 @@ from tradewind.api.consumer_types import ConsumerInfo
 from tradewind.cli.consumers.consumer_details import show_consumer
 from tradewind.cli.consumers.consumer_flags import linear_backoff
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_moment_ns
+from tradewind.cli.frame.text_formats import parse_moment_ns
 from tradewind.durations import HOUR_NS, MINUTE_NS, SECOND_NS
 from tradewind.sync import connect
 

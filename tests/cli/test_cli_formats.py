@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.cli.frame.failures import CommandError
-from tradewind.cli.frame.formats import (
+from tradewind.cli.frame.output import Columns, Table, value_text
+from tradewind.cli.frame.text_formats import (
     counted,
     duration_text,
     limit_text,
@@ -17,7 +18,6 @@ from tradewind.cli.frame.formats import (
     size_text,
     time_text,
 )
-from tradewind.cli.frame.output import Columns, Table, value_text
 from tradewind.durations import HOUR_NS, MINUTE_NS, SECOND_NS
 
 DAY_NS = 24 * HOUR_NS

@@ -172,7 +172,7 @@ def test_a_defect_is_one_line(
     def broken() -> None:
         raise RuntimeError("wheel came off")
 
-    monkeypatch.setattr("tradewind.cli.servers.account.connect", broken)
+    monkeypatch.setattr("tradewind.cli.servers.account_commands.connect", broken)
     outcome = offline("account", "info")
     assert outcome.code == EXIT_FAILED
     assert "RuntimeError: wheel came off" in outcome.err
@@ -185,7 +185,7 @@ def test_hints_follow_the_error(offline: Cli, monkeypatch: pytest.MonkeyPatch) -
     def broken() -> None:
         raise CommandError("it is gone", "look elsewhere", exit_code=3)
 
-    monkeypatch.setattr("tradewind.cli.servers.account.connect", broken)
+    monkeypatch.setattr("tradewind.cli.servers.account_commands.connect", broken)
     outcome = offline("account", "info")
     assert outcome == type(outcome)(3, "", "tradewind: error: it is gone\n  look elsewhere\n")
 

@@ -26,7 +26,7 @@ from move_kit import (
     run_move,
 )
 from ports import free_ports
-from tradewind.cli.moving.journal import STEPS, Journal, Method, MoveStep, save
+from tradewind.cli.moving.move_journal import STEPS, Journal, Method, MoveStep, save
 from tradewind.cli.moving.mover import Mover
 from tradewind.client.errors import NoLeaderError
 
@@ -324,8 +324,8 @@ def test_a_step_begins_anew_for_a_minute_after_it_has_failed(
     failures: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("tradewind.recovery.faults.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("tradewind.recovery.faults.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("tradewind.recovery.recovery_errors.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("tradewind.recovery.recovery_errors.POLL_SECONDS", 0.0)
     journal = Journal(id="a", stream=STREAM, origin="o", target="t", method=Method.MIRROR)
     mover = _Away(journal, tmp_path / "j.json", clock, failures)
     if failures == 2:

@@ -7,7 +7,7 @@ import pytest
 from cli_outcome import Types
 from tradewind.cli.frame import prompts
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_size
+from tradewind.cli.frame.text_formats import parse_size
 
 
 def test_enter_takes_the_default(types: Types) -> None:

@@ -27,8 +27,8 @@ from tradewind.recovery import (
     RecoveryState,
     RecoveryStep,
 )
-from tradewind.recovery.journal import load_recovery, save_journal
 from tradewind.recovery.records import RECORDS
+from tradewind.recovery.recovery_journal import load_recovery, save_journal
 from tradewind.recovery.saved import read_saved
 
 OLD = 60

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from chain_kit import KEY, OTHER_KEY, ReferenceChain, Stored, stored
 from chain_store_kit import rewrite_block, stored_chain, write_store
 from cli_outcome import Cli, Outcome
-from tradewind.chain import files
+from tradewind.chain import chain_folder
 from tradewind.chain.offline import verify_folder
 from tradewind.cli.streams.chain_places import open_stored
 from tradewind.options import EncryptionOptions, Secret
@@ -142,9 +142,9 @@ def test_messages_cut_off_at_the_end_are_named(offline: Cli, store: Path) -> Non
 def test_a_changed_link_is_named_with_the_checkpoint_that_does_not_fit(
     offline: Cli, store: Path
 ) -> None:
-    path = stream_of(store) / "chain" / files.segment_name(0)
+    path = stream_of(store) / "chain" / chain_folder.segment_name(0)
     data = bytearray(path.read_bytes())
-    data[files.HEADER_BYTES + 41 * 6 + 20] ^= 1  # of entry 6, sequence 7
+    data[chain_folder.HEADER_BYTES + 41 * 6 + 20] ^= 1  # of entry 6, sequence 7
     path.write_bytes(data)
     outcome = verify(offline, store)
     assert outcome.code == 1
@@ -155,7 +155,7 @@ def test_a_changed_link_is_named_with_the_checkpoint_that_does_not_fit(
 
 
 def test_a_forged_checkpoint_is_named_with_its_line(offline: Cli, store: Path) -> None:
-    path = stream_of(store) / "chain" / files.CHECKPOINTS
+    path = stream_of(store) / "chain" / chain_folder.CHECKPOINTS
     lines = path.read_bytes().splitlines()
     lines[5] = lines[5].replace(b'"messages":27', b'"messages":28')
     path.write_bytes(b"\n".join(lines) + b"\n")

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tradewind.api.errors import ApiError
 from tradewind.api.stream_types import StreamConfig
 from tradewind.cli.declared import shapes
-from tradewind.cli.declared.files import as_file, read_declaration, thing_of, yaml_text
-from tradewind.cli.declared.members import duration_member, size_member
-from tradewind.cli.frame.formats import parse_duration_ns, parse_size
+from tradewind.cli.declared.declaration_fields import duration_member, size_member
+from tradewind.cli.declared.declaration_files import as_file, read_declaration, thing_of, yaml_text
+from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
 from tradewind.documents import Document
 from tradewind.errors import ConfigError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tradewind.client.core.owners import WireOwner
+from tradewind.client.core.connection_owners import WireOwner
 from tradewind.client.core.protocol import ClientWire, MessageInbox
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tradewind.client.api_errors import StreamStoreFailedError
 from tradewind.client.message import Msg
 from tradewind.client.streams.ack_inbox import AckInbox, PendingAck
-from tradewind.client.streams.owners import AckOwner
+from tradewind.client.streams.inbox_owners import AckOwner
 
 REPLY = re.compile(rb"^H?PUB \S+ _INBOX\.p\.(\d+) ", re.MULTILINE)
 

@@ -16,7 +16,7 @@ from chain_kit import KEY, OTHER_KEY, ReferenceChain
 from harness import ServerProcess
 from tradewind.api.chain import ChainEntries, ChainProof
 from tradewind.chain import checkpoints, proofs
-from tradewind.chain.entries import ChainError
+from tradewind.chain.chain_entries import ChainError
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.errors import BadAnswerError, OptionsError
 from tradewind.client.jetstream import JetStream

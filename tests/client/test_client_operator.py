@@ -16,7 +16,7 @@ from tradewind.client.errors import AuthorizationError
 from tradewind.nkeys import KeyPair
 from tradewind.spark.errors import OptionError
 from tradewind.spark.network import ReadAddress
-from tradewind.spark.options import parse_options
+from tradewind.spark.source_options import parse_options
 
 OPERATOR = KeyPair("O", b"o" * 32)
 ACCOUNT = KeyPair("A", b"a" * 32)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tradewind.client.message import Msg
-from tradewind.client.streams.owners import PullOwner
+from tradewind.client.streams.inbox_owners import PullOwner
 from tradewind.client.streams.pull_inbox import PullInbox
 
 LIMITS = {"pending_messages_max": 0, "pending_bytes_max": 0, "messages_max": 0}

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 import tradewind
 from certificates import Authority
 from tradewind.client.core.addresses import Address, ServerPool, parse_address, parse_servers
+from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.core.credentials import login_fields
 from tradewind.client.core.headers import Headers, decode_headers, encode_headers
 from tradewind.client.core.nuid import Nuid
-from tradewind.client.core.options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.errors import (
     AuthorizationError,
     BadHeaderError,

@@ -14,7 +14,7 @@ from leaf_kit import wait_for
 from ports import free_ports
 from tradewind.cli.cluster import cluster
 from tradewind.cli.main import run
-from tradewind.cluster.plan import load_plan
+from tradewind.cluster.cluster_plan import load_plan
 from tradewind.cluster.processes import NodeProcess
 
 Call = Callable[..., Outcome]

@@ -10,7 +10,7 @@ import pytest
 
 from cluster_kit import LocalCluster, patiently, remove_stream, replicated_stream
 from dashboard.conftest import Web, hidden_fields, wait_for
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 
 NO_LEADER = "There is no leader at the moment"

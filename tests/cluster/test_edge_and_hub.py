@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from ports import free_ports
-from tradewind.cluster.plan import plan_local, save_plan
+from tradewind.cluster.cluster_plan import plan_local, save_plan
 from tradewind.cluster.processes import NodeProcess
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "edge_and_hub.py"

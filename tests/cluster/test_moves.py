@@ -13,7 +13,7 @@ from cluster_kit import LocalCluster, patiently, remove_stream
 from harness import ServerProcess
 from move_kit import check_a_move_with_kills, make_stream
 from ports import free_ports
-from tradewind.cli.moving.journal import STEPS, Method, MoveStep
+from tradewind.cli.moving.move_journal import STEPS, Method, MoveStep
 
 # An election takes seconds, so usually a leader dies where most is under way.
 THOROUGH = os.environ.get("TRADEWIND_THOROUGH") == "1"

@@ -21,8 +21,14 @@ import pytest
 import tradewind.sync
 from harness import ServerProcess
 from jetstream_servers import keep_streams_folder
-from tradewind.client.core.options import ConnectOptions
-from tradewind.dashboard.data import account, connections, samplers, watches, workspace
+from tradewind.client.core.connect_options import ConnectOptions
+from tradewind.dashboard.data import (
+    connection_data,
+    load_and_usage,
+    samplers,
+    watch_data,
+    workspace,
+)
 from tradewind.dashboard.web.serving import Dashboard, DashboardSettings, running_dashboard
 
 if TYPE_CHECKING:
@@ -97,9 +103,9 @@ def hidden_fields(html: str) -> dict[str, str]:
 def _patient_pages() -> Iterator[None]:
     """A page is drawn when the server has answered, and not without what it is slow to tell."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (samplers, watches):
+        for module in (samplers, watch_data):
             patch.setattr(module, "FIRST_SECONDS", PAGE_SECONDS)
-        for module in (account, connections):
+        for module in (load_and_usage, connection_data):
             patch.setattr(module, "ANSWER_SECONDS", PAGE_SECONDS)
         patch.setattr(workspace, "REQUEST_SECONDS", PAGE_SECONDS)
         yield

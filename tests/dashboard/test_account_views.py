@@ -10,7 +10,7 @@ import pytest
 import tradewind.sync
 from dashboard.conftest import Web, connected_dashboard, text_of, wait_for
 from harness import ServerProcess
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.errors import AuthorizationError
 from tradewind.dashboard.web.serving import DashboardSettings
 

@@ -13,7 +13,7 @@ import tradewind.sync
 from dashboard.conftest import Web
 from harness import ServerProcess
 from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import tradewind
 import tradewind.sync
 from dashboard.conftest import Web, connected_dashboard, hidden_fields, wait_for
 from harness import ServerProcess
-from tradewind.client.core.options import ConnectOptions
-from tradewind.dashboard.data import dead_letters
+from tradewind.client.core.connect_options import ConnectOptions
+from tradewind.dashboard.data import dead_letter_data
 from tradewind.dashboard.web.serving import Dashboard, DashboardSettings
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ HOSTILE = "<script>document.title='taken'</script>"
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what has changed is soon found."""
-    monkeypatch.setattr(dead_letters, "FIND_SECONDS", 1.0)
+    monkeypatch.setattr(dead_letter_data, "FIND_SECONDS", 1.0)
 
 
 def bury(nats: Connection, *payloads: bytes, consumer: str = "billing") -> None:

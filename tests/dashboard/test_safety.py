@@ -12,7 +12,7 @@ import pytest
 from dashboard.conftest import Web, connected_dashboard, wait_for
 from harness import ServerProcess
 from ports import free_port
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web.serving import Dashboard, DashboardSettings, running_dashboard
 
 CONFIG = """

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from dashboard.conftest import Web, text_of, wait_for
-from tradewind.client.core.options import ConnectOptions
-from tradewind.dashboard.data import sql as sql_data
+from tradewind.client.core.connect_options import ConnectOptions
+from tradewind.dashboard.data import sql_data as sql_data
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.queries import QueryResult

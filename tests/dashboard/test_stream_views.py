@@ -13,7 +13,7 @@ import tradewind.sync
 from dashboard.conftest import Web, connected_dashboard, hidden_fields, wait_for
 from harness import ServerProcess
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web.serving import DashboardSettings
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from tradewind.store.contract import MessageCopy, StoreLimits
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport
 from tradewind.store.table.marks import MARK_SYNCED_KIND
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
 from tradewind.testing.disk_damage import DiskDamage
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 MESSAGES = f"{FOLDER}/msgs"
 DAMAGE = f"{FOLDER}/damage"

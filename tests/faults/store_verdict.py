@@ -28,7 +28,7 @@ from tradewind.errors import StoreError
 from tradewind.store.contract import MessageCopy
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.format import s2
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 Content = dict[int, MessageCopy]
 PROBE = b"probe.subject"

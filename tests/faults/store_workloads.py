@@ -26,7 +26,7 @@ from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.format.ciphers import KINDS
-from tradewind.testing.disk import Fault, SimulatedDisk
+from tradewind.testing.fake_disk import Fault, SimulatedDisk
 
 ROOT = "/disk"
 FOLDER = "/disk/S"

@@ -16,8 +16,8 @@ import tradewind.sync
 from harness import ServerProcess
 from tradewind.spark import backup_reads
 from tradewind.spark.filters import filter_of
-from tradewind.spark.options import parse_options
 from tradewind.spark.provider_choice import open_provider
+from tradewind.spark.source_options import parse_options
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from store_chains import chain_of, chained, checkpoint, verify_chain
 from tradewind.chain.checkpoints import Checkpoint
 from tradewind.store.contract import StoreLimits
 from tradewind.store.folder.filestore import FileStore
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 SEGMENT = 16
 LIMITS = (

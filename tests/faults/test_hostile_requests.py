@@ -17,7 +17,7 @@ from tradewind.broker.accounts import AccountLimits
 from tradewind.monitor.system_answers import SystemServices
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.testing import FakeConnection, InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 from tradewind.testing.gates import User, UserGate
 
 DEEP = 20_000

@@ -23,9 +23,9 @@ from tradewind.spark import proof
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.filters import RowFilter, filter_of
 from tradewind.spark.network import NetworkProvider, RangeTask
-from tradewind.spark.options import SourceOptions, parse_options
 from tradewind.spark.patience import Patience
 from tradewind.spark.provider_choice import open_provider
+from tradewind.spark.source_options import SourceOptions, parse_options
 
 COUNT = 1000
 

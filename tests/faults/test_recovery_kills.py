@@ -21,7 +21,7 @@ from recovery_kit import (
     with_kills,
 )
 from tradewind.recovery import RecoveryJournal, RecoveryKind, RecoveryState
-from tradewind.recovery.journal import load_recovery
+from tradewind.recovery.recovery_journal import load_recovery
 from tradewind.recovery.saved import read_saved
 
 THOROUGH = os.environ.get("TRADEWIND_THOROUGH") == "1"

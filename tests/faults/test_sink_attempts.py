@@ -29,7 +29,7 @@ from harness import ServerProcess
 from jetstream_servers import add_empty_stream
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.network import RangeTask, ReadAddress
-from tradewind.spark.options import SourceOptions
+from tradewind.spark.source_options import SourceOptions
 
 COLUMNS = ("subject", "data")
 KV_COLUMNS = ("key", "value")

@@ -20,7 +20,7 @@ from tradewind.store.files.file_mapping import FileMapping
 from tradewind.store.folder.filestore import FileStore, ReadOnlyError
 from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.format.layout import block_file_name
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 BLOCK_BYTES = 64 * 1024
 COUNT = 300

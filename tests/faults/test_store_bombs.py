@@ -29,7 +29,7 @@ from tradewind.store.format.index_file import (
 from tradewind.store.format.layout import BLOCK_NUMBER_MAX, SEQUENCE_MAX, block_file_name
 from tradewind.store.table.block import Block
 from tradewind.store.table.message_store import MessageStore
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 MEMORY_MAX = 32 * 1024 * 1024
 SKIP = 1 << 63

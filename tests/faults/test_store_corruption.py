@@ -33,8 +33,8 @@ from tradewind.store.contract import NotFoundError
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
-from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.disk_damage import DiskDamage
+from tradewind.testing.fake_disk import SimulatedDisk
 
 SEEDS = range(6)
 CASES = 40

@@ -23,7 +23,7 @@ from store_workloads import (
     with_short_commits,
 )
 from tradewind.store.format.sequence_set import SequenceSet
-from tradewind.testing.disk import PowerLoss, SimulatedDisk, SimulatedFile
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk, SimulatedFile
 
 SCRIPTED = list(scripted_workloads())
 scripted = pytest.mark.parametrize("workload", SCRIPTED, ids=lambda workload: workload.name)

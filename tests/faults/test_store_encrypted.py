@@ -24,7 +24,7 @@ from store_workloads import (
     with_rewrites,
 )
 from tradewind.errors import StoreError
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 SCRIPTED = [encrypted(workload, number) for number, workload in enumerate(scripted_workloads())]
 scripted = pytest.mark.parametrize("workload", SCRIPTED, ids=lambda workload: workload.name)

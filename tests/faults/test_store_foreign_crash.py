@@ -15,7 +15,7 @@ from tradewind.store.files.disk import Operation
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.format.index_file import decode_index, encode_index
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 FOLDER = "/disk/S"
 COUNT = 40

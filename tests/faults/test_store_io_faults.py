@@ -23,7 +23,7 @@ from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
 from tradewind.store.files.disk import Operation
 from tradewind.store.folder.filestore import FileStore, ReadOnlyError
-from tradewind.testing.disk import Fault, SimulatedDisk
+from tradewind.testing.fake_disk import Fault, SimulatedDisk
 
 CHANGING: tuple[Operation, ...] = ("write", "sync", "sync_directory", "create", "rename", "remove")
 READING: tuple[Operation, ...] = ("open", "read", "map", "size", "list_directory", "exists")

@@ -30,8 +30,8 @@ from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.repair import damage_resolution
 from tradewind.store.repair.damage import RecoveryReport
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
 from tradewind.testing.disk_damage import DiskDamage
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 SEEDS = range(6)
 CASES = 12

@@ -18,8 +18,8 @@ import tradewind.sync
 from harness import ServerProcess
 from jetstream_servers import add_empty_stream, jetstream_on_both
 from tradewind.spark.errors import DataLossError
-from tradewind.spark.options import parse_options
 from tradewind.spark.reading import BatchReader
+from tradewind.spark.source_options import parse_options
 from tradewind.spark.streaming import StreamReader
 
 server = jetstream_on_both()

@@ -14,7 +14,7 @@ import pytest
 from interop_kit import Official
 from server_truth import differences, running, server_truth
 
-from tradewind.chain.entries import MESSAGE, read_records
+from tradewind.chain.chain_entries import MESSAGE, read_records
 
 NAMES = ["S"]
 pytestmark = pytest.mark.timeout(120)

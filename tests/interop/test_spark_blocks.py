@@ -25,8 +25,8 @@ from tradewind.spark.columns import MESSAGES
 from tradewind.spark.errors import OptionError
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.network import NetworkProvider
-from tradewind.spark.options import SourceOptions, parse_options
 from tradewind.spark.provider_contract import Provider
+from tradewind.spark.source_options import SourceOptions, parse_options
 from tradewind.store.format.s2 import compress
 
 Rows = dict[int, tuple[int, str, dict[str, list[str]] | None, bytes]]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from store_chains import chain_of, chained, checkpoint, verify_chain
 from tradewind.store.contract import StoreLimits
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 SEGMENT = 8
 subjects = st.sampled_from([b"a", b"b", b"c.d"])

@@ -24,7 +24,7 @@ from tradewind.store.folder.consumer_states import ConsumerStates
 from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 SECOND = 1_000_000_000
 OFFSET_NS = 1_700_000_000_123_456_789

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import Disk, DiskError, OsDisk
-from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.disk_state import SECTOR_BYTES
+from tradewind.testing.fake_disk import SimulatedDisk
 
 CASES = 100 * (20 if os.environ.get("TRADEWIND_THOROUGH") else 1)
 pytestmark = pytest.mark.timeout(900)

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.columns import MESSAGES
 from tradewind.spark.filters import RowFilter
-from tradewind.spark.options import SourceOptions
 from tradewind.spark.provider_contract import ReadState
+from tradewind.spark.source_options import SourceOptions
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot, StreamFolder

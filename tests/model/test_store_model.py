@@ -29,7 +29,7 @@ from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.layout import record_bytes
 from tradewind.store.table.message_store import MessageStore
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 THOROUGH = os.environ.get("TRADEWIND_THOROUGH") == "1"
 CASES = 2000 if THOROUGH else 150

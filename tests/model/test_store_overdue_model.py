@@ -17,7 +17,7 @@ from tradewind.store.contract import StoreLimits
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.layout import record_bytes
 from tradewind.store.table.message_store import MessageStore
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 CASES = 1000 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 120
 LIMITS = (

@@ -18,9 +18,9 @@ from tradewind.store.files.disk import DiskFull
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.syncer import RETRY_NS, SyncEntry, SyncMode, SyncTarget
-from tradewind.testing.clock import FakeClock
-from tradewind.testing.disk import Fault, SimulatedDisk
-from tradewind.testing.syncer import SteppedSyncer
+from tradewind.testing.fake_clock import FakeClock
+from tradewind.testing.fake_disk import Fault, SimulatedDisk
+from tradewind.testing.fake_syncer import SteppedSyncer
 
 CASES = 2000 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 150
 STEPS = 120

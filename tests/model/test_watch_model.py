@@ -14,7 +14,7 @@ from subject_model import matches
 
 from tradewind.options import GLOBAL_ACCOUNT
 from tradewind.testing import FakeConnection, InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 LITERALS = ("d", "d.a", "d.b", "d.a.x", "e")
 PATTERNS = (*LITERALS, "d.*", "d.>", "*.a", "*", ">")

@@ -24,7 +24,7 @@ from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.runner import Runner, running
 from tradewind.spark.logins import JobLogin
-from tradewind.spark.session import get_session
+from tradewind.spark.spark_session import get_session
 
 COUNT = 1000
 # Of each of two partitions so many rows come before the kill: the batch is killed in its middle.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from spark_kit import start_query
 
-from tradewind.spark.session import get_session
+from tradewind.spark.spark_session import get_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

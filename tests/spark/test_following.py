@@ -16,8 +16,8 @@ import tradewind.sync
 from harness import ServerProcess
 from tradewind.pipelines.lag import StoreLag
 from tradewind.spark.blocks import BlocksProvider
-from tradewind.spark.options import SourceOptions
 from tradewind.spark.query_metrics import ProgressMetrics
+from tradewind.spark.source_options import SourceOptions
 from tradewind.spark.stream_lag import Reporter, query_lag
 
 if TYPE_CHECKING:

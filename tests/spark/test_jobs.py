@@ -19,11 +19,11 @@ from chain_store_kit import rewrite_block, stored_chain, write_store
 from tradewind.cli.main import run
 from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.jobs import audit_chains
-from tradewind.pipelines.jobs.archive import verify
-from tradewind.pipelines.jobs.audit import audit
-from tradewind.pipelines.jobs.compact import compact_to_stream
-from tradewind.pipelines.jobs.mirror import compare
-from tradewind.pipelines.jobs.replay import ReplaySettings, replay
+from tradewind.pipelines.jobs.archive_job import verify
+from tradewind.pipelines.jobs.audit_job import audit
+from tradewind.pipelines.jobs.compact_job import compact_to_stream
+from tradewind.pipelines.jobs.mirror_job import compare
+from tradewind.pipelines.jobs.replay_job import ReplaySettings, replay
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 
 if TYPE_CHECKING:

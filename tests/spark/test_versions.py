@@ -112,13 +112,13 @@ def _push_down(spark: SparkSession, store: Path) -> None:
 
 
 def test_a_spark_without_sources_in_python_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tradewind.spark import session
+    from tradewind.spark import spark_session
     from tradewind.spark.errors import SparkSetupError
 
     real = find_spec
     monkeypatch.setattr(
-        session, "find_spec", lambda name: None if name.endswith("datasource") else real(name)
+        spark_session, "find_spec", lambda name: None if name.endswith("datasource") else real(name)
     )
     with pytest.raises(SparkSetupError, match=r"has no sources in Python, 4.0 is the first"):
-        session.get_session()
+        spark_session.get_session()
     assert "pyspark" in sys.modules

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import field
 
 from tradewind.api.base import ApiStruct, Uint64, always
-from tradewind.api.truncation import OWN_TYPE_PREFIX
+from tradewind.api.truncation_types import OWN_TYPE_PREFIX
 from tradewind.chain.checkpoints import Checkpoint
 
 # In the metadata of a stream: the algorithm, and when a checkpoint is made.
@@ -100,8 +100,8 @@ class ChainEntries(
     frozen=True,
     kw_only=True,
 ):
-    """STREAM.CHAIN.ENTRIES: `records` as `tradewind.chain.entries` reads them, `before` is the link
-    before the first of them, `size` how many entries the chain has.
+    """STREAM.CHAIN.ENTRIES: `records` as `tradewind.chain.chain_entries` reads them, `before` is
+    the link before the first of them, `size` how many entries the chain has.
     """
 
     first_index: Uint64 = always(0)

@@ -17,7 +17,7 @@ import msgspec
 
 from tradewind.api.chain import CHAIN_KEY, CHAIN_MESSAGES_KEY, CHAIN_SECONDS_KEY
 from tradewind.api.own_errors import CHAIN_INVALID
-from tradewind.chain.entries import ALGORITHMS
+from tradewind.chain.chain_entries import ALGORITHMS
 
 MESSAGES_DEFAULT: Final = 10_000
 MESSAGES_MAX: Final = 10_000_000

@@ -25,14 +25,14 @@ from tradewind.api.chain import (
 )
 from tradewind.api.errors import BAD_REQUEST, NOT_EMPTY_REQUEST
 from tradewind.api.requests import decode_lenient, decode_request, holds_json, is_empty_request
-from tradewind.api.templates import (
+from tradewind.api.template_types import (
     TemplateListResponse,
     TemplatePutRequest,
     TemplatePutResponse,
     TemplateTryRequest,
     TemplateTryResponse,
 )
-from tradewind.api.truncation import (
+from tradewind.api.truncation_types import (
     StreamTruncateRequest,
     StreamTruncateResponse,
     StreamUndoRequest,

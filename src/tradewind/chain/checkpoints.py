@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from tradewind import nkeys
-from tradewind.chain.entries import ALGORITHMS, HASH_BYTES, ChainError
+from tradewind.chain.chain_entries import ALGORITHMS, HASH_BYTES, ChainError
 
 LINE_BYTES_MAX: Final = 1 << 16
 _HEX: Final = frozenset("0123456789abcdef")

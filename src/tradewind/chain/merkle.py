@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tradewind.chain.entries import HASH_BYTES, ChainError, Digest
+from tradewind.chain.chain_entries import HASH_BYTES, ChainError, Digest
 
 Range = tuple[int, int]  # from the first index on, up to and without the second
 

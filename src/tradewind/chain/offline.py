@@ -11,9 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
+from tradewind.chain.chain_entries import ChainError, Record
+from tradewind.chain.chain_folder import CHECKPOINTS, IncompleteRecord
 from tradewind.chain.checkpoints import LINE_BYTES_MAX
-from tradewind.chain.entries import ChainError, Record
-from tradewind.chain.files import CHECKPOINTS, IncompleteRecord
 from tradewind.chain.passes import ChainPass
 from tradewind.chain.report import ChainReport
 from tradewind.chain.verifier import ChainedMessage, ChainVerifier

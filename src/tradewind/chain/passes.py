@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tradewind.chain.entries import MESSAGE, Record
+from tradewind.chain.chain_entries import MESSAGE, Record
 from tradewind.chain.verifier import ChainedMessage, ChainVerifier
 
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import msgspec
 
 from tradewind.chain import checkpoints, merkle
+from tradewind.chain.chain_entries import HASH_BYTES, MESSAGE, ChainError, digest_of, link_of
 from tradewind.chain.checkpoints import Checkpoint
-from tradewind.chain.entries import HASH_BYTES, MESSAGE, ChainError, digest_of, link_of
 from tradewind.chain.verifier import ChainedMessage
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tradewind.chain.entries import (
+from tradewind.chain.chain_entries import (
     MESSAGE,
     REASONS,
     RETURN,

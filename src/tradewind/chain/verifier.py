@@ -20,8 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tradewind.chain.checkpoints import Checkpoint
-from tradewind.chain.entries import (
+from tradewind.chain.chain_entries import (
     KINDS,
     MESSAGE,
     REASONS,
@@ -35,6 +34,7 @@ from tradewind.chain.entries import (
     link_of,
     message_body,
 )
+from tradewind.chain.checkpoints import Checkpoint
 from tradewind.chain.merkle import Frontier
 from tradewind.chain.report import (
     CHANGED,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tradewind.chain import checkpoints
+from tradewind.chain.chain_entries import ChainError
 from tradewind.chain.checkpoints import Checkpoint
-from tradewind.chain.entries import ChainError
 from tradewind.chain.report import CHECKPOINT, ChainFault, ChainReport
 
 

@@ -21,7 +21,9 @@ class CommandEntry:
 
 
 COMMANDS: Final[tuple[CommandEntry, ...]] = (
-    CommandEntry("account", "tradewind.cli.servers.account:app", "Account information", ("a",)),
+    CommandEntry(
+        "account", "tradewind.cli.servers.account_commands:app", "Account information", ("a",)
+    ),
     CommandEntry(
         "apply",
         "tradewind.cli.declared.apply:app",
@@ -37,12 +39,15 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     ),
     CommandEntry(
         "consumer",
-        "tradewind.cli.consumers.consumer:app",
+        "tradewind.cli.consumers.consumer_commands:app",
         "Consumers",
         ("con", "obs", "c", "consumers"),
     ),
     CommandEntry(
-        "context", "tradewind.cli.reference.contexts:app", "Manage connection contexts", ("ctx",)
+        "context",
+        "tradewind.cli.reference.context_commands:app",
+        "Manage connection contexts",
+        ("ctx",),
     ),
     CommandEntry("counter", "tradewind.cli.streams.counter:app", "Counters in streams", ("ctr",)),
     CommandEntry(
@@ -53,7 +58,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     ),
     CommandEntry(
         "dead-letters",
-        "tradewind.cli.streams.dead_letters:app",
+        "tradewind.cli.streams.dead_letter_commands:app",
         "Messages that consumers have given up",
         ("dlq",),
     ),
@@ -72,7 +77,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     ),
     CommandEntry(
         "events",
-        "tradewind.cli.servers.events:app",
+        "tradewind.cli.servers.event_commands:app",
         "Show server and JetStream events",
         ("event", "e"),
     ),
@@ -84,12 +89,12 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "job", "tradewind.cli.spark.job:app", "Spark jobs: archive, replay, mirror, audit, compact"
     ),
-    CommandEntry("kv", "tradewind.cli.buckets.kv:app", "Key-value buckets"),
+    CommandEntry("kv", "tradewind.cli.buckets.kv_commands:app", "Key-value buckets"),
     CommandEntry(
         "latency", "tradewind.cli.servers.rtt:latency_app", "Measure message latency", ("lat",)
     ),
     CommandEntry("move", "tradewind.cli.moving.move:app", "Move streams to another server"),
-    CommandEntry("object", "tradewind.cli.buckets.objects:app", "Object stores", ("obj",)),
+    CommandEntry("object", "tradewind.cli.buckets.object_commands:app", "Object stores", ("obj",)),
     CommandEntry(
         "pipeline", "tradewind.cli.spark.pipeline:app", "Data pipelines on Spark", ("pipe",)
     ),
@@ -102,10 +107,17 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     ),
     CommandEntry("rtt", "tradewind.cli.servers.rtt:rtt_app", "Measure round-trip times to servers"),
     CommandEntry("schema", "tradewind.cli.reference.schema:app", "Schemas of the JetStream API"),
-    CommandEntry("server", "tradewind.cli.servers.server:app", "Servers", ("srv", "sys", "system")),
-    CommandEntry("sql", "tradewind.cli.spark.sql:app", "Query streams, buckets and lakes with SQL"),
     CommandEntry(
-        "stream", "tradewind.cli.streams.stream:app", "Streams", ("str", "st", "ms", "s", "streams")
+        "server", "tradewind.cli.servers.server_commands:app", "Servers", ("srv", "sys", "system")
+    ),
+    CommandEntry(
+        "sql", "tradewind.cli.spark.sql_command:app", "Query streams, buckets and lakes with SQL"
+    ),
+    CommandEntry(
+        "stream",
+        "tradewind.cli.streams.stream_commands:app",
+        "Streams",
+        ("str", "st", "ms", "s", "streams"),
     ),
     CommandEntry(
         "sub", "tradewind.cli.messaging.subscribe:app", "Subscribe to subjects", ("subscribe",)

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Self, Unpack
 
+from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.core.contexts import load_context
 from tradewind.client.core.headers import Headers, HeaderValues
 from tradewind.client.core.lifecycle import Lifecycle
-from tradewind.client.core.options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.core.replies import Replies, nuid
 from tradewind.client.core.subscription import MessageHandler, Subscription
 from tradewind.client.errors import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
 from tradewind.client.api_errors import NoMessageFoundError
-from tradewind.client.buckets import KvBuckets, ObjectStores
+from tradewind.client.bucket_manager import KvBuckets, ObjectStores
 from tradewind.client.core.headers import Headers, encode_headers
 from tradewind.client.core.protocol import Ready
 from tradewind.client.core.subscription import MessageHandler

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from tradewind.cluster.plan import ClusterPlan, Node
+from tradewind.cluster.cluster_plan import ClusterPlan, Node
 from tradewind.systemd import ServiceUnit
 
 _SERVER: Final = """\

@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
+from tradewind.cluster.cluster_plan import ClusterError, ClusterPlan, Node
 from tradewind.cluster.configuration import local_configuration
-from tradewind.cluster.plan import ClusterError, ClusterPlan, Node
 from tradewind.private_files import replace_private
 
 PROCESS_FILE: Final = "process.json"

@@ -22,7 +22,7 @@ from tradewind.api.consumer_types import (
     ReplayPolicy,
     SequenceInfo,
 )
-from tradewind.api.dead_letters import EXPIRED, MAX_DELIVER, TERM, dead_letters_of
+from tradewind.api.dead_letter_rules import EXPIRED, MAX_DELIVER, TERM, dead_letters_of
 from tradewind.api.nak_policy import nak_policy_of, reason_of
 from tradewind.api.preview import PREVIEW_SETS, preview_of
 from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time

@@ -6,7 +6,7 @@ import msgspec
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """`reason` is a word of `tradewind.api.dead_letters`; `reply` waits for an empty answer.
+    """`reason` is a word of `tradewind.api.dead_letter_rules`; `reply` waits for an empty answer.
     `deliveries` is 0 if it was never delivered.
     """
 

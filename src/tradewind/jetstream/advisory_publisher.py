@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from tradewind.api import events
+from tradewind.api import event_types
 from tradewind.api.base import encode
-from tradewind.api.events import EventClient
+from tradewind.api.event_types import EventClient
 from tradewind.api.stream_types import StreamState
 from tradewind.api.times import format_time
 from tradewind.broker.accounts import Account
@@ -26,37 +26,37 @@ OWN_ADVISORY_TYPE: Final = "io.tradewind.advisory.v1."
 METRIC_TYPE: Final = "io.nats.jetstream.metric.v1."
 
 # Makes an event of its fields; all events have a domain, each at its own place.
-Members: TypeAlias = Callable[..., events.ApiEvent]
+Members: TypeAlias = Callable[..., event_types.ApiEvent]
 
 # kind of a consumer's event -> subject below the prefix, prefix of its type, members
 _CONSUMER_KINDS: Final[dict[str, tuple[str, str, Members]]] = {
     "consumer_pause": (
         f"{ADVISORY_PREFIX}.CONSUMER.PAUSE",
         ADVISORY_TYPE,
-        events.ConsumerPause,
+        event_types.ConsumerPause,
     ),
     "consumer_group_pinned": (
         f"{ADVISORY_PREFIX}.CONSUMER.PINNED",
         ADVISORY_TYPE,
-        events.GroupPinned,
+        event_types.GroupPinned,
     ),
     "consumer_group_unpinned": (
         f"{ADVISORY_PREFIX}.CONSUMER.UNPINNED",
         ADVISORY_TYPE,
-        events.GroupUnpinned,
+        event_types.GroupUnpinned,
     ),
     "max_deliver": (
         f"{ADVISORY_PREFIX}.CONSUMER.MAX_DELIVERIES",
         ADVISORY_TYPE,
-        events.MaxDeliver,
+        event_types.MaxDeliver,
     ),
-    "nak": (f"{ADVISORY_PREFIX}.CONSUMER.MSG_NAKED", ADVISORY_TYPE, events.Nak),
+    "nak": (f"{ADVISORY_PREFIX}.CONSUMER.MSG_NAKED", ADVISORY_TYPE, event_types.Nak),
     "terminated": (
         f"{ADVISORY_PREFIX}.CONSUMER.MSG_TERMINATED",
         ADVISORY_TYPE,
-        events.Terminated,
+        event_types.Terminated,
     ),
-    "consumer_ack": (f"{METRIC_PREFIX}.CONSUMER.ACK", METRIC_TYPE, events.ConsumerAck),
+    "consumer_ack": (f"{METRIC_PREFIX}.CONSUMER.ACK", METRIC_TYPE, event_types.ConsumerAck),
 }
 
 
@@ -89,7 +89,7 @@ class AdvisoryPublisher:
         self.publish(
             account,
             f"{ADVISORY_PREFIX}.STREAM.{verb}.{stream}",
-            events.StreamAction,
+            event_types.StreamAction,
             ADVISORY_TYPE + "stream_action",
             stream=stream,
             action=action,
@@ -100,7 +100,7 @@ class AdvisoryPublisher:
         self.publish(
             account,
             f"{ADVISORY_PREFIX}.STREAM.BATCH_ABANDONED.{stream}",
-            events.BatchAbandoned,
+            event_types.BatchAbandoned,
             ADVISORY_TYPE + "stream_batch_abandoned",
             stream=stream,
             batch=batch,
@@ -112,7 +112,7 @@ class AdvisoryPublisher:
         self.publish(
             account,
             f"{OWN_ADVISORY_PREFIX}.STREAM.CHAIN_BROKEN.{stream}",
-            events.ChainBroken,
+            event_types.ChainBroken,
             OWN_ADVISORY_TYPE + "stream_chain_broken",
             stream=stream,
             index=index,
@@ -124,7 +124,12 @@ class AdvisoryPublisher:
     ) -> None:
         """A backup has begun."""
         self._backup(
-            account, stream, "snapshot_create", events.SnapshotCreate, state=state, client=client
+            account,
+            stream,
+            "snapshot_create",
+            event_types.SnapshotCreate,
+            state=state,
+            client=client,
         )
 
     def snapshot_complete(
@@ -135,7 +140,7 @@ class AdvisoryPublisher:
             account,
             stream,
             "snapshot_complete",
-            events.SnapshotComplete,
+            event_types.SnapshotComplete,
             **self._from_to(start_ns),
             client=client,
             error=error,
@@ -143,7 +148,7 @@ class AdvisoryPublisher:
 
     def restore_create(self, account: Account, stream: str, client: EventClient) -> None:
         """A backup is being restored."""
-        self._backup(account, stream, "restore_create", events.RestoreCreate, client=client)
+        self._backup(account, stream, "restore_create", event_types.RestoreCreate, client=client)
 
     def restore_complete(
         self, account: Account, stream: str, start_ns: int, size: int, client: EventClient
@@ -153,7 +158,7 @@ class AdvisoryPublisher:
             account,
             stream,
             "restore_complete",
-            events.RestoreComplete,
+            event_types.RestoreComplete,
             **self._from_to(start_ns),
             bytes=size,
             client=client,
@@ -174,7 +179,7 @@ class AdvisoryPublisher:
         self.publish(
             account,
             f"{ADVISORY_PREFIX}.CONSUMER.{verb}.{stream}.{consumer}",
-            events.ConsumerActionEvent,
+            event_types.ConsumerActionEvent,
             ADVISORY_TYPE + "consumer_action",
             stream=stream,
             consumer=consumer,
@@ -210,7 +215,7 @@ class AdvisoryPublisher:
         self.publish(
             account,
             f"{ADVISORY_PREFIX}.API",
-            events.ApiAudit,
+            event_types.ApiAudit,
             ADVISORY_TYPE + "api_audit",
             server=server,
             client=client,
@@ -224,7 +229,7 @@ class AdvisoryPublisher:
         self.publish(
             account,
             f"{ADVISORY_PREFIX}.API.LIMIT_REACHED",
-            events.ApiLimitReached,
+            event_types.ApiLimitReached,
             ADVISORY_TYPE + "api_limit_reached",
             server=server,
             dropped=dropped,

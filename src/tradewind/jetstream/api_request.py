@@ -10,7 +10,7 @@ import msgspec
 from tradewind.api.base import ApiStruct
 from tradewind.api.endpoints import EndpointCall
 from tradewind.api.errors import ErrorKind
-from tradewind.api.events import EventClient
+from tradewind.api.event_types import EventClient
 from tradewind.jetstream.clients import client_info
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import convert, to_builtins
 
-from tradewind.api.events import EventClient
+from tradewind.api.event_types import EventClient
 from tradewind.api.times import format_time
 from tradewind.broker.request_info import told_info
 

@@ -17,7 +17,7 @@ from tradewind.api import errors
 from tradewind.api.configs import consumer_config_from_dict, consumer_config_to_dict
 from tradewind.api.consumer_rules import check_consumer_create
 from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
-from tradewind.api.dead_letters import check_dead_letters, dead_letters_of
+from tradewind.api.dead_letter_rules import check_dead_letters, dead_letters_of
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import ConsumerAction
 from tradewind.api.sourcing_rules import sourcing_config
@@ -57,7 +57,7 @@ def consumer_context(engine: JetStreamEngine, hosted: HostedStream, name: str) -
         engine.retired.append((hosted, consumer))
 
     def give_up(consumer: ServerConsumer, given: GivenUp) -> None:
-        from tradewind.jetstream.transactions.dead_letters import takes_given_up
+        from tradewind.jetstream.transactions.given_up_letters import takes_given_up
 
         takes_given_up(engine, hosted, consumer, given)
 

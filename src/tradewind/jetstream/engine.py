@@ -53,8 +53,8 @@ from tradewind.options import GLOBAL_ACCOUNT, JetStreamOptions, ServerOptions
 from tradewind.stream.staging import batch_limits
 
 if TYPE_CHECKING:
-    from tradewind.jetstream.templates import TemplateDesk
-    from tradewind.jetstream.transactions.dead_letters import DeadLetterDesk
+    from tradewind.jetstream.template_streams import TemplateDesk
+    from tradewind.jetstream.transactions.given_up_letters import DeadLetterDesk
     from tradewind.nkeys import KeyPair
     from tradewind.store.folder.stream_folder import StoreRoot
     from tradewind.store.syncer import Syncer
@@ -383,7 +383,7 @@ class JetStreamEngine:
     def template_desk(self) -> TemplateDesk:
         """The templates of all accounts; loaded with the first of them."""
         if self._template_desk is None:
-            from tradewind.jetstream.templates import TemplateDesk
+            from tradewind.jetstream.template_streams import TemplateDesk
 
             self._template_desk = TemplateDesk(self)
         return self._template_desk

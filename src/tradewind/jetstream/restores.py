@@ -26,12 +26,12 @@ from tradewind.api.configs import (
 from tradewind.api.consumer_configs import ConsumerConfigs
 from tradewind.api.consumer_rules import check_consumer_create
 from tradewind.api.errors import ApiError
-from tradewind.api.events import EventClient
+from tradewind.api.event_types import EventClient
 from tradewind.api.limits import check_resources
 from tradewind.api.responses import StreamCreateResponse, encode_error
 from tradewind.api.stream_rules import check_overlap
 from tradewind.api.stream_types import StorageType, StreamConfig
-from tradewind.chain.files import FOLDER as CHAIN_FOLDER
+from tradewind.chain.chain_folder import FOLDER as CHAIN_FOLDER
 from tradewind.durations import format_duration
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR

@@ -20,7 +20,7 @@ from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.errors import StoreError
 
 cdef enum:
-    REASON_ACKNOWLEDGED = 4     # as in `tradewind.chain.entries`
+    REASON_ACKNOWLEDGED = 4     # as in `tradewind.chain.chain_entries`
 
 
 cdef class Retention(DoneListener):

@@ -27,7 +27,7 @@ import msgspec
 
 from tradewind.api import errors
 from tradewind.api.base import encode
-from tradewind.api.events import EventClient
+from tradewind.api.event_types import EventClient
 from tradewind.durations import format_duration
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR

@@ -18,7 +18,7 @@ from tradewind.api import errors
 from tradewind.consumer.consumer import SHUTDOWN, ServerConsumer
 from tradewind.errors import StoreError
 from tradewind.jetstream.consumer_catalog import consumer_context, is_stored
-from tradewind.jetstream.recovery import recover_stream
+from tradewind.jetstream.store_opening import recover_stream
 from tradewind.store.folder.shelf import (
     ShelfName,
     put_back,

@@ -17,7 +17,7 @@ from tradewind.monitor.monitor_documents import (
     Accountz,
     MappedTo,
 )
-from tradewind.monitor.options import AccountStatzOptions, AccountzOptions
+from tradewind.monitor.page_options import AccountStatzOptions, AccountzOptions
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.shared import shown_exports, shown_imports, shown_responses
 

@@ -12,7 +12,7 @@ from tradewind.durations import format_duration
 from tradewind.monitor import certificate_details
 from tradewind.monitor.formats import present, rounded_rtt_ns, timestamp, uptime
 from tradewind.monitor.monitor_documents import Connz, ConnzConnection, SubscriptionDetail
-from tradewind.monitor.options import STATE_ANY, STATE_CLOSED, STATE_OPEN, ConnzOptions, paged
+from tradewind.monitor.page_options import STATE_ANY, STATE_CLOSED, STATE_OPEN, ConnzOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.views import (
     BrokerView,

@@ -25,7 +25,7 @@ from tradewind.monitor.monitor_documents import (
     Subsz,
     Varz,
 )
-from tradewind.monitor.options import (
+from tradewind.monitor.page_options import (
     AccountStatzOptions,
     AccountzOptions,
     ConnzOptions,

@@ -12,7 +12,7 @@ import msgspec
 
 from tradewind.monitor.formats import present
 from tradewind.monitor.monitor_documents import Health, HealthError
-from tradewind.monitor.options import HealthzOptions
+from tradewind.monitor.page_options import HealthzOptions
 
 OK = 200
 BAD_REQUEST = 400

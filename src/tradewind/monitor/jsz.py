@@ -17,7 +17,7 @@ from tradewind.jetstream.infos import consumer_info, stream_info
 from tradewind.jetstream.jetstream_account import JetStreamAccount
 from tradewind.monitor.formats import timestamp
 from tradewind.monitor.health import OK, HealthProblem
-from tradewind.monitor.options import HealthzOptions, JszOptions, paged
+from tradewind.monitor.page_options import HealthzOptions, JszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.prometheus import Family, Sample
 from tradewind.store.syncer import HISTOGRAM_NS, INTERVAL_NS

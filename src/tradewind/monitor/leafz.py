@@ -17,7 +17,7 @@ from tradewind.monitor.parameters import boolean
 from tradewind.options import SECOND_NS
 
 if TYPE_CHECKING:
-    from tradewind.monitor.options import LeafzOptions
+    from tradewind.monitor.page_options import LeafzOptions
     from tradewind.monitor.varz import Listening
     from tradewind.monitor.views import BrokerView, LeafView
     from tradewind.options import LeafRemoteOptions, ServerOptions
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def leafz_from_query(query: Mapping[str, str]) -> LeafzOptions:
     """/leafz?subs=1&acc=A."""
-    from tradewind.monitor.options import LeafzOptions
+    from tradewind.monitor.page_options import LeafzOptions
 
     return LeafzOptions(subscriptions=boolean(query, "subs"), account=query.get("acc", ""))
 

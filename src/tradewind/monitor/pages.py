@@ -25,7 +25,7 @@ from tradewind.monitor import prometheus
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.formats import compact_json, indented_json
 from tradewind.monitor.leafz import leafz_from_query
-from tradewind.monitor.options import (
+from tradewind.monitor.page_options import (
     AccountStatzOptions,
     AccountzOptions,
     connz_from_query,

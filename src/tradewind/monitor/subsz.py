@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from tradewind.monitor.connz import subscription_detail
 from tradewind.monitor.formats import number, present, timestamp
 from tradewind.monitor.monitor_documents import SublistStats, SubscriptionDetail, Subsz
-from tradewind.monitor.options import SubszOptions, paged
+from tradewind.monitor.page_options import SubszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.views import AccountView, BrokerView, SubscriptionView
 from tradewind.subjects import is_valid_literal

@@ -18,7 +18,7 @@ from tradewind.errors import TradewindError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.formats import compact_json, present
-from tradewind.monitor.options import Options
+from tradewind.monitor.page_options import Options
 from tradewind.monitor.parameters import PageError
 from tradewind.monitor.system_events import SystemEvents
 from tradewind.monitor.system_requests import (

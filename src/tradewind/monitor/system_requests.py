@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 from tradewind.monitor.accountz import account_detail
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.formats import present
-from tradewind.monitor.options import (
+from tradewind.monitor.page_options import (
     AccountStatzOptions,
     AccountzOptions,
     ConnzOptions,

@@ -117,8 +117,8 @@ class StoreLag:
 
     def measure(self, offsets: Mapping[str, int]) -> list[StreamLag]:
         """See `ServerLag`."""
-        from tradewind.spark.options import parse_options
         from tradewind.spark.provider_choice import open_growing
+        from tradewind.spark.source_options import parse_options
 
         found = [StreamLag(name, seq) for name, seq in sorted(offsets.items())]
         try:

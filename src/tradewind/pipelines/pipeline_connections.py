@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from tradewind.spark.logins import JobLogin, resolve_servers, spark_name
 
 if TYPE_CHECKING:
-    from tradewind.client.core.options import ConnectSettings
+    from tradewind.client.core.connect_options import ConnectSettings
     from tradewind.sync import Connection
 
 DEFAULT_SERVER: Final = "nats://127.0.0.1:4222"

@@ -1,7 +1,7 @@
 """The Spark session of pipelines, jobs and SQL.
 
 Owns the destination of Spark's own log: a file, so that the terminal shows only requested output.
-The settings are those of `tradewind.spark.session`.
+The settings are those of `tradewind.spark.spark_session`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.spark_errors import quiet_spark_loggers, short_reason
 from tradewind.pipelines.spark_settings import MASTER, apply_settings, check_sql_settings
 from tradewind.spark.errors import SparkSetupError
-from tradewind.spark.session import get_session
+from tradewind.spark.spark_session import get_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

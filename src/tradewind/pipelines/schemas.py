@@ -77,8 +77,8 @@ def sample_payloads(options: Mapping[str, str], column: str) -> Iterator[bytes]:
     """The first and the last payloads of each stream, read without Spark."""
     from tradewind.spark.bucket_tables import table_tasks
     from tradewind.spark.filters import filter_of
-    from tradewind.spark.options import parse_options
     from tradewind.spark.provider_choice import open_provider
+    from tradewind.spark.source_options import parse_options
 
     parsed = parse_options(options)
     provider = open_provider(parsed)

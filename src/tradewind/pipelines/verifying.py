@@ -472,8 +472,8 @@ def _nodes(plan: Any) -> Iterator[str]:
 
 def _states(options: Mapping[str, str]) -> list[ReadState]:
     """What streams have now, asked without Spark."""
-    from tradewind.spark.options import parse_options
     from tradewind.spark.provider_choice import open_provider
+    from tradewind.spark.source_options import parse_options
 
     provider = open_provider(parse_options(_without_limits(options)))
     try:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from tradewind.recovery.asynchronous import AsyncDisasterRecovery
 from tradewind.recovery.contents import Comparison, RangeDifference
-from tradewind.recovery.faults import RecoveryError
-from tradewind.recovery.journal import RecoveryJournal, RecoveryKind, RecoveryStep
+from tradewind.recovery.protection_status import ConsumerProtection, RecoveryState, StreamStatus
 from tradewind.recovery.recovery import DisasterRecovery
-from tradewind.recovery.status import ConsumerProtection, RecoveryState, StreamStatus
+from tradewind.recovery.recovery_errors import RecoveryError
+from tradewind.recovery.recovery_journal import RecoveryJournal, RecoveryKind, RecoveryStep
 
 __all__ = [
     "AsyncDisasterRecovery",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from tradewind.client.blocking import Blocking, BorrowedLoop
 from tradewind.recovery.change import ACK_SECONDS, WAIT_SECONDS, Say
 from tradewind.recovery.contents import Comparison, Progress
-from tradewind.recovery.journal import RecoveryJournal
+from tradewind.recovery.protection_status import StreamStatus
 from tradewind.recovery.recovery import DisasterRecovery
-from tradewind.recovery.status import StreamStatus
+from tradewind.recovery.recovery_journal import RecoveryJournal
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection

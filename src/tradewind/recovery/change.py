@@ -23,13 +23,25 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tradewind.api.times import parse_time
+from tradewind.recovery.change_over_marks import (
+    MARK,
+    RecoveryMark,
+    Role,
+    marked,
+    parked_subject,
+    read_mark,
+)
 from tradewind.recovery.contents import compare, wait_readable
-from tradewind.recovery.faults import AWAY, RecoveryError, patiently, wait_until
-from tradewind.recovery.journal import RecoveryJournal, RecoveryKind, RecoveryStep, save_journal
-from tradewind.recovery.marks import MARK, RecoveryMark, Role, marked, parked_subject, read_mark
+from tradewind.recovery.protection_status import mirror_problem
 from tradewind.recovery.records import Records
+from tradewind.recovery.recovery_errors import AWAY, RecoveryError, patiently, wait_until
+from tradewind.recovery.recovery_journal import (
+    RecoveryJournal,
+    RecoveryKind,
+    RecoveryStep,
+    save_journal,
+)
 from tradewind.recovery.sides import StreamSide, known_consumer, paused_config
-from tradewind.recovery.status import mirror_problem
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamConfig, StreamInfo

@@ -17,7 +17,7 @@ import msgspec
 
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.errors import OperationTimeoutError
-from tradewind.recovery.faults import RecoveryError, wait_until
+from tradewind.recovery.recovery_errors import RecoveryError, wait_until
 
 if TYPE_CHECKING:
     from tradewind.client.message import Msg

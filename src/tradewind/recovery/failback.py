@@ -23,11 +23,11 @@ import msgspec
 
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.recovery.change import ChangeOver
+from tradewind.recovery.change_over_marks import RecoveryMark, Role, marked, read_mark
 from tradewind.recovery.contents import compare, messages_between, wait_readable
-from tradewind.recovery.faults import RecoveryError
-from tradewind.recovery.journal import RecoveryStep
-from tradewind.recovery.marks import RecoveryMark, Role, marked, read_mark
 from tradewind.recovery.records import Records
+from tradewind.recovery.recovery_errors import RecoveryError
+from tradewind.recovery.recovery_journal import RecoveryStep
 from tradewind.recovery.saved import SavedFile, SavedMessage
 from tradewind.recovery.sides import StreamSide, mirror_config, own_metadata
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from tradewind.client.api_errors import NoMessageFoundError, StreamNotFoundError
-from tradewind.recovery.faults import RecoveryError
+from tradewind.recovery.recovery_errors import RecoveryError
 from tradewind.recovery.sides import KnownConsumer, StreamSide, known_consumer
 
 if TYPE_CHECKING:

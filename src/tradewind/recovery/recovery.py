@@ -20,10 +20,13 @@ from tradewind.recovery.change import (
     give_back,
     lost_problem,
 )
+from tradewind.recovery.change_over_marks import MARK, RecoveryMark, Role, read_mark
 from tradewind.recovery.contents import Comparison, Progress, compare
 from tradewind.recovery.failback import SAVED_SUFFIX, Failback
-from tradewind.recovery.faults import AWAY, RecoveryError
-from tradewind.recovery.journal import (
+from tradewind.recovery.protection_status import StreamStatus, look
+from tradewind.recovery.records import Records
+from tradewind.recovery.recovery_errors import AWAY, RecoveryError
+from tradewind.recovery.recovery_journal import (
     RecoveryJournal,
     RecoveryKind,
     RecoveryStep,
@@ -31,11 +34,8 @@ from tradewind.recovery.journal import (
     may_begin,
     save_journal,
 )
-from tradewind.recovery.marks import MARK, RecoveryMark, Role, read_mark
-from tradewind.recovery.records import Records
 from tradewind.recovery.saved import publish_saved
 from tradewind.recovery.sides import StreamSide
-from tradewind.recovery.status import StreamStatus, look
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo

@@ -16,7 +16,7 @@ import msgspec
 
 from tradewind.api.times import format_time
 from tradewind.private_files import sync_folder
-from tradewind.recovery.faults import RecoveryError
+from tradewind.recovery.recovery_errors import RecoveryError
 
 if TYPE_CHECKING:
     from tradewind.client.core.headers import Headers

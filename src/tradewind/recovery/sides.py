@@ -20,7 +20,7 @@ from tradewind.api.stream_types import StreamConfig, StreamInfo
 from tradewind.client.api_errors import ConsumerInvalidResetError, StreamNotFoundError
 from tradewind.client.streams.api_requests import to_time
 from tradewind.recovery.contents import next_message
-from tradewind.recovery.faults import POLL_SECONDS, RecoveryError
+from tradewind.recovery.recovery_errors import POLL_SECONDS, RecoveryError
 
 if TYPE_CHECKING:
     from tradewind.client.streams.manager import StoredMsg

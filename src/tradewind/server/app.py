@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from tradewind.monitor.http import MonitorServer
     from tradewind.monitor.pages import Guest
-    from tradewind.server.auth.callout import CalloutDesk
+    from tradewind.server.auth.callout_client import CalloutDesk
     from tradewind.server.jetstream_service import RunningJetStream
     from tradewind.server.leafnodes import RunningLeafnodes
     from tradewind.server.operators.operator_mode import Operators
@@ -100,7 +100,7 @@ class ServerApp:
         self._callouts: CalloutDesk | None = None
         is_operated = options.operator is not None and options.operator.is_active
         if is_operated or options.authorization.callout is not None:
-            from tradewind.server.auth.callout import CalloutDesk
+            from tradewind.server.auth.callout_client import CalloutDesk
 
             self._callouts = CalloutDesk()
         if is_operated:

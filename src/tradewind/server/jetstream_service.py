@@ -17,7 +17,7 @@ from tradewind.broker.broker import Broker
 from tradewind.durations import format_duration
 from tradewind.errors import ServerStartError, StoreError
 from tradewind.jetstream.engine import EngineSettings, JetStreamEngine
-from tradewind.jetstream.recovery import recover, recover_account
+from tradewind.jetstream.store_opening import recover, recover_account
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.server.logs import Log
 from tradewind.server.resources import StoreResources, store_resources

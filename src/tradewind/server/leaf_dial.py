@@ -19,8 +19,8 @@ from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.leaf_compression import agreed_mode, is_compressing
 from tradewind.broker.leaf_handshake import URLS_MAX, LeafInfo, compression_line, parse_info
 from tradewind.client.core.addresses import Address, parse_address
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.core.credentials import login_fields, parse_credentials
-from tradewind.client.core.options import ConnectOptions
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError, TradewindError
 from tradewind.options import SECOND_NS, LeafProxyOptions, LeafRemoteOptions

@@ -11,7 +11,7 @@ import base64
 import ssl
 from typing import cast
 
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError
 from tradewind.options import LeafProxyOptions

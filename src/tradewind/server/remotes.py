@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tradewind.client.connection import Connection
-from tradewind.client.core.options import ConnectOptions, ConnectSettings, make_options
+from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.message import Msg
 from tradewind.errors import TradewindError
 from tradewind.server.remote_subscription import RemoteSubscription

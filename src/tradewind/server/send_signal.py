@@ -12,7 +12,7 @@ from pathlib import Path
 from tradewind.errors import ConfigError
 
 PROGRAM = "tradewind-server"
-MODULE = "tradewind.server.main"
+MODULE = "tradewind.server.server_main"
 
 SIGNALS = {
     "stop": signal.SIGKILL,

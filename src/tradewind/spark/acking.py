@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection
     from tradewind.client.message import Msg
     from tradewind.client.streams.consumers import Consumer
-    from tradewind.spark.options import SourceOptions
+    from tradewind.spark.source_options import SourceOptions
 
 OPTION: Final = "ackConsumer"
 # So many messages are on their way at most.

@@ -21,8 +21,8 @@ from tradewind.errors import CorruptRecord
 from tradewind.spark.arrow import batches
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import OptionError
-from tradewind.spark.options import SourceOptions
 from tradewind.spark.provider_contract import ReadState
+from tradewind.spark.source_options import SourceOptions
 from tradewind.store.format.layout import stream_folder
 from tradewind.store.format.s2 import Decompressor, S2Error
 

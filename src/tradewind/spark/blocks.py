@@ -29,8 +29,8 @@ from tradewind.store.format.sequence_set import SequenceSet
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tradewind.spark.options import SourceOptions
     from tradewind.spark.planning import Part
+    from tradewind.spark.source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
 # Small blocks are collected until Spark gets a batch that is worth its while.

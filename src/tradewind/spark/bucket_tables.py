@@ -27,8 +27,8 @@ from tradewind.spark.filters import RowFilter
 from tradewind.spark.planning import part_count
 
 if TYPE_CHECKING:
-    from tradewind.spark.options import SourceOptions
     from tradewind.spark.provider_contract import Provider, ReadState, ReadTask
+    from tradewind.spark.source_options import SourceOptions
 
 KV_PREFIX: Final = "KV_"
 OBJECT_PREFIX: Final = "OBJ_"

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tradewind.spark.options import SourceOptions, moment_ns
 from tradewind.spark.rows import SEQUENCE_MAX, TIME_NS_MAX, TIME_NS_MIN, RowDecoder
+from tradewind.spark.source_options import SourceOptions, moment_ns
 from tradewind.subjects import is_valid_literal
 
 # Spark's times have microseconds: one equals a thousand of ours.

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from tradewind.api.responses import StoredMessage
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.message import Msg
-    from tradewind.spark.options import SourceOptions
     from tradewind.spark.provider_contract import ReadTask
+    from tradewind.spark.source_options import SourceOptions
 
 ROWS_PER_BATCH: Final = 16_384
 BYTES_PER_BATCH: Final = 16 * 1024 * 1024

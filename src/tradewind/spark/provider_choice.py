@@ -16,8 +16,8 @@ from tradewind.spark.errors import OptionError
 from tradewind.spark.network import NetworkProvider
 
 if TYPE_CHECKING:
-    from tradewind.spark.options import SourceOptions
     from tradewind.spark.provider_contract import GrowingProvider, Provider
+    from tradewind.spark.source_options import SourceOptions
 
 
 def open_provider(options: SourceOptions) -> Provider:

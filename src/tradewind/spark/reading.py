@@ -24,8 +24,8 @@ from tradewind.spark.worker import spare_modules
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tradewind.spark.options import SourceOptions
     from tradewind.spark.provider_contract import ReadTask
+    from tradewind.spark.source_options import SourceOptions
 
 
 class TaskPartition(InputPartition):

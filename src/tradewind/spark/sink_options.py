@@ -13,7 +13,7 @@ from typing import Final
 
 from tradewind.spark.errors import OptionError
 from tradewind.spark.logins import LOGIN_FIELDS, JobLogin, spark_name, split_login
-from tradewind.spark.options import (
+from tradewind.spark.source_options import (
     TIMEOUT_SECONDS,
     TIMEOUT_SECONDS_MAX,
     SourceOptions,

@@ -11,11 +11,11 @@ from pyspark.sql.datasource import DataSource
 
 from tradewind.spark.errors import OptionError
 from tradewind.spark.features import HAS_STREAM_READS, HAS_STREAM_WRITES, need
-from tradewind.spark.options import parse_options
 from tradewind.spark.outgoing_columns import plan_columns
 from tradewind.spark.reading import BatchReader
 from tradewind.spark.sink import BatchWriter, StreamWriter
 from tradewind.spark.sink_options import parse_sink_options
+from tradewind.spark.source_options import parse_options
 from tradewind.spark.streaming import StreamReader
 from tradewind.spark.worker import spare_modules
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from tradewind.spark.options import SourceOptions
+    from tradewind.spark.source_options import SourceOptions
 
 
 class JetStreamSource(DataSource):

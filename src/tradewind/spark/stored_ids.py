@@ -22,7 +22,7 @@ from tradewind.spark.planning import messages_ahead
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.streams.manager import Streams
-    from tradewind.spark.options import SourceOptions
+    from tradewind.spark.source_options import SourceOptions
 
 ID_HEADER: Final = "Nats-Msg-Id"
 READABLE_SECONDS: Final = 10.0

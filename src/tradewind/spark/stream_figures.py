@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tradewind.api.stream_types import StreamInfo
-    from tradewind.spark.options import SourceOptions
+    from tradewind.spark.source_options import SourceOptions
     from tradewind.sync import Connection
 
 

@@ -35,11 +35,11 @@ from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.features import limits
 from tradewind.spark.filters import filter_of
 from tradewind.spark.holding import Holding
-from tradewind.spark.options import spelling
 from tradewind.spark.planning import ranges
 from tradewind.spark.positions import check_named
 from tradewind.spark.provider_choice import open_growing
 from tradewind.spark.reading import TaskPartition
+from tradewind.spark.source_options import spelling
 from tradewind.spark.stream_lag import Reporter
 from tradewind.spark.worker import spare_modules
 
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
     from tradewind.clock import Clock
-    from tradewind.spark.options import SourceOptions
     from tradewind.spark.provider_contract import GrowingProvider, ReadState, ReadTask
+    from tradewind.spark.source_options import SourceOptions
 
 logger = logging.getLogger(__name__)
 UNLIMITED = 1 << 62

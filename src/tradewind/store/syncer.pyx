@@ -3,7 +3,7 @@
 Owns the order of things between the stores and whoever runs their commits. It opens no file,
 starts no thread and reads no clock: a job is handed to `run`, and `complete` is called when it is
 done, in the thread that owns the stores. `tradewind.server.sync_threads` runs jobs in threads, and
-`tradewind.testing.syncer` whenever a test says so.
+`tradewind.testing.fake_syncer` whenever a test says so.
 
 The owner says that a store has `changed`, or marks it for the end of the turn (`mark_dirty`,
 `end_turn`). Changes have a *round*: a number that rises per store. `on_synced(store, round)` says

@@ -6,7 +6,7 @@ from tradewind.broker.turn import Participant
 from tradewind.errors import StoreError
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.table.message_store import MessageStore
-from tradewind.stream.fast_batches import FastBatches
+from tradewind.stream.fast_batch_intake import FastBatches
 from tradewind.stream.fast_core import OpenFastBatch
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish_replies import ReplyQueue, Rider

@@ -436,7 +436,7 @@ cdef class Ingest(Participant):
         """A message whose trace records what the stream does with it; it may be for the trace
         alone.
         """
-        from tradewind.stream.traced import publish_traced
+        from tradewind.stream.traced_storing import publish_traced
         cdef bytes reply = message.reply[:message.reply_size]
         if self.waits and self._is_full():
             self.router.trace.stored(self.stream.name)["error"] = "too many requests"

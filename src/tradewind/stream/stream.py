@@ -29,7 +29,7 @@ from tradewind.api.stream_types import (
     StreamConfig,
 )
 from tradewind.api.times import format_time
-from tradewind.chain.entries import EXPIRED
+from tradewind.chain.chain_entries import EXPIRED
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.route.mapping import SubjectMapping, compile_mapping
@@ -43,7 +43,7 @@ from tradewind.stream import header_fields, stream_queries
 from tradewind.stream.batch_checks import BatchCheck
 from tradewind.stream.commit_path import CommitPath
 from tradewind.stream.direct_gets import DirectGet
-from tradewind.stream.fast_batches import FastBatches
+from tradewind.stream.fast_batch_intake import FastBatches
 from tradewind.stream.half_batch import BATCHES, remove_half_batch
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.message_ids import MessageIds

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api.times import format_time
-from tradewind.api.truncation import Criteria, Removed
+from tradewind.api.truncation_types import Criteria, Removed
 from tradewind.store.contract import NotFoundError
 
 if TYPE_CHECKING:

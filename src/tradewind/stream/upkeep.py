@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tradewind.chain.entries import EXPIRED
+from tradewind.chain.chain_entries import EXPIRED
 from tradewind.errors import StoreError
 
 if TYPE_CHECKING:

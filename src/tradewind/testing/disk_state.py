@@ -1,7 +1,7 @@
 """The rules for what a simulated file system keeps through a power failure.
 
 Owns files and folders with two states, what programs see and what is durable, and the choice of
-what survives of the difference. It never handles paths, errors or faults; `disk.py` adds those.
+what survives of the difference. It never handles paths, errors or faults; `fake_disk.py` does.
 
 The rules, none of them kinder than a real file system:
 

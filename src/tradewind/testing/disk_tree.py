@@ -1,8 +1,8 @@
 """The names of the simulated disk: paths to files and folders, and which of them are durable.
 
 Owns the tree of nodes, the name changes that are not durable yet, and the sum of all file sizes. It
-never counts steps or injects faults (`disk.py`), and never decides what survives a power failure
-(`disk_state.py`).
+never counts steps or injects faults (`fake_disk.py`), and never decides what survives a power
+failure (`disk_state.py`).
 """
 
 from __future__ import annotations

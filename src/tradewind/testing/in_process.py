@@ -23,16 +23,16 @@ from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.identity import Gate
 from tradewind.broker.session import Session
 from tradewind.jetstream.engine import EngineSettings, JetStreamEngine
-from tradewind.jetstream.recovery import recover
 from tradewind.jetstream.replication.origin_links import Remotes
+from tradewind.jetstream.store_opening import recover
 from tradewind.options import MIB, ServerOptions
 from tradewind.store.folder.stream_folder import StoreRoot
-from tradewind.testing.clock import SECOND_NS, FakeClock
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_clock import SECOND_NS, FakeClock
+from tradewind.testing.fake_disk import SimulatedDisk
+from tradewind.testing.fake_syncer import SteppedSyncer
+from tradewind.testing.fake_workers import InlineWorkers
 from tradewind.testing.gates import OpenGate
 from tradewind.testing.log import MemoryLog
-from tradewind.testing.syncer import SteppedSyncer
-from tradewind.testing.workers import InlineWorkers
 from tradewind.wire import ops
 
 MEMORY_BYTES_MAX = 256 * MIB

@@ -9,7 +9,7 @@ from tradewind.errors import ConfigError
 from tradewind.monitor.facade import MonitorView
 from tradewind.server.turn_budget import EXIT_STRICT, set_turn_budget
 from tradewind.testing import FakeClock, InProcessServer, MemoryLog
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 MS = 1_000_000
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from chain_kit import ReferenceChain, stored
-from tradewind.chain import checkpoints, files
-from tradewind.chain.entries import BLAKE3, MESSAGE_RECORD_BYTES, SHA256
-from tradewind.chain.files import ChainFolder, IncompleteRecord
+from tradewind.chain import chain_folder, checkpoints
+from tradewind.chain.chain_entries import BLAKE3, MESSAGE_RECORD_BYTES, SHA256
+from tradewind.chain.chain_folder import ChainFolder, IncompleteRecord
 from tradewind.errors import CorruptRecord, StoreError
 
 
@@ -46,7 +46,7 @@ def test_all_records_and_checkpoints_come_back(
 def test_records_larger_than_a_piece_of_reading_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "_READ_BYTES", 50)
+    monkeypatch.setattr(chain_folder, "_READ_BYTES", 50)
     chain = chain_of(20)
     folder = ChainFolder(chain.write(tmp_path / "chain"))
     assert list(folder.records()) == list(enumerate(chain.records))
@@ -59,10 +59,10 @@ def test_a_chain_without_entries_and_checkpoints_is_one(tmp_path: Path) -> None:
 
 
 def test_the_header_is_the_documented_bytes() -> None:
-    header = files.encode_header(files.LinksHeader(BLAKE3, 0x1234, b"\x55" * 32))
+    header = chain_folder.encode_header(chain_folder.LinksHeader(BLAKE3, 0x1234, b"\x55" * 32))
     assert header[:56] == b"TWCHAIN1\x02" + bytes(7) + b"\x34\x12" + bytes(6) + b"\x55" * 32
-    assert len(header) == files.HEADER_BYTES == 64
-    assert files.segment_name(0x1234) == "0000000000001234.links"
+    assert len(header) == chain_folder.HEADER_BYTES == 64
+    assert chain_folder.segment_name(0x1234) == "0000000000001234.links"
 
 
 def test_no_folder_and_an_empty_one_are_named(tmp_path: Path) -> None:
@@ -83,17 +83,20 @@ def test_no_folder_and_an_empty_one_are_named(tmp_path: Path) -> None:
 )
 def test_a_changed_header_is_named(tmp_path: Path, offset: int, data: bytes, byte: int) -> None:
     folder = chain_of(10).write(tmp_path / "chain")
-    overwrite(folder / files.segment_name(0), offset, data)
+    overwrite(folder / chain_folder.segment_name(0), offset, data)
     with pytest.raises(CorruptRecord) as caught:
         ChainFolder(folder)
-    assert (caught.value.path, caught.value.offset) == (str(folder / files.segment_name(0)), byte)
+    assert (caught.value.path, caught.value.offset) == (
+        str(folder / chain_folder.segment_name(0)),
+        byte,
+    )
 
 
 def test_a_record_of_an_unknown_kind_is_named_after_those_before_it(tmp_path: Path) -> None:
     chain = chain_of(4)
     path = chain.write(tmp_path / "chain")
-    at = files.HEADER_BYTES + 2 * MESSAGE_RECORD_BYTES
-    overwrite(path / files.segment_name(0), at, b"\x07")
+    at = chain_folder.HEADER_BYTES + 2 * MESSAGE_RECORD_BYTES
+    overwrite(path / chain_folder.segment_name(0), at, b"\x07")
     records = ChainFolder(path).records()
     assert [next(records) for _ in range(2)] == list(enumerate(chain.records[:2]))
     with pytest.raises(CorruptRecord) as caught:
@@ -104,14 +107,14 @@ def test_a_record_of_an_unknown_kind_is_named_after_those_before_it(tmp_path: Pa
 
 def test_a_missing_file_in_the_middle_is_named(tmp_path: Path) -> None:
     path = chain_of(20).write(tmp_path / "chain", 5)
-    (path / files.segment_name(10)).unlink()
+    (path / chain_folder.segment_name(10)).unlink()
     with pytest.raises(CorruptRecord, match=r"0005\.links.*entries 5 to 9.*begins with 15"):
         list(ChainFolder(path).records())
 
 
 def test_a_missing_first_file_is_named(tmp_path: Path) -> None:
     path = chain_of(20).write(tmp_path / "chain", 5)
-    (path / files.segment_name(0)).unlink()
+    (path / chain_folder.segment_name(0)).unlink()
     with pytest.raises(CorruptRecord, match="the first file is missing"):
         ChainFolder(path)
 
@@ -119,16 +122,16 @@ def test_a_missing_first_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "byte"),
     [
-        (files.LinksHeader(SHA256, 5, b"\x00" * 32), 24),
-        (files.LinksHeader(SHA256, 6, b"\x00" * 32), 16),
-        (files.LinksHeader(BLAKE3, 5, b"\x00" * 32), 8),
+        (chain_folder.LinksHeader(SHA256, 5, b"\x00" * 32), 24),
+        (chain_folder.LinksHeader(SHA256, 6, b"\x00" * 32), 16),
+        (chain_folder.LinksHeader(BLAKE3, 5, b"\x00" * 32), 8),
     ],
 )
 def test_a_file_that_does_not_continue_the_one_before_is_named(
-    tmp_path: Path, header: files.LinksHeader, byte: int
+    tmp_path: Path, header: chain_folder.LinksHeader, byte: int
 ) -> None:
     path = chain_of(20).write(tmp_path / "chain", 5)
-    overwrite(path / files.segment_name(5), 0, files.encode_header(header))
+    overwrite(path / chain_folder.segment_name(5), 0, chain_folder.encode_header(header))
     with pytest.raises(CorruptRecord, match=r"0005\.links") as caught:
         list(ChainFolder(path).records())
     assert caught.value.offset == byte
@@ -144,7 +147,7 @@ def test_the_end_of_the_last_file_may_be_cut_and_no_other(tmp_path: Path) -> Non
     assert [next(records) for _ in whole] == whole
     with pytest.raises(IncompleteRecord, match="ends within a record"):
         next(records)
-    first = path / files.segment_name(0)
+    first = path / chain_folder.segment_name(0)
     first.write_bytes(first.read_bytes()[:-1])
     with pytest.raises(CorruptRecord) as caught:
         list(ChainFolder(path).records())
@@ -165,7 +168,7 @@ def test_a_damaged_checkpoint_is_named_with_its_byte(
     chain = chain_of(20)
     path = chain.write(tmp_path / "chain")
     lines = [line + b"\n" for line in chain.lines[:byte_of_line]]
-    (path / files.CHECKPOINTS).write_bytes(b"".join(lines) + data)
+    (path / chain_folder.CHECKPOINTS).write_bytes(b"".join(lines) + data)
     with pytest.raises(error, match="checkpoints: byte") as caught:
         list(ChainFolder(path).checkpoints())
     assert type(caught.value) is error

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from chain_kit import KEY, OTHER_KEY, ReferenceChain, stored
 from tradewind import nkeys
 from tradewind.chain import checkpoints
+from tradewind.chain.chain_entries import ChainError
 from tradewind.chain.checkpoints import Checkpoint
-from tradewind.chain.entries import ChainError
 
 FEW = settings(max_examples=40)
 

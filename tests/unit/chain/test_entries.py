@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chain_kit import CREATED, ReferenceChain, stored
-from tradewind.chain import entries
-from tradewind.chain.entries import ChainError, Record, RecordError
+from tradewind.chain import chain_entries
+from tradewind.chain.chain_entries import ChainError, Record, RecordError
 
 FEW = settings(max_examples=50)
 
-SHA = entries.digest_of(entries.SHA256)
-sequences = st.integers(1, entries.SEQUENCE_MAX)
+SHA = chain_entries.digest_of(chain_entries.SHA256)
+sequences = st.integers(1, chain_entries.SEQUENCE_MAX)
 hashes = st.binary(min_size=32, max_size=32)
 
 
@@ -27,10 +27,10 @@ def range_lists(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 records = st.one_of(
-    st.builds(lambda seq, link: Record(entries.MESSAGE, seq, b"", link), sequences, hashes),
+    st.builds(lambda seq, link: Record(chain_entries.MESSAGE, seq, b"", link), sequences, hashes),
     st.builds(
-        lambda kind, ranges, link: Record(kind, 0, entries.removal_body(7, 1, ranges), link),
-        st.sampled_from([entries.REMOVAL, entries.RETURN]),
+        lambda kind, ranges, link: Record(kind, 0, chain_entries.removal_body(7, 1, ranges), link),
+        st.sampled_from([chain_entries.REMOVAL, chain_entries.RETURN]),
         range_lists(),
         hashes,
     ),
@@ -38,9 +38,9 @@ records = st.one_of(
 
 
 def test_a_link_is_the_hash_of_the_documented_bytes() -> None:
-    before = entries.first_link(SHA, "ORDERS", CREATED)
+    before = chain_entries.first_link(SHA, "ORDERS", CREATED)
     assert before == hashlib.sha256(b"\x02ORDERS\x00" + CREATED.encode()).digest()
-    body = entries.message_body(5, -7, b"a.b", b"NATS/1.0\r\n\r\n", b"payload")
+    body = chain_entries.message_body(5, -7, b"a.b", b"NATS/1.0\r\n\r\n", b"payload")
     assert body == (
         b"\x05\0\0\0\0\0\0\0"
         b"\xf9\xff\xff\xff\xff\xff\xff\xff"
@@ -48,19 +48,19 @@ def test_a_link_is_the_hash_of_the_documented_bytes() -> None:
         b"\x0c\0\0\0NATS/1.0\r\n\r\n"
         b"payload"
     )
-    link = entries.link_of(SHA, before, entries.MESSAGE, body)
+    link = chain_entries.link_of(SHA, before, chain_entries.MESSAGE, body)
     assert link == hashlib.sha256(b"\x00" + before + b"\x01" + body).digest()
 
 
 def test_a_removal_is_the_documented_bytes() -> None:
-    body = entries.removal_body(1, entries.PURGED, [(1, 2), (4, 4)])
+    body = chain_entries.removal_body(1, chain_entries.PURGED, [(1, 2), (4, 4)])
     numbers = b"".join(number.to_bytes(8, "little") for number in (1, 2, 4, 4))
     assert body == b"\x01\0\0\0\0\0\0\0\x02\x02\0\0\0" + numbers
-    assert entries.decode_removal(body) == (1, entries.PURGED, ((1, 2), (4, 4)))
+    assert chain_entries.decode_removal(body) == (1, chain_entries.PURGED, ((1, 2), (4, 4)))
 
 
 def test_blake3_is_the_hash_of_its_specification() -> None:
-    digest = entries.digest_of(entries.BLAKE3)
+    digest = chain_entries.digest_of(chain_entries.BLAKE3)
     assert digest(b"").hex() == "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
 
 
@@ -69,43 +69,43 @@ def test_blake3_without_its_library_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "blake3", None)
     with pytest.raises(ChainError, match=r"pip install 'tradewind\[chain\]'"):
-        entries.digest_of(entries.BLAKE3)
+        chain_entries.digest_of(chain_entries.BLAKE3)
 
 
 def test_an_unknown_algorithm_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ChainError, match="one of sha256, blake3"):
-        entries.digest_of("md5")
+        chain_entries.digest_of("md5")
 
 
 @FEW
 @given(st.lists(records, max_size=20), st.integers(0, 2000))
 def test_records_come_back_from_any_cut(found: list[Record], cut: int) -> None:
-    data = entries.encode_records(found)
-    first, end = entries.read_records(data[:cut])
-    rest, whole = entries.read_records(data[end:])
+    data = chain_entries.encode_records(found)
+    first, end = chain_entries.read_records(data[:cut])
+    rest, whole = chain_entries.read_records(data[end:])
     assert first + rest == found
     assert end + whole == len(data)
-    assert len(data[:cut]) - end < entries.RECORD_BYTES_MAX
+    assert len(data[:cut]) - end < chain_entries.RECORD_BYTES_MAX
 
 
 @FEW
 @given(st.binary(max_size=300))
 def test_any_bytes_are_records_or_a_record_error(data: bytes) -> None:
     try:
-        found, end = entries.read_records(data)
+        found, end = chain_entries.read_records(data)
     except RecordError as error:
-        found, end = entries.read_records(data[: error.offset])
-    assert entries.encode_records(found) == data[:end]
+        found, end = chain_entries.read_records(data[: error.offset])
+    assert chain_entries.encode_records(found) == data[:end]
 
 
 def test_no_more_records_are_read_than_asked_for() -> None:
     chain = ReferenceChain()
     for sequence in range(1, 6):
         chain.add(stored(sequence))
-    data = entries.encode_records(chain.records)
-    found, end = entries.read_records(data, count=2)
+    data = chain_entries.encode_records(chain.records)
+    found, end = chain_entries.read_records(data, count=2)
     assert found == chain.records[:2]
-    assert entries.read_records(data, end)[0] == chain.records[2:]
+    assert chain_entries.read_records(data, end)[0] == chain.records[2:]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_no_more_records_are_read_than_asked_for() -> None:
 )
 def test_what_is_no_record_is_named_with_its_byte(data: bytes, error: str) -> None:
     with pytest.raises(RecordError) as caught:
-        entries.read_records(data)
+        chain_entries.read_records(data)
     assert str(caught.value) == error
 
 
@@ -137,16 +137,16 @@ def test_what_is_no_record_is_named_with_its_byte(data: bytes, error: str) -> No
 )
 def test_removals_that_cannot_be_are_refused(reason: int, ranges: list[tuple[int, int]]) -> None:
     with pytest.raises(ChainError):
-        entries.removal_body(1, reason, ranges)
+        chain_entries.removal_body(1, reason, ranges)
     numbers = b"".join(n.to_bytes(8, "little") for pair in ranges for n in pair)
     head = bytes(8) + reason.to_bytes(1, "little") + len(ranges).to_bytes(4, "little")
     with pytest.raises(ChainError):
-        entries.decode_removal(head + numbers)
+        chain_entries.decode_removal(head + numbers)
 
 
 @pytest.mark.parametrize("cut", [0, 12, 13, 28, 30])
 def test_a_removal_of_another_length_is_refused(cut: int) -> None:
-    body = entries.removal_body(1, 1, [(1, 2)])
+    body = chain_entries.removal_body(1, 1, [(1, 2)])
     assert len(body) == 29
     with pytest.raises(ChainError):
-        entries.decode_removal((body + b"\0")[:cut])
+        chain_entries.decode_removal((body + b"\0")[:cut])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tradewind.chain import merkle
-from tradewind.chain.entries import SHA256, ChainError, Digest, digest_of
+from tradewind.chain.chain_entries import SHA256, ChainError, Digest, digest_of
 
 FEW = settings(max_examples=40)
 

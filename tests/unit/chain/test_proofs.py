@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from chain_kit import ReferenceChain, chain_of, stored
 from tradewind.chain import merkle, proofs
-from tradewind.chain.entries import ChainError
+from tradewind.chain.chain_entries import ChainError
 from tradewind.chain.verifier import ChainedMessage
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from chain_kit import KEY, ReferenceChain, Stored, chain_of, histories, stored
 from tradewind.chain import checkpoints
-from tradewind.chain.entries import MESSAGE, ChainError
+from tradewind.chain.chain_entries import MESSAGE, ChainError
 from tradewind.chain.merkle import Frontier, root_of
 from tradewind.chain.report import ChainReport
 from tradewind.chain.segments import SegmentFound, SegmentJoin, verify_segment

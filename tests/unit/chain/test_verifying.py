@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from chain_kit import KEY, OTHER_KEY, ReferenceChain, Stored, chain_of, stored
 from chain_kit import histories as chains
-from tradewind.chain import checkpoints, entries, files, offline
-from tradewind.chain.entries import MESSAGE, REMOVAL, Record, link_of
-from tradewind.chain.files import ChainFolder
+from tradewind.chain import chain_entries, chain_folder, checkpoints, offline
+from tradewind.chain.chain_entries import MESSAGE, REMOVAL, Record, link_of
+from tradewind.chain.chain_folder import ChainFolder
 from tradewind.chain.offline import verify_folder
 from tradewind.chain.passes import ChainPass
 from tradewind.chain.report import ChainReport
@@ -276,7 +276,7 @@ def test_an_entry_that_was_cut_out_is_named(messages: int, data: st.DataObject) 
 def test_an_entry_that_was_put_in_is_named(messages: int, data: st.DataObject) -> None:
     chain = chain_of(messages, every=messages)
     index = data.draw(st.integers(1, messages - 1))
-    body = entries.removal_body(1, 1, [(1, 1)])
+    body = chain_entries.removal_body(1, 1, [(1, 1)])
     link = link_of(chain.digest, chain.records[index - 1].link, REMOVAL, body)
     chain.records.insert(index, Record(REMOVAL, 0, body, link))
     report = check(chain)
@@ -295,7 +295,7 @@ def test_a_changed_removal_is_named(messages: int, data: st.DataObject) -> None:
     chain.add(stored(messages + 1))
     chain.checkpoint()
     index = messages
-    body = entries.removal_body(1, 1, [(first, first + 1)])
+    body = chain_entries.removal_body(1, 1, [(first, first + 1)])
     chain.records[index] = chain.records[index]._replace(body=body)
     del chain.live[first + 1]
     report = check(chain)
@@ -441,7 +441,7 @@ def test_what_was_removed_while_it_was_read_is_not_missing() -> None:
 
 def test_a_removal_of_all_sequences_costs_nothing() -> None:
     chain = chain_of(4, every=0)
-    chain._other(REMOVAL, ((1, entries.SEQUENCE_MAX),), entries.PURGED)
+    chain._other(REMOVAL, ((1, chain_entries.SEQUENCE_MAX),), chain_entries.PURGED)
     chain.live.clear()
     chain.add(stored(5))
     chain.checkpoint()
@@ -491,19 +491,19 @@ def cut_links(path: Path) -> None:
 
 
 def cut_checkpoints(path: Path) -> None:
-    file = path / files.CHECKPOINTS
+    file = path / chain_folder.CHECKPOINTS
     file.write_bytes(file.read_bytes()[:-5])
 
 
 def damage_links(path: Path) -> None:
-    first = path / files.segment_name(0)
+    first = path / chain_folder.segment_name(0)
     data = bytearray(first.read_bytes())
-    data[files.HEADER_BYTES + 41 * 2] = 9
+    data[chain_folder.HEADER_BYTES + 41 * 2] = 9
     first.write_bytes(data)
 
 
 def damage_checkpoints(path: Path) -> None:
-    file = path / files.CHECKPOINTS
+    file = path / chain_folder.CHECKPOINTS
     file.write_bytes(b"{}\n" + file.read_bytes())
 
 
@@ -559,7 +559,7 @@ def test_any_bytes_as_links_end_in_a_report(
     folder = tmp_path_factory.mktemp("chain")
     chain = ReferenceChain()
     chain.write(folder)
-    path = folder / files.segment_name(0)
+    path = folder / chain_folder.segment_name(0)
     path.write_bytes(path.read_bytes() + data)
     report = verify(chain, folder)
     assert report.size <= len(data) // 37

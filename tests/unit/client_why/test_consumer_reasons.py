@@ -18,7 +18,7 @@ from tradewind.api.consumer_types import (
     ReplayPolicy,
     SequenceInfo,
 )
-from tradewind.client.why.consumers import Knowledge, Oldest, explain
+from tradewind.client.why.consumer_reasons import Knowledge, Oldest, explain
 
 
 def info(config: dict[str, Any] | None = None, **more: Any) -> ConsumerInfo:

@@ -24,7 +24,7 @@ from tradewind.api.stream_types import (
     StreamState,
 )
 from tradewind.client.why.reasons import command
-from tradewind.client.why.streams import StreamKnowledge, explain_stream
+from tradewind.client.why.stream_reasons import StreamKnowledge, explain_stream
 
 NOW_NS = 1_800_000_000 * 10**9
 HOUR_NS = 3600 * 10**9

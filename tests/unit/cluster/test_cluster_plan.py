@@ -10,13 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tradewind.cluster.configuration import (
-    TlsFiles,
-    host_configuration,
-    local_configuration,
-    systemd_unit,
-)
-from tradewind.cluster.plan import (
+from tradewind.cluster.cluster_plan import (
     PLAN_FILE,
     ClusterError,
     check_count,
@@ -24,6 +18,12 @@ from tradewind.cluster.plan import (
     plan_hosts,
     plan_local,
     save_plan,
+)
+from tradewind.cluster.configuration import (
+    TlsFiles,
+    host_configuration,
+    local_configuration,
+    systemd_unit,
 )
 from tradewind.cluster.processes import PROCESS_FILE, NodeProcess, ProcessRecord, find_binary
 

@@ -9,7 +9,7 @@ from tradewind.api.request_types import NextRequest
 from tradewind.consumer.deliver_policies import ResetError, check_reset
 from tradewind.consumer.pull_requests import RefusedRequestError, check_pull, decode_pull
 from tradewind.store.folder.recover import open_store
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 MAX = 2**63 - 1
 PINNED = ConsumerConfig(priority_policy=PriorityPolicy.PINNED_CLIENT, priority_groups=("a", "b"))

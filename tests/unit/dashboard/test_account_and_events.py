@@ -16,9 +16,9 @@ from tradewind.client.errors import (
     OperationTimeoutError,
     PermissionsError,
 )
-from tradewind.dashboard.data.account import add_up
 from tradewind.dashboard.data.advisories import EVENTS_KEPT_MAX, Advisories, in_words
-from tradewind.dashboard.data.connections import read_clients
+from tradewind.dashboard.data.connection_data import read_clients
+from tradewind.dashboard.data.load_and_usage import add_up
 from tradewind.dashboard.data.problems import problem_of
 
 TYPE = "io.nats.jetstream.advisory.v1."

@@ -10,7 +10,7 @@ from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.errors import NoLeaderError
 from tradewind.dashboard.data.problems import problem_of
 from tradewind.dashboard.look.elements import tag
-from tradewind.dashboard.views.stream import cluster_facts, origin_card
+from tradewind.dashboard.views.stream_views import cluster_facts, origin_card
 
 
 def shown(cluster: dict[str, object] | None) -> str:

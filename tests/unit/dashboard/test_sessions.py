@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web import sessions as module
 from tradewind.dashboard.web.sessions import (
     IDLE_SECONDS,

@@ -15,9 +15,9 @@ from tradewind.dashboard.data.changes import (
     in_words,
     parse_config,
 )
-from tradewind.dashboard.data.messages import Search, Stored, as_hex, as_json, excerpt
+from tradewind.dashboard.data.message_data import Search, Stored, as_hex, as_json, excerpt
+from tradewind.dashboard.data.page_texts import limit, many, moment, short, since, size, span
 from tradewind.dashboard.data.series import Point
-from tradewind.dashboard.data.texts import limit, many, moment, short, since, size, span
 from tradewind.dashboard.look.charts import Line, axis_step, line_chart
 from tradewind.dashboard.views.call import BadFormError, number, time_ns
 

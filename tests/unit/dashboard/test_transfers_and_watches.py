@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tradewind.client.errors import BucketNotFoundError, UploadError
-from tradewind.dashboard.data import watches as watches_module
-from tradewind.dashboard.data.accounts import limits_of, rows_of
-from tradewind.dashboard.data.transfers import (
+from tradewind.dashboard.data import watch_data as watches_module
+from tradewind.dashboard.data.account_data import limits_of, rows_of
+from tradewind.dashboard.data.transfer_data import (
     KEPT_MAX,
     TRANSFERS_MAX,
     BrokenOffError,
@@ -21,7 +21,7 @@ from tradewind.dashboard.data.transfers import (
     Transfers,
     TransferStoppedError,
 )
-from tradewind.dashboard.data.watches import WATCHES_MAX, Watches
+from tradewind.dashboard.data.watch_data import WATCHES_MAX, Watches
 
 
 async def chunks(*parts: bytes, error: Exception | None = None) -> AsyncIterator[bytes]:

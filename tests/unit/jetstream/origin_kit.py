@@ -17,7 +17,7 @@ from tradewind.jetstream.replication.inbox import Inbox
 from tradewind.jetstream.replication.origin_links import Answered
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.testing import FakeConnection, InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 EXTERNAL = {"api": "$JS.hub.API", "deliver": ""}
 CONNECT = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'

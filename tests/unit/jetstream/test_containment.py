@@ -18,7 +18,7 @@ from tradewind.broker import broker as broker_module
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.session import Session
 from tradewind.consumer.consumer import ServerConsumer
-from tradewind.jetstream import recovery
+from tradewind.jetstream import store_opening
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.engine import JetStreamEngine
 from tradewind.jetstream.handlers import HANDLERS
@@ -28,7 +28,7 @@ from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.store.backup.restore import BackupRestore
 from tradewind.stream.stream import Stream
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 from tradewind.testing.gates import User, UserGate
 
 Patch = pytest.MonkeyPatch
@@ -477,7 +477,7 @@ def test_a_fault_at_the_start_keeps_one_stream_or_consumer_closed(
         monkeypatch.setattr(Stream, "open", open_stream)
     else:
         monkeypatch.setattr(
-            recovery,
+            store_opening,
             "open_consumer",
             lambda engine, hosted, stored: (
                 fail() if stored.meta.name == "c" else open_consumer(engine, hosted, stored)

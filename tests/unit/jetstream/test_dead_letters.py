@@ -11,7 +11,7 @@ from engine_kit import Peer
 from transaction_kit import add_consumer, pull, stored
 
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 FOR_EVER = 1 << 30
 ACK_WAIT = 10
@@ -343,7 +343,7 @@ def test_what_cannot_be_revived_is_refused_and_the_letter_stays() -> None:
 def test_a_power_failure_at_any_step_of_a_revival_leaves_it_in_one_place() -> None:
     from contextlib import suppress
 
-    from tradewind.testing.disk import PowerLoss
+    from tradewind.testing.fake_disk import PowerLoss
 
     for step in range(1, 200):
         world = World()
@@ -383,7 +383,7 @@ def test_a_power_failure_at_any_step_leaves_it_in_one_place(retention: str) -> N
     """In the dead letters, or with the consumer: never in both, never nowhere."""
     from contextlib import suppress
 
-    from tradewind.testing.disk import PowerLoss
+    from tradewind.testing.fake_disk import PowerLoss
 
     for step in range(1, 200):
         world = World(retention)

@@ -8,10 +8,10 @@ import pytest
 from engine_kit import Peer
 
 from tradewind.monitor.jsz import JetStreamMonitor
-from tradewind.monitor.options import HealthzOptions
+from tradewind.monitor.page_options import HealthzOptions
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 
 def open_server(disk: SimulatedDisk, **options: object) -> tuple[InProcessServer, Peer]:

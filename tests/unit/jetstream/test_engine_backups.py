@@ -17,7 +17,7 @@ from tradewind.store.backup.archive import END, MAGIC, ArchiveEntry, append_entr
 from tradewind.store.format import s2
 from tradewind.stream.stream import Stream
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 STATE = {"messages": 1, "bytes": 100, "first_seq": 1, "last_seq": 1, "consumer_count": 0}
 

@@ -9,7 +9,7 @@ from engine_kit import Peer
 
 from tradewind.consumer.consumer import ServerConsumer
 from tradewind.testing import FakeConnection, InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 CONSUMERS = 40
 

@@ -11,8 +11,7 @@ from backup_kit import BackupPeer
 from engine_kit import Peer
 
 from tradewind.chain import checkpoints, merkle
-from tradewind.chain.checkpoints import Checkpoint
-from tradewind.chain.entries import (
+from tradewind.chain.chain_entries import (
     KINDS,
     MESSAGE,
     REASONS,
@@ -24,11 +23,12 @@ from tradewind.chain.entries import (
     message_body,
     read_records,
 )
+from tradewind.chain.checkpoints import Checkpoint
 from tradewind.monitor.health import HealthRegistry
 from tradewind.monitor.jsz import JetStreamMonitor
-from tradewind.monitor.options import HealthzOptions, JszOptions
+from tradewind.monitor.page_options import HealthzOptions, JszOptions
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 SECOND = 1_000_000_000
 CHAIN = {"tradewind.chain": "sha256"}

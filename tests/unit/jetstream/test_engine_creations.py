@@ -13,7 +13,7 @@ from engine_kit import Peer
 
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer, User, UserGate
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 COUNT = 12
 CRASHES = 3

@@ -6,7 +6,7 @@ import pytest
 from engine_kit import Peer
 
 from tradewind.testing import FakeClock, InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 CROWD = 60
 MILLISECOND_NS = 1_000_000

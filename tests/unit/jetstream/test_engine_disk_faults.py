@@ -11,7 +11,7 @@ from engine_kit import Peer
 
 from tradewind.store.files.disk import Operation
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 CHANGING: tuple[Operation, ...] = ("write", "sync", "sync_directory", "create", "rename", "remove")
 FOR_EVER = 1 << 30

@@ -10,7 +10,7 @@ from engine_kit import Peer
 
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 LONGEST = 2**63 - 1
 SECOND_NS = 10**9

@@ -9,7 +9,7 @@ from engine_kit import Peer
 from origin_kit import EXTERNAL, Pair
 
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 GIVEN = {"name": "c", "deliver_subject": "deliver.c"}
 RETRY_SECONDS = 31

@@ -10,7 +10,7 @@ from engine_kit import Peer
 
 from tradewind.store.format.layout import record_bytes
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 FOR_EVER = 1 << 30
 LARGE = bytes(900_000)

@@ -14,8 +14,8 @@ from tradewind.jetstream.lanes import TURN_NS_MAX, Lane, Steps
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.stream import upkeep
 from tradewind.testing import FakeClock, InProcessServer, MemoryLog, User, UserGate
-from tradewind.testing.disk import SimulatedDisk
-from tradewind.testing.workers import InlineWorkers
+from tradewind.testing.fake_disk import SimulatedDisk
+from tradewind.testing.fake_workers import InlineWorkers
 
 
 def open_server(disk: SimulatedDisk, **options: Any) -> tuple[InProcessServer, Peer]:

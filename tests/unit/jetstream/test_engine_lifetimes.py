@@ -7,7 +7,7 @@ import base64
 from engine_kit import Peer
 
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 
 def payload(seq: int) -> bytes:

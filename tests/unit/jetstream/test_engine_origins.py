@@ -14,7 +14,7 @@ from origin_kit import EXTERNAL, Pair, Wire, header_of
 from tradewind.jetstream.replication.feed import RETRY_NS_MAX
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 STALL_SECONDS = 12
 RETRY_SECONDS = 31

@@ -12,7 +12,7 @@ from engine_kit import Peer
 
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 FOR_EVER = 1 << 30
 Message = tuple[str, bytes, bytes]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from engine_kit import Peer
 
-from tradewind.jetstream.handlers import messages
+from tradewind.jetstream.handlers import message_handlers
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 GET = "$JS.API.STREAM.MSG.GET.S"
 
@@ -74,7 +74,7 @@ def test_a_read_is_refused_if_the_successor_cannot_be_stored() -> None:
 
 
 def test_answers_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "HELD_READ_BYTES_MAX", 5)
+    monkeypatch.setattr(message_handlers, "HELD_READ_BYTES_MAX", 5)
     server, _, peer = replaced()
     assert peer.ask(GET, {"seq": 2}) == peer.ask(GET, {"seq": 2}) == []
     ((_, _, answer),) = peer.ask(GET, {"seq": 2})

@@ -16,7 +16,7 @@ from tradewind.jetstream.lanes import let_others_go_first
 from tradewind.store.format.side_files import SourcePosition, encode_sources
 from tradewind.stream.message_ids import MessageIds
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 SEEKING_SECONDS = 0.01
 RETRY_SECONDS = 2

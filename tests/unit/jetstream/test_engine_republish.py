@@ -8,7 +8,7 @@ from typing import Any
 from engine_kit import Peer
 
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 
 class Streams:

@@ -10,7 +10,7 @@ from engine_kit import Peer
 from tradewind.jetstream import dispatch
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer, User, UserGate
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 UNKNOWN = ["x", "x.y", "STREAM", "CONSUMER", "CONSUMER.x", "CONSUMER.MSG.x", "DIRECT.x", "INFO.x"]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 from tradewind.testing.gates import User, UserGate
 
 SECOND = 1_000_000_000

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tradewind.api.times import format_time, parse_time
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND

@@ -17,7 +17,7 @@ from tradewind.api.base import encode
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.stream import upkeep
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 STEP = 10
 ROLL_UP = b"NATS/1.0\r\nNats-Rollup: %s\r\n\r\n"
@@ -421,9 +421,9 @@ def test_stream_with_many_consumers_is_deleted_without_a_look_at_its_messages() 
 def test_many_subjects_are_collected_in_steps_and_sorted_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tradewind.jetstream.handlers.streams.SUBJECTS_PER_STEP", 10)
-    monkeypatch.setattr("tradewind.jetstream.handlers.streams.SUBJECTS_SORTED_MAX", 20)
-    monkeypatch.setattr("tradewind.jetstream.handlers.streams.SUBJECTS_PAGE", 30)
+    monkeypatch.setattr("tradewind.jetstream.handlers.stream_handlers.SUBJECTS_PER_STEP", 10)
+    monkeypatch.setattr("tradewind.jetstream.handlers.stream_handlers.SUBJECTS_SORTED_MAX", 20)
+    monkeypatch.setattr("tradewind.jetstream.handlers.stream_handlers.SUBJECTS_PAGE", 30)
     server, peer = filled(120, 60)
     names = sorted(f"S.{number}" for number in range(60))
     server.workers.is_held = True
@@ -444,7 +444,7 @@ def test_many_subjects_are_collected_in_steps_and_sorted_elsewhere(
 def test_stream_that_goes_while_its_subjects_are_sorted_is_not_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tradewind.jetstream.handlers.streams.SUBJECTS_SORTED_MAX", 2)
+    monkeypatch.setattr("tradewind.jetstream.handlers.stream_handlers.SUBJECTS_SORTED_MAX", 2)
     server, peer = filled(10, 5)
     server.workers.is_held = True
     assert peer.ask("$JS.API.STREAM.INFO.S", {"subjects_filter": ">"}) == []
@@ -471,7 +471,7 @@ def test_unusual_subjects_are_written_as_the_api_writes_text() -> None:
 
 
 def test_many_deleted_sequences_are_listed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tradewind.jetstream.handlers.streams.DELETED_PER_STEP", 7)
+    monkeypatch.setattr("tradewind.jetstream.handlers.stream_handlers.DELETED_PER_STEP", 7)
     server, peer = filled(60, 60)
     store = hosted(server).stream.store
     gone = [3, 4, 5, *range(20, 50), 59]

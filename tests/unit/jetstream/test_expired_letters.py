@@ -14,8 +14,8 @@ from test_dead_letters import header_of, info
 from transaction_kit import add_consumer, pull, stored
 
 from tradewind.testing import InProcessServer
-from tradewind.testing.clock import FakeClock
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_clock import FakeClock
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 AGE = 100
 NS = 10**9

@@ -13,7 +13,7 @@ from engine_kit import Peer
 from tradewind.jetstream.preview.preview_listener import ENDPOINTS, NEXT_SUBJECTS
 from tradewind.options import MIB, AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer, User, UserGate
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 LOGS = """{
     "name": "LOGS",

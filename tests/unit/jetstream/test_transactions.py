@@ -14,7 +14,7 @@ from transaction_kit import ack_of, add_consumer, commit, message, pull, stored
 from tradewind.options import JetStreamOptions, LeafOptions, ServerOptions
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 from tradewind.testing.gates import User, UserGate
 
 FOR_EVER = 1 << 30

@@ -19,7 +19,7 @@ from engine_kit import Peer
 from transaction_kit import commit, message, pull, stored
 
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 RUNS = 400 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 30
 INPUTS = 8

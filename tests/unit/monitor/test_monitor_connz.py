@@ -14,7 +14,7 @@ from monitor_fakes import SECOND_NS, START_NS, FakeBroker, FakeSubscription
 from tradewind.monitor import connz
 from tradewind.monitor.connz import SORTS, build_connz
 from tradewind.monitor.formats import compact_json
-from tradewind.monitor.options import STATE_ANY, STATE_CLOSED, ConnzOptions
+from tradewind.monitor.page_options import STATE_ANY, STATE_CLOSED, ConnzOptions
 from tradewind.monitor.parameters import PageError
 
 

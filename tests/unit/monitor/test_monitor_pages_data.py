@@ -17,7 +17,7 @@ from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.formats import compact_json
 from tradewind.monitor.health import HealthProblem
 from tradewind.monitor.monitor_documents import Health
-from tradewind.monitor.options import (
+from tradewind.monitor.page_options import (
     AccountStatzOptions,
     AccountzOptions,
     ConnzOptions,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.monitor.options import (
+from tradewind.monitor.page_options import (
     PAGE_SIZE_DEFAULT,
     PAGE_SIZE_MAX,
     STATE_ANY,

@@ -52,7 +52,7 @@ def wait(streams: Streams, last_seq: int) -> int:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tradewind.recovery.faults.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("tradewind.recovery.recovery_errors.POLL_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tradewind.api.stream_types import StreamConfig
 from tradewind.client.core.headers import Headers
 from tradewind.recovery import Comparison, RangeDifference, RecoveryError
-from tradewind.recovery.marks import MARK, RecoveryMark, Role, marked, read_mark
+from tradewind.recovery.change_over_marks import MARK, RecoveryMark, Role, marked, read_mark
 from tradewind.recovery.saved import FORM, SavedFile, SavedMessage, read_saved
 
 # As the client decodes bytes that are not UTF-8.

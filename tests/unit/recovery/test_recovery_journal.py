@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tradewind.recovery import RecoveryError, RecoveryJournal, RecoveryKind, RecoveryStep
-from tradewind.recovery.journal import RECOVERY_STEPS, load_recovery, save_journal
+from tradewind.recovery.recovery_journal import RECOVERY_STEPS, load_recovery, save_journal
 from tradewind.recovery.sides import KnownConsumer
 
 KINDS = st.sampled_from(RecoveryKind)

@@ -12,7 +12,7 @@ from tradewind.server.operators.account_book import (
     KnownAccount,
 )
 from tradewind.server.operators.trust import Trust
-from tradewind.testing.clock import FakeClock
+from tradewind.testing.fake_clock import FakeClock
 
 KEY, OTHER = account_key(1), account_key(2)
 TRUST = Trust(frozenset({OPERATOR.public, OPERATOR_SIGNER.public}))

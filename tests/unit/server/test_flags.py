@@ -323,7 +323,7 @@ def proc(tmp_path: Path) -> Path:
     """A process table with two of our servers and others that only look like one."""
     commands = {
         41: ["/usr/bin/python3", "/opt/bin/tradewind-server", "-p", "1"],
-        420: ["python3.11", "-m", "tradewind.server.main"],
+        420: ["python3.11", "-m", "tradewind.server.server_main"],
         43: ["/usr/bin/nats-server"],
         44: ["vim", "tradewind-server"],
         45: ["python3", "other.py", "tradewind-server"],

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 import trustme
 
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError
 from tradewind.options import LeafProxyOptions, Secret

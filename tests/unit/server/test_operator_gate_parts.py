@@ -34,7 +34,7 @@ from tradewind.server.operators.account_book import AccountBook, KnownAccount
 from tradewind.server.operators.lookups import LookupDesk
 from tradewind.server.operators.resolvers import ResolverError
 from tradewind.server.operators.trust import Trust
-from tradewind.testing.clock import FakeClock
+from tradewind.testing.fake_clock import FakeClock
 
 # ---------------------------------------------------------------- times and addresses
 

@@ -19,13 +19,13 @@ from pyspark.sql.streaming.datasource import (
 
 from tradewind.spark.errors import OptionError
 from tradewind.spark.holding import Holding
-from tradewind.spark.options import parse_options
+from tradewind.spark.source_options import parse_options
 from tradewind.spark.streaming import StreamReader
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.meta import StreamMeta
-from tradewind.testing.clock import SECOND_NS, FakeClock
+from tradewind.testing.fake_clock import SECOND_NS, FakeClock
 
 MINUTE_NS = 60 * SECOND_NS
 

@@ -17,7 +17,7 @@ from harness import ServerProcess
 from tradewind.spark import lent as lent_module
 from tradewind.spark.lent import KEPT_MAX, Lent, LentConnections
 from tradewind.spark.network import ReadAddress
-from tradewind.spark.options import parse_options
+from tradewind.spark.source_options import parse_options
 
 WAIT_SECONDS = 30.0
 
@@ -158,7 +158,7 @@ def test_a_kept_connection_does_not_keep_the_process(server: ServerProcess) -> N
         "import sys\n"
         "from tradewind.spark.lent import CONNECTIONS\n"
         "from tradewind.spark.network import ReadAddress\n"
-        "from tradewind.spark.options import parse_options\n"
+        "from tradewind.spark.source_options import parse_options\n"
         "place = ReadAddress(parse_options({'servers': sys.argv[1], 'stream': 'S'}))\n"
         "with CONNECTIONS.lent(place): pass\n"
         "assert CONNECTIONS.count == 1\n"

@@ -21,8 +21,8 @@ from tradewind.spark.logins import (
     spark_name,
     split_login,
 )
-from tradewind.spark.options import parse_options
 from tradewind.spark.sink_options import parse_sink_options
+from tradewind.spark.source_options import parse_options
 
 SECRET = "hunter2"
 SEED = str(KeyPair("U", b"s" * 32).seed)

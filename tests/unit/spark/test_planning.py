@@ -16,8 +16,8 @@ from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import SparkSetupError
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.java import MISSING_MODULE_FLAG, find_java_home, java_version, wrapped_home
-from tradewind.spark.options import SourceOptions
 from tradewind.spark.planning import divide, messages_ahead, ranges
+from tradewind.spark.source_options import SourceOptions
 from tradewind.spark.store_files import StreamFiles
 from tradewind.spark.stream_contents import BlockRange
 from tradewind.store.files.disk import OsDisk

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from tradewind.spark.errors import OptionError
-from tradewind.spark.options import SourceOptions, parse_options
 from tradewind.spark.positions import SEQUENCE_MAX, Position
 from tradewind.spark.reading import BatchReader
+from tradewind.spark.source_options import SourceOptions, parse_options
 from tradewind.spark.streaming import StreamReader
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.stream_folder import StoreRoot

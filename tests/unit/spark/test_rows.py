@@ -18,13 +18,13 @@ from tradewind.spark.block_summary import LimitReplay, first_message, summarize_
 from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
 from tradewind.spark.errors import OptionError
 from tradewind.spark.filters import RowFilter, push_filters
-from tradewind.spark.options import SourceOptions, parse_options
 from tradewind.spark.rows import RowDecoder
+from tradewind.spark.source_options import SourceOptions, parse_options
 from tradewind.store.contract import StoreLimits
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.hash import key_for
 from tradewind.store.format.sequence_set import SequenceSet
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 KEY = key_for("S-1")
 

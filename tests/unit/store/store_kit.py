@@ -12,7 +12,7 @@ from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.layout import record_bytes
 from tradewind.store.table.message_store import MessageStore
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 KINDS = ("memory", "file", "file-small-blocks", "simulated", "simulated-rewriting")
 # Every few messages fill a block, and only the blocks in use stay in memory.

@@ -30,7 +30,7 @@ from tradewind.store.format.consumer_file import (
     decode_consumer_state,
     encode_consumer_state,
 )
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 SECOND = 1_000_000_000
 OFFSET_NS = 1_700_000_000 * SECOND

@@ -15,7 +15,7 @@ from tradewind.store.folder.recover import open_store
 from tradewind.store.format.layout import ERASED_BIT, TOMBSTONE_BIT, record_bytes
 from tradewind.store.table.block import Block
 from tradewind.store.table.message_store import MessageStore
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 HEAD_BYTES = 22
 HASH_BYTES = 8

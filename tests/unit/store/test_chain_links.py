@@ -9,7 +9,7 @@ import pytest
 from chain_kit import ReferenceChain
 from store_chains import chain_of, chained, checkpoint, verify_chain
 from tradewind.chain import merkle
-from tradewind.chain.entries import (
+from tradewind.chain.chain_entries import (
     MESSAGE,
     Record,
     decode_removal,
@@ -21,7 +21,7 @@ from tradewind.chain.entries import (
 from tradewind.store.contract import MessageCopy
 from tradewind.store.folder.chain_reading import ChainReader
 from tradewind.store.table.chain_links import ChainLinks, root_of_peaks, tree_root
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 ALGORITHMS = [("sha256", 1), ("blake3", 2)]
 both = pytest.mark.parametrize(("name", "number"), ALGORITHMS)

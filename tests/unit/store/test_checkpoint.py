@@ -14,7 +14,7 @@ from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.format.index_file import decode_index
 from tradewind.store.format.layout import block_numbers
 from tradewind.store.table.marks import write_floor
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 INDEX = "/disk/S/msgs/index.db"
 

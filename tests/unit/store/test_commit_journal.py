@@ -20,7 +20,7 @@ from tradewind.store.format.commit_log import (
     JournaledVoid,
     JournalEntry,
 )
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 FOLDER = "/disk/jetstream/ACC"
 

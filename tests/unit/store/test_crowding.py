@@ -12,7 +12,7 @@ from tradewind.store.contract import StoreLimits
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.repair.damage import RecoveryReport
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 BLOCK = "/disk/S/msgs/1.blk"
 TOMBSTONE = 1 << 62

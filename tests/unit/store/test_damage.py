@@ -11,8 +11,8 @@ from tradewind.store.contract import NotFoundError
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.repair.damage import DamageFolder, RecoveryReport
-from tradewind.testing.disk import SimulatedDisk
 from tradewind.testing.disk_damage import DiskDamage
+from tradewind.testing.fake_disk import SimulatedDisk
 
 FOLDER = "/disk/S"
 COUNT = 30

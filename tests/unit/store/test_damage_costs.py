@@ -10,7 +10,7 @@ from tradewind.store.format.layout import RECORD_BYTES_MIN
 from tradewind.store.repair.damage_costs import BlockCosts, block_costs
 from tradewind.store.table.block import Block
 from tradewind.store.table.scan import BlockReport, Damage
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 
 def some_block() -> Block:

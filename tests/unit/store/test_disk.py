@@ -30,7 +30,7 @@ from tradewind.store.files.disk import (
     OsFile,
 )
 from tradewind.store.files.file_mapping import FileMapping, mappings_alive
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 HOLDER = """
 import sys, time

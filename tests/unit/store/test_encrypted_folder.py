@@ -13,7 +13,7 @@ from tradewind.store.files.vault import KeyRing
 from tradewind.store.folder.stream_folder import NotReadable, StreamExists, StreamFolder
 from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 ROOT = "/disk"
 NOW = 1_800_000_000_000_000_000

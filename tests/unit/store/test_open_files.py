@@ -18,7 +18,7 @@ from tradewind.store.files.open_files import open_files
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.table.adoption import forget_recovered
-from tradewind.testing.disk import SimulatedDisk, SimulatedFile
+from tradewind.testing.fake_disk import SimulatedDisk, SimulatedFile
 
 
 def opened(disk: SimulatedDisk | OsDisk, name: str, block_bytes_max: int = 8 << 20) -> FileStore:

@@ -16,7 +16,7 @@ from tradewind.store.format.layout import record_bytes
 from tradewind.store.table.block import Block
 from tradewind.store.table.scan import BlockReport, recover_block
 from tradewind.store.table.subject_index import SubjectIndex
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 BLOCKS = "/disk/S/msgs"
 SIZE = record_bytes(1, 0, 40)

@@ -13,7 +13,7 @@ from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.folder.rewrite import PAUSE_COMMITS
 from tradewind.store.format import s2
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 FOLDER = "/disk/S"
 TEXT = b"the same words again and again, " * 4

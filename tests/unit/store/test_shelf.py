@@ -10,7 +10,7 @@ from tradewind.store.files.vault import KeyRing
 from tradewind.store.folder.shelf import Shelf, ShelfName, put_back, read_shelf, shelf_names
 from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.store.format.meta import StreamMeta
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 ROOT = "/disk"
 NOW = 1_800_000_000_000_000_000

@@ -17,8 +17,8 @@ from tradewind.store.files.disk import (
     MissingFile,
     OsDisk,
 )
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
 from tradewind.testing.disk_damage import DiskDamage
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 ROOT = "/disk"
 SEEDS = range(1000)

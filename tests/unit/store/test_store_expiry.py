@@ -16,7 +16,7 @@ from tradewind.store.folder.recover import open_store
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.store.format.timing_wheel import TimingWheel
 from tradewind.store.table.message_store import MessageStore
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 SECOND = 1_000_000_000
 TTL = StoreLimits(message_ttl=True)

@@ -13,7 +13,7 @@ from model.store_model import ModelStore
 from tradewind.store.contract import DiscardedError, StoreLimits, SubjectState
 from tradewind.store.folder.recover import open_store
 from tradewind.store.table.message_store import MessageStore
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 
 @pytest.fixture(params=KINDS)

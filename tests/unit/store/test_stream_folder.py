@@ -25,7 +25,7 @@ from tradewind.store.folder.stream_folder import (
 from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.format.layout import stream_key_text
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta, encode_stream_meta
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 ROOT = "/disk"
 NOW = 1_800_000_000_000_000_000

@@ -13,7 +13,7 @@ from tradewind.store.contract import StoreLimits
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.layout import record_bytes
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 SUBJECTS = 600
 ROUNDS = 3

@@ -20,9 +20,9 @@ from tradewind.store.syncer import (
     SyncMode,
     SyncTarget,
 )
-from tradewind.testing.clock import FakeClock
-from tradewind.testing.disk import SimulatedDisk
-from tradewind.testing.syncer import SteppedSyncer
+from tradewind.testing.fake_clock import FakeClock
+from tradewind.testing.fake_disk import SimulatedDisk
+from tradewind.testing.fake_syncer import SteppedSyncer
 
 INTERVAL_NS = 60_000_000_000
 

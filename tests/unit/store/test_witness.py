@@ -16,7 +16,7 @@ from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.store.format.layout import block_file_name
 from tradewind.store.format.meta import StreamMeta
-from tradewind.testing.disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
 BLOCK_BYTES = 4000
 

@@ -12,8 +12,8 @@ from tradewind.stream.ingest import Ingest
 from tradewind.stream.stream import Stream
 from tradewind.stream.stream_context import StreamContext
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
-from tradewind.testing.syncer import SteppedSyncer
+from tradewind.testing.fake_disk import SimulatedDisk
+from tradewind.testing.fake_syncer import SteppedSyncer
 
 SECOND_NS = 1_000_000_000
 DEFAULTS = {"storage": "memory", "duplicate_window": 120 * SECOND_NS, "num_replicas": 1}

@@ -10,7 +10,7 @@ from stream_kit import StreamKit, frame
 from tradewind.stream.direct_gets import PENDING_MAX, UNDER_WAY_MAX
 from tradewind.stream.stream import Stream
 from tradewind.testing import FakeConnection, InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 CONNECT = b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n'
 GET = "$JS.API.DIRECT.GET.S"

@@ -20,7 +20,7 @@ from tradewind.store.format.consumer_file import ConsumerState, SequencePair
 from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.totals_audit import verify_totals
 from tradewind.testing import InProcessServer
-from tradewind.testing.disk import SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 GIVEN_TWICE = """
 from tradewind import invariants

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from tradewind.cli.auth.keyring import scopes_of
-from tradewind.cli.frame.formats import count_text, size_text
 from tradewind.cli.frame.output import Columns
+from tradewind.cli.frame.text_formats import count_text, size_text
 from tradewind.jwt import AccountClaims, Claims, OperatorClaims, UserClaims
 from tradewind.jwt.claims import UserRestrictions
 

@@ -34,8 +34,8 @@ from tradewind.cli.bench.bench_frame import (
 )
 from tradewind.cli.bench.bench_run import Workload
 from tradewind.cli.bench.bench_streams import app as js_app
-from tradewind.cli.frame.formats import parse_size
 from tradewind.cli.frame.frame import CommandApp, JsonFlag, Option
+from tradewind.cli.frame.text_formats import parse_size
 from tradewind.client.errors import BucketNotFoundError
 
 if TYPE_CHECKING:

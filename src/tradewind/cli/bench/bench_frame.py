@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tradewind.cli.bench.bench_report import BenchReport
 from tradewind.cli.bench.bench_run import BenchPlan, Share, Workload, make_shares, run_shares
 from tradewind.cli.frame.command_loop import connect_async, run_until_stopped
-from tradewind.cli.frame.formats import parse_duration_ns, parse_size
 from tradewind.cli.frame.frame import Argument, Option
 from tradewind.cli.frame.output import line, note, print_json
 from tradewind.cli.frame.progress_bar import ProgressBar
+from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
 from tradewind.client.core.nuid import Nuid
 
 if TYPE_CHECKING:

@@ -42,8 +42,8 @@ from tradewind.cli.bench.bench_frame import (
 )
 from tradewind.cli.bench.bench_run import BenchPlan, Workload
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns, parse_size
 from tradewind.cli.frame.frame import CommandApp, JsonFlag, with_flags
+from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
 from tradewind.client.core.nuid import Nuid
 

@@ -13,13 +13,12 @@ from typing import Annotated, Final
 import msgspec
 
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import size_text
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.frame.output import Table, line, note, print_json
 from tradewind.cli.frame.prompts import confirm_or_stop
-from tradewind.cluster.configuration import TlsFiles, host_configuration, systemd_unit
-from tradewind.cluster.health import ClusterHealth, look, wait_until_well
-from tradewind.cluster.plan import (
+from tradewind.cli.frame.text_formats import size_text
+from tradewind.cluster.cluster_health import ClusterHealth, look, wait_until_well
+from tradewind.cluster.cluster_plan import (
     PLAN_FILE,
     PORT_MAX,
     ClusterPlan,
@@ -29,6 +28,7 @@ from tradewind.cluster.plan import (
     plan_local,
     save_plan,
 )
+from tradewind.cluster.configuration import TlsFiles, host_configuration, systemd_unit
 from tradewind.cluster.processes import NodeProcess, find_binary
 from tradewind.private_files import replace_private
 

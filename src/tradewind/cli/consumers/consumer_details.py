@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from tradewind.api.nak_policy import described_nak_policy
 from tradewind.api.versioning import user_metadata
-from tradewind.cli.frame.formats import (
+from tradewind.cli.frame.output import Columns, Table, line, print_json
+from tradewind.cli.frame.text_formats import (
     count_text,
     duration_text,
     limit_text,
@@ -17,7 +18,6 @@ from tradewind.cli.frame.formats import (
     size_text,
     time_text,
 )
-from tradewind.cli.frame.output import Columns, Table, line, print_json
 from tradewind.cli.streams.stream_details import add_cluster
 
 if TYPE_CHECKING:

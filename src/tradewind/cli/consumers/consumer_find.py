@@ -13,8 +13,8 @@ from tradewind.api.times import parse_time
 from tradewind.cli.consumers.consumer_details import show_list
 from tradewind.cli.frame.account_catalog import open_catalog
 from tradewind.cli.frame.completion import complete_stream
-from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option, with_flags
+from tradewind.cli.frame.text_formats import parse_duration_ns
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from tradewind.api.consumer_types import ConsumerConfig
-from tradewind.api.dead_letters import PREFIX, STREAM_KEY
+from tradewind.api.dead_letter_rules import PREFIX, STREAM_KEY
 from tradewind.api.nak_policy import BACKOFF_KEY, DELAY_KEY, NakPolicyError, nak_policy_of
 from tradewind.api.times import format_time
 from tradewind.cli.frame.config_files import config_of
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns, parse_moment_ns, parse_size
 from tradewind.cli.frame.frame import Option
+from tradewind.cli.frame.text_formats import parse_duration_ns, parse_moment_ns, parse_size
 from tradewind.cli.streams.stream_flags import (
     Number,
     Switch,

@@ -12,11 +12,11 @@ from tradewind.cli.frame.account_catalog import open_catalog
 from tradewind.cli.frame.command_loop import connect_async, run_until_stopped, stamp
 from tradewind.cli.frame.completion import complete_consumer, complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
 from tradewind.cli.frame.message_text import write_body
 from tradewind.cli.frame.output import flush, line, print_json_line
 from tradewind.cli.frame.settings import current, jetstream
+from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.cli.streams.stream_messages import message_document, show_headers
 from tradewind.durations import SECOND_NS
 

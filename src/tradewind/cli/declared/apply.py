@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tradewind.cli.declared.plan import Action, Plan, PlannedChange
+from tradewind.cli.declared.apply_plan import Action, Plan, PlannedChange
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import line, note, print_json, styled
@@ -44,9 +44,9 @@ def apply(
     json: JsonFlag = False,
 ) -> int:
     """Create, update and remove streams, consumers and buckets as a file declares."""
-    from tradewind.cli.declared.files import STREAMS, TEMPLATES, read_declaration
-    from tradewind.cli.declared.plan import make_plan
-    from tradewind.cli.declared.server import read_server, read_templates
+    from tradewind.cli.declared.apply_plan import make_plan
+    from tradewind.cli.declared.declaration_files import STREAMS, TEMPLATES, read_declaration
+    from tradewind.cli.declared.live_objects import read_server, read_templates
 
     named = [*(paths or ()), *(files or ())]
     if not named:
@@ -107,7 +107,7 @@ def _show(plan: Plan) -> None:
 
 
 def _show_change(change: PlannedChange) -> None:
-    from tradewind.cli.declared.files import value_line
+    from tradewind.cli.declared.declaration_files import value_line
 
     sign, colour = SIGNS[change.action]
     lost = f" with {change.note}" if change.note else ""
@@ -158,7 +158,7 @@ def _run(
     streams: JetStreamManager, changes: Sequence[PlannedChange]
 ) -> list[tuple[PlannedChange, TradewindError]]:
     """Make the changes; those that were refused to the end, with the reason."""
-    from tradewind.cli.declared.server import make_change
+    from tradewind.cli.declared.live_objects import make_change
     from tradewind.client.api_errors import JetStreamApiError
 
     left = list(changes)

@@ -19,8 +19,8 @@ from tradewind.cli.frame.settings import connect, manager
 from tradewind.client.errors import PermissionsError
 
 if TYPE_CHECKING:
-    from tradewind.cli.declared.files import Thing
-    from tradewind.cli.declared.plan import Found
+    from tradewind.cli.declared.apply_plan import Found
+    from tradewind.cli.declared.declaration_files import Thing
 
 app = CommandApp("Export the configuration as a file for `apply`")
 
@@ -33,8 +33,8 @@ def export(
     json: JsonFlag = False,
 ) -> None:
     """Export streams, consumers and buckets as a file for `apply`; all of them, or some streams."""
-    from tradewind.cli.declared.files import as_file, yaml_text
-    from tradewind.cli.declared.server import read_server, read_templates
+    from tradewind.cli.declared.declaration_files import as_file, yaml_text
+    from tradewind.cli.declared.live_objects import read_server, read_templates
 
     with connect() as connection:
         found = read_server(manager(connection))

@@ -26,9 +26,9 @@ from tradewind.api.limits import ServerLimits
 from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.stream_rules import check_stream_config
 from tradewind.api.stream_types import Compression, Placement, RePublish, StreamConfig, StreamSource
-from tradewind.api.templates import StreamTemplate, checked_template
+from tradewind.api.template_types import StreamTemplate, checked_template
 from tradewind.api.versioning import user_metadata
-from tradewind.cli.declared.members import (
+from tradewind.cli.declared.declaration_fields import (
     Keys,
     duration_member,
     hints_of,

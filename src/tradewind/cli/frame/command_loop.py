@@ -18,7 +18,7 @@ from tradewind.cli.frame.settings import current
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
-    from tradewind.client.core.options import ConnectSettings
+    from tradewind.client.core.connect_options import ConnectSettings
     from tradewind.client.events import Event
 
 Result = TypeVar("Result")

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tradewind.cli.frame.failures import CommandError
-from tradewind.cli.frame.formats import parse_duration_ns
+from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
-    from tradewind.client.core.options import ConnectSettings
+    from tradewind.client.core.connect_options import ConnectSettings
     from tradewind.client.events import Event
     from tradewind.sync import Connection, JetStream, JetStreamManager
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from tradewind.cli.frame.command_loop import Troubles, connect_async, run_async, stamp
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import count_text, parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
 from tradewind.cli.frame.message_templates import Moment, Template, now
 from tradewind.cli.frame.message_text import (
@@ -27,6 +26,7 @@ from tradewind.cli.frame.message_text import (
 )
 from tradewind.cli.frame.output import print_json_line
 from tradewind.cli.frame.progress_bar import ProgressBar
+from tradewind.cli.frame.text_formats import count_text, parse_duration_ns
 from tradewind.durations import format_duration
 
 if TYPE_CHECKING:

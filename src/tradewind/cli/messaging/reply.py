@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from tradewind.cli.frame.command_loop import Troubles, connect_async, run_until_stopped, stamp
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
 from tradewind.cli.frame.message_templates import Moment, Template, now
 from tradewind.cli.frame.message_text import HeaderTemplates, write_raw
 from tradewind.cli.frame.output import line
+from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.client.core.headers import Headers
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from tradewind.cli.frame.command_loop import Troubles, connect_async, run_until_stopped, stamp
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
 from tradewind.cli.frame.message_display import MessageStyle, metadata_of
+from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.subjects import is_subset
 
 if TYPE_CHECKING:
@@ -417,8 +417,8 @@ async def _report(wanted: Wanted, rows: int) -> None:
     counts: dict[str, list[int]] = {}
 
     def lines() -> list[str]:
-        from tradewind.cli.frame.formats import size_text
         from tradewind.cli.frame.output import Table
+        from tradewind.cli.frame.text_formats import size_text
 
         table = Table(f"Top {rows} subjects", "Subject", "Messages", "Bytes")
         ordered = sorted(counts.items(), key=lambda item: (-item[1][0], item[0]))

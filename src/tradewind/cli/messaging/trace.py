@@ -14,11 +14,11 @@ import msgspec
 
 from tradewind.cli.frame.command_loop import Troubles, connect_async, run_async
 from tradewind.cli.frame.failures import CommandError
-from tradewind.cli.frame.formats import size_text
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.message_text import header_fields
 from tradewind.cli.frame.output import line, note, print_json, styled
 from tradewind.cli.frame.settings import current
+from tradewind.cli.frame.text_formats import size_text
 from tradewind.client.core.headers import Headers
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import count_text, duration_text, size_text
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
+from tradewind.cli.frame.named_servers import check_places, connect_place
 from tradewind.cli.frame.output import Columns, line, note, print_json
-from tradewind.cli.frame.places import check_places, connect_place
 from tradewind.cli.frame.prompts import confirm_or_stop
-from tradewind.cli.moving import journal as journals
-from tradewind.cli.moving.journal import Journal, Method
+from tradewind.cli.frame.text_formats import count_text, duration_text, size_text
+from tradewind.cli.moving import move_journal as journals
+from tradewind.cli.moving.move_journal import Journal, Method
 from tradewind.cli.moving.mover import Mover, check
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ import msgspec
 
 from tradewind.cli.frame.account_catalog import AccountCatalog
 from tradewind.cli.frame.failures import CommandError
-from tradewind.cli.moving.journal import Journal, Method, MoveStep, save
-from tradewind.cli.streams.backups import load_stream, read_backup, save_stream
+from tradewind.cli.moving.move_journal import Journal, Method, MoveStep, save
+from tradewind.cli.streams.backup_folders import load_stream, read_backup, save_stream
 from tradewind.client.api_errors import JetStreamApiError, StreamNotFoundError
 from tradewind.recovery.change import NEAR_MESSAGES
 from tradewind.recovery.contents import compare
-from tradewind.recovery.faults import patiently, wait_until
+from tradewind.recovery.recovery_errors import patiently, wait_until
 from tradewind.recovery.sides import NOT_MIRRORED, StreamSide, known_consumer, mirror_config
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tradewind.api.times import format_time
 from tradewind.cli.frame.failures import CommandError
-from tradewind.cli.frame.formats import parse_duration_ns
+from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.cli.preview.preview_api import ObservableConfig, Preview, SetConfig
 
 _YES: Final = ("y", "yes", "1", "t", "true")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.output import Columns, print_json
+from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.cli.preview import dialogs
 from tradewind.cli.preview.preview_api import (
     OK,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tradewind.cli.frame.failures import EXIT_FAILED, CommandError
-from tradewind.cli.frame.formats import count_text
 from tradewind.cli.frame.settings import connect, current
+from tradewind.cli.frame.text_formats import count_text
 from tradewind.cli.preview import dialogs, groups
 from tradewind.cli.preview.preview_api import OK, REFUSED, Preview
 from tradewind.cli.preview.program import (

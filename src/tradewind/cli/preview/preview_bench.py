@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import count_text
 from tradewind.cli.frame.settings import current
+from tradewind.cli.frame.text_formats import count_text
 from tradewind.cli.preview.program import Arguments, ProgramFlags, run_program, say, si_bytes
 from tradewind.cli.preview.tools import start
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import counted, parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
+from tradewind.cli.frame.named_servers import check_places, connect_place
 from tradewind.cli.frame.output import flush, line, note, print_json
-from tradewind.cli.frame.places import check_places, connect_place
 from tradewind.cli.frame.progress_bar import ProgressBar
 from tradewind.cli.frame.prompts import confirm_or_stop
+from tradewind.cli.frame.text_formats import counted, parse_duration_ns
 from tradewind.cli.recovering.dr_output import (
     print_comparison,
     print_plan,
@@ -29,11 +29,11 @@ from tradewind.cli.recovering.dr_output import (
 )
 from tradewind.client.errors import NoServersError
 from tradewind.recovery.change import ACK_SECONDS, WAIT_SECONDS
-from tradewind.recovery.faults import AWAY
-from tradewind.recovery.journal import RecoveryJournal, load_recovery, may_begin
+from tradewind.recovery.protection_status import StreamStatus
 from tradewind.recovery.recovery import SUFFIX, DisasterRecovery, release_origin
+from tradewind.recovery.recovery_errors import AWAY
+from tradewind.recovery.recovery_journal import RecoveryJournal, load_recovery, may_begin
 from tradewind.recovery.saved import publish_saved
-from tradewind.recovery.status import StreamStatus
 
 if TYPE_CHECKING:
     from tradewind.sync import Connection

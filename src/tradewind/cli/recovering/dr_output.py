@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tradewind.cli.frame.formats import count_text, counted, duration_text
 from tradewind.cli.frame.output import Table, line
+from tradewind.cli.frame.text_formats import count_text, counted, duration_text
 from tradewind.recovery.contents import Comparison
-from tradewind.recovery.journal import RecoveryJournal, RecoveryKind, RecoveryStep
-from tradewind.recovery.status import RecoveryState, StreamStatus
+from tradewind.recovery.protection_status import RecoveryState, StreamStatus
+from tradewind.recovery.recovery_journal import RecoveryJournal, RecoveryKind, RecoveryStep
 
 _STEP_TEXTS: Final = {
     RecoveryStep.FENCE: "The origin takes no more messages: its subjects are parked.",

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from tradewind.api.times import ZERO_TIME, parse_time
-from tradewind.cli.frame.formats import size_text
 from tradewind.cli.frame.settings import connect, current, jetstream, manager
+from tradewind.cli.frame.text_formats import size_text
 from tradewind.cli.servers.check_result import CheckFigure, CheckResult
 from tradewind.cli.servers.system import SystemRequests
 from tradewind.client.core.credentials import parse_credentials

@@ -15,7 +15,7 @@ from tradewind.cli.frame.output import flush, line
 from tradewind.cli.frame.settings import current
 
 if TYPE_CHECKING:
-    from tradewind.client.core.options import ConnectOptions
+    from tradewind.client.core.connect_options import ConnectOptions
     from tradewind.dashboard.data.runs import Launching
 
 app = CommandApp("View and manage a server in a browser")
@@ -102,8 +102,8 @@ def _launching() -> Launching:
 
 def connect_options() -> ConnectOptions:
     """The options of a connection that flags, environment and context give."""
+    from tradewind.client.core.connect_options import ConnectOptions, make_options
     from tradewind.client.core.contexts import load_context
-    from tradewind.client.core.options import ConnectOptions, make_options
 
     settings = current()
     context = settings.context

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Annotated
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import CommandApp, Option
 from tradewind.cli.frame.output import line
+from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.cli.servers import check_rules as rules
 from tradewind.cli.servers.check_result import FORMATS, CheckResult
 from tradewind.errors import TradewindError

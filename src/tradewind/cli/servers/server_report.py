@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import size_text
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import Table, line, print_json, styled
 from tradewind.cli.frame.settings import connect, current
+from tradewind.cli.frame.text_formats import size_text
 from tradewind.cli.servers.system import Document, SystemRequests
 
 app = CommandApp("Reports over all servers")

@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import Annotated, Final
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import count_text, parse_duration_ns, size_text
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.live import LiveScreen
 from tradewind.cli.frame.output import Table, print_json
 from tradewind.cli.frame.settings import connect, current
+from tradewind.cli.frame.text_formats import count_text, parse_duration_ns, size_text
 from tradewind.cli.servers.system import Document, SystemRequests
 
 app = CommandApp("Live view of a server's load")

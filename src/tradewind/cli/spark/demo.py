@@ -87,7 +87,7 @@ def run(
 @contextmanager
 def _open_dashboard(url: str, *, port: int, pipeline: Path) -> Iterator[str]:
     """The dashboard of the demo's server, on this port or on a free one if that is taken."""
-    from tradewind.client.core.options import ConnectOptions
+    from tradewind.client.core.connect_options import ConnectOptions
     from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 
     def settings(port: int) -> DashboardSettings:

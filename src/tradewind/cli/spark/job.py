@@ -38,7 +38,7 @@ def archive_stream(
     master: MasterFlag = "local[*]",
 ) -> None:
     """Append new messages of a stream to a Parquet lake and verify that none is missing."""
-    from tradewind.pipelines.jobs.archive import archive
+    from tradewind.pipelines.jobs.archive_job import archive
 
     with _spark(master) as (session, stop):
         report = archive(
@@ -83,7 +83,7 @@ def replay_lake(
     master: MasterFlag = "local[*]",
 ) -> None:
     """Publish the messages of a lake to a stream, in order."""
-    from tradewind.pipelines.jobs.replay import ReplaySettings, replay
+    from tradewind.pipelines.jobs.replay_job import ReplaySettings, replay
 
     if pace not in ("instant", "original"):
         raise CommandError(f"--pace {pace!r}: instant or original")
@@ -113,7 +113,7 @@ def mirror_stream(
     master: MasterFlag = "local[*]",
 ) -> int:
     """Copy a stream to another server, show the lag and verify the copy."""
-    from tradewind.pipelines.jobs.mirror import mirror
+    from tradewind.pipelines.jobs.mirror_job import mirror
     from tradewind.pipelines.pipeline_connections import PipelineAddress
 
     target = to_stream or stream
@@ -149,7 +149,7 @@ def audit_store(
     master: MasterFlag = "local[*]",
 ) -> int:
     """Verify the hash of every record of a store, and its chains, on all cores."""
-    from tradewind.pipelines.jobs.audit import audit
+    from tradewind.pipelines.jobs.audit_job import audit
 
     with _spark(master) as (session, _stop):
         report = audit(session, folder, _counter("parts verified"))
@@ -191,7 +191,7 @@ def compact_stream(
     master: MasterFlag = "local[*]",
 ) -> None:
     """Write the latest message of each subject to a folder or to another stream."""
-    from tradewind.pipelines.jobs.compact import compact_to_folder, compact_to_stream
+    from tradewind.pipelines.jobs.compact_job import compact_to_folder, compact_to_stream
 
     if (to is None) == (not to_stream):
         raise CommandError("give --to FOLDER or --to-stream NAME, one of them")

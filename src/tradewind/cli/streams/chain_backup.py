@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tradewind.api.chain import CHAIN_KEY, ENTRIES_MAX
-from tradewind.chain import checkpoints, files
-from tradewind.chain.entries import read_records
+from tradewind.chain import chain_folder, checkpoints
+from tradewind.chain.chain_entries import read_records
 from tradewind.chain.proofs import hash_of
 from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.output import note
@@ -39,17 +39,17 @@ def sign_before_backup(js: JetStream, info: StreamInfo) -> Checkpoint | None:
 
 def save_chain(js: JetStream, head: Checkpoint, target: Path) -> None:
     """Saves all entries that there are now, and the checkpoint."""
-    folder = target / files.FOLDER
+    folder = target / chain_folder.FOLDER
     folder.mkdir()
     size = js.chains.info(head.stream).size
-    for start in range(0, size, files.SEGMENT_ENTRIES_MAX):
-        end = min(start + files.SEGMENT_ENTRIES_MAX, size)
-        with (folder / files.segment_name(start)).open("wb") as file:
+    for start in range(0, size, chain_folder.SEGMENT_ENTRIES_MAX):
+        end = min(start + chain_folder.SEGMENT_ENTRIES_MAX, size)
+        with (folder / chain_folder.segment_name(start)).open("wb") as file:
             for data in _segment(js, head, start, end):
                 file.write(data)
             file.flush()
             os.fsync(file.fileno())
-    (folder / files.CHECKPOINTS).write_bytes(checkpoints.encode(head) + b"\n")
+    (folder / chain_folder.CHECKPOINTS).write_bytes(checkpoints.encode(head) + b"\n")
 
 
 def _segment(js: JetStream, head: Checkpoint, start: int, end: int) -> Iterator[bytes]:
@@ -61,6 +61,8 @@ def _segment(js: JetStream, head: Checkpoint, start: int, end: int) -> Iterator[
             raise CommandError(f"the server sends no entries of {head.stream} from {index} on")
         if index == start:
             before = hash_of(page.before, "before")
-            yield files.encode_header(files.LinksHeader(head.algorithm, start, before))
+            yield chain_folder.encode_header(
+                chain_folder.LinksHeader(head.algorithm, start, before)
+            )
         yield page.records
         index += len(records)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tradewind.chain.files import FOLDER, ChainFolder
+from tradewind.chain.chain_folder import FOLDER, ChainFolder
 from tradewind.chain.verifier import ChainedMessage
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError, near
-from tradewind.cli.streams.backups import DATA_NAME, read_backup
+from tradewind.cli.streams.backup_folders import DATA_NAME, read_backup
 from tradewind.errors import CorruptRecord
 
 if TYPE_CHECKING:

@@ -15,10 +15,10 @@ from tradewind.cli.frame.account_catalog import open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.config_files import read_config
 from tradewind.cli.frame.failures import CommandError
-from tradewind.cli.frame.formats import counted, parse_size, size_text
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
 from tradewind.cli.frame.output import line, note
-from tradewind.cli.streams.backups import (
+from tradewind.cli.frame.text_formats import counted, parse_size, size_text
+from tradewind.cli.streams.backup_folders import (
     INFO_NAME,
     check_new_folder,
     load_stream,

@@ -21,10 +21,10 @@ from tradewind.cli.frame.config_files import (
 )
 from tradewind.cli.frame.editor import edit_config
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns, parse_size
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
 from tradewind.cli.frame.output import line, print_json
 from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
+from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
 from tradewind.cli.streams.stream_details import show_stream
 from tradewind.cli.streams.stream_flags import StreamFlags, apply_flags, split_subjects
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tradewind.api.versioning import user_metadata
-from tradewind.cli.frame.formats import (
+from tradewind.cli.frame.output import Columns
+from tradewind.cli.frame.text_formats import (
     count_text,
     duration_text,
     limit_text,
@@ -16,7 +17,6 @@ from tradewind.cli.frame.formats import (
     size_text,
     time_text,
 )
-from tradewind.cli.frame.output import Columns
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import (

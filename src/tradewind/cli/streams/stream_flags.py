@@ -22,8 +22,8 @@ from tradewind.api.stream_types import (
 )
 from tradewind.cli.frame.config_files import config_of
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns, parse_size
 from tradewind.cli.frame.frame import Option
+from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
 
 Text = str | None
 Texts = list[str] | None

@@ -16,12 +16,12 @@ from tradewind.api.times import format_time
 from tradewind.cli.frame.account_catalog import AccountCatalog, open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import parse_duration_ns
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.frame.message_text import write_body
 from tradewind.cli.frame.output import is_terminal, line, print_json, print_json_line
 from tradewind.cli.frame.prompts import can_ask, confirm, confirm_or_stop
 from tradewind.cli.frame.settings import jetstream
+from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.client.api_errors import NoMessageFoundError, SequenceNotFoundError
 from tradewind.durations import MICROSECOND_NS, SECOND_NS
 

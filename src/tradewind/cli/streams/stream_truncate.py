@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tradewind.cli.frame.account_catalog import open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import (
+from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
+from tradewind.cli.frame.output import Table, line, note, print_json
+from tradewind.cli.frame.prompts import confirm_or_stop
+from tradewind.cli.frame.text_formats import (
     counted,
     parse_duration_ns,
     parse_moment_ns,
     size_text,
     time_text,
 )
-from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
-from tradewind.cli.frame.output import Table, line, note, print_json
-from tradewind.cli.frame.prompts import confirm_or_stop
 
 if TYPE_CHECKING:
-    from tradewind.api.truncation import Removed
+    from tradewind.api.truncation_types import Removed
 
 app = CommandApp("Truncate streams and take that back")
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tradewind.cli.frame.account_catalog import open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
-from tradewind.cli.frame.formats import counted, time_text
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option, with_flags
 from tradewind.cli.frame.output import Columns, line, note, print_json, styled
 from tradewind.cli.frame.progress_bar import ProgressBar
 from tradewind.cli.frame.settings import current, jetstream
+from tradewind.cli.frame.text_formats import counted, time_text
 
 if TYPE_CHECKING:
     from tradewind.api.chain import ChainInfo
+    from tradewind.chain.chain_entries import Record
     from tradewind.chain.checkpoints import Checkpoint
-    from tradewind.chain.entries import Record
     from tradewind.chain.report import ChainReport
     from tradewind.chain.verifier import ChainedMessage
     from tradewind.chain.witnesses import SignedHead
@@ -239,7 +239,7 @@ class RemoteChain:
 
     def records(self) -> Iterator[tuple[int, Record]]:
         """All entries that there were when this was made."""
-        from tradewind.chain.entries import read_records
+        from tradewind.chain.chain_entries import read_records
 
         index = 0
         while index < self._info.size:
@@ -359,7 +359,7 @@ def make_checkpoint(
 def _check_continues(js: JetStream, stream: str, path: Path, head: Checkpoint) -> None:
     """CommandError unless the chain continues the one of the checkpoint in a file."""
     from tradewind.chain import checkpoints, merkle
-    from tradewind.chain.entries import digest_of
+    from tradewind.chain.chain_entries import digest_of
     from tradewind.chain.offline import read_witness
     from tradewind.chain.proofs import hash_of
 

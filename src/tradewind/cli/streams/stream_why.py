@@ -10,7 +10,7 @@ from typing import Annotated
 from tradewind.cli.frame.account_catalog import open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
-from tradewind.cli.frame.reasons import show_reason
+from tradewind.cli.frame.why_output import show_reason
 
 app = CommandApp("Explain streams")
 

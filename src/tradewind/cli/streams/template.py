@@ -9,9 +9,8 @@ from datetime import timedelta
 from typing import Annotated
 
 from tradewind.api.stream_types import StreamConfig
-from tradewind.api.templates import STREAMS_DEFAULT
+from tradewind.api.template_types import STREAMS_DEFAULT
 from tradewind.cli.frame.failures import EXIT_FAILED, CommandError
-from tradewind.cli.frame.formats import duration_text, parse_duration_ns
 from tradewind.cli.frame.frame import (
     Argument,
     CommandApp,
@@ -23,6 +22,7 @@ from tradewind.cli.frame.frame import (
 from tradewind.cli.frame.output import Table, line, print_json
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.frame.settings import connect, jetstream
+from tradewind.cli.frame.text_formats import duration_text, parse_duration_ns
 from tradewind.cli.streams.stream_flags import StreamFlags, apply_flags
 from tradewind.durations import MICROSECOND_NS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.errors import OptionsError
 
 _NAME = re.compile(r"[^/\\]+")

@@ -16,7 +16,7 @@ from tradewind.nkeys import KeyPair, NkeyError
 
 if TYPE_CHECKING:
     from tradewind.client.core.addresses import Address
-    from tradewind.client.core.options import ConnectOptions
+    from tradewind.client.core.connect_options import ConnectOptions
 
 FILE_BYTES_MAX = 1 << 20
 _BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+(\S+)\s+-{3,}END \1-{3,}")

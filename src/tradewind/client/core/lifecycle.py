@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from tradewind.client.core.addresses import CHANCE, Address, ServerPool, parse_servers
+from tradewind.client.core.connect_options import ConnectOptions
+from tradewind.client.core.connection_owners import WireOwner
 from tradewind.client.core.links import ClientLink
 from tradewind.client.core.login import CONTROL_LOST, LoginAttempt, ServerInfo, decode_info
-from tradewind.client.core.options import ConnectOptions
-from tradewind.client.core.owners import WireOwner
 from tradewind.client.core.protocol import (
     CONTROL_ERROR,
     CONTROL_INFO,

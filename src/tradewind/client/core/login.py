@@ -16,9 +16,9 @@ import msgspec
 
 from tradewind._version import __version__
 from tradewind.client.core.addresses import Address
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.core.credentials import login_fields
 from tradewind.client.core.links import ClientLink, LinkOwner, SocketLink, WebsocketLink
-from tradewind.client.core.options import ConnectOptions
 from tradewind.client.core.protocol import (
     CONTROL_ERROR,
     CONTROL_INFO,

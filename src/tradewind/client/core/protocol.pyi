@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, Generic, Self, TypeVar
 
-from tradewind.client.core.owners import InboxOwner
+from tradewind.client.core.connection_owners import InboxOwner
 from tradewind.client.core.publisher import Publisher
 from tradewind.client.message import Msg
 

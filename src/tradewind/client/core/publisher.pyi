@@ -1,7 +1,7 @@
 from collections.abc import Awaitable, Iterable, Mapping
 
+from tradewind.client.core.connection_owners import WireOwner
 from tradewind.client.core.headers import Headers, HeaderValues
-from tradewind.client.core.owners import WireOwner
 
 _Payload = bytes | bytearray | memoryview[int] | str
 _HeaderInput = Headers | Mapping[str, HeaderValues] | Iterable[tuple[str, str]] | bytes

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tradewind.client.core.owners import InboxOwner
+from tradewind.client.core.connection_owners import InboxOwner
 from tradewind.client.core.protocol import MessageInbox
 from tradewind.client.errors import (
     OperationTimeoutError,

@@ -1,8 +1,8 @@
 """A key-value bucket: a stream in which the last message of a subject is the value of a key.
 
 Owns the operations on keys, with the conventions of all NATS clients; creating and listing buckets
-is in `buckets.py`, watching changes in `watch.py`. A call never returns before the server has
-acknowledged the change.
+is in `bucket_manager.py`, watching changes in `watch.py`. A call never returns before the server
+has acknowledged the change.
 
     put        message on $KV.<bucket>.<key>
     delete     empty message with KV-Operation: DEL; the history stays

@@ -4,7 +4,7 @@ from typing import Any, final
 from tradewind.api.responses import PubAck
 from tradewind.client.core.protocol import MessageInbox
 from tradewind.client.core.publisher import Publisher
-from tradewind.client.streams.owners import AckOwner
+from tradewind.client.streams.inbox_owners import AckOwner
 
 @final
 class PendingAck:

@@ -16,8 +16,8 @@ from tradewind.api.responses import MsgGetResponse
 from tradewind.api.stream_types import RetentionPolicy
 from tradewind.api.times import parse_time
 from tradewind.chain import checkpoints as heads
+from tradewind.chain.chain_entries import MESSAGE, Record, RecordError, read_records
 from tradewind.chain.checkpoints import Checkpoint
-from tradewind.chain.entries import MESSAGE, Record, RecordError, read_records
 from tradewind.chain.offline import COPIES_MAX
 from tradewind.chain.passes import ChainPass
 from tradewind.chain.proofs import hash_of

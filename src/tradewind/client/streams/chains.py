@@ -19,7 +19,7 @@ from tradewind.api.chain import (
     ChainProofRequest,
 )
 from tradewind.chain import merkle
-from tradewind.chain.entries import digest_of
+from tradewind.chain.chain_entries import digest_of
 from tradewind.chain.proofs import MessageProof, hash_of, make_proof
 from tradewind.client.errors import BadAnswerError, OptionsError
 
@@ -103,7 +103,7 @@ class Chains:
         return await self._api.call(ChainProof, "stream_chain_proof", stream, body=request)
 
     async def entries(self, stream: str, index: int = 0, count: int = ENTRIES_MAX) -> ChainEntries:
-        """A page of entries, at most `count`; `tradewind.chain.entries.read_records` reads them."""
+        """A page of entries, at most `count`, for `tradewind.chain.chain_entries.read_records`."""
         if not 1 <= count <= ENTRIES_MAX:
             raise OptionsError(f"entries: count is from 1 to {ENTRIES_MAX}, not {count}")
         request = ChainEntriesRequest(index=index, count=count)

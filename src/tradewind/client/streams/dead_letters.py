@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.dead_letters import HEADER_PREFIX, ORIGINAL_PREFIX
+from tradewind.api.dead_letter_rules import HEADER_PREFIX, ORIGINAL_PREFIX
 from tradewind.client.api_errors import NoMessageFoundError, SequenceNotFoundError
 from tradewind.client.core.headers import Headers
 from tradewind.client.errors import OptionsError

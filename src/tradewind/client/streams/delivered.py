@@ -25,7 +25,7 @@ from tradewind.client.streams.consumer_events import (
     ConsumerEvent,
     HeartbeatsMissed,
 )
-from tradewind.client.streams.owners import PullOwner
+from tradewind.client.streams.inbox_owners import PullOwner
 from tradewind.client.streams.pull_inbox import PullInbox
 
 StatusHandler = Callable[[ConsumerEvent], Awaitable[Any] | Any]

@@ -31,7 +31,7 @@ from tradewind.api.responses import (
 )
 from tradewind.api.stream_types import StreamConfig, StreamInfo, StreamState
 from tradewind.api.times import parse_time
-from tradewind.api.truncation import (
+from tradewind.api.truncation_types import (
     HeaderMatch,
     StreamTruncateRequest,
     StreamTruncateResponse,

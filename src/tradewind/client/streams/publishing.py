@@ -21,7 +21,7 @@ from tradewind.client.errors import (
 )
 from tradewind.client.streams.ack_inbox import AckInbox, PendingAck
 from tradewind.client.streams.api_requests import RESEND_SECONDS
-from tradewind.client.streams.owners import AckOwner
+from tradewind.client.streams.inbox_owners import AckOwner
 from tradewind.client.streams.silent_publishes import SilentPublishes
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 from tradewind.client.core.protocol import MessageInbox
 from tradewind.client.core.publisher import Publisher
-from tradewind.client.streams.owners import RowOwner
+from tradewind.client.streams.inbox_owners import RowOwner
 
 class RowInbox(MessageInbox):
     def __init__(self, owner: RowOwner, publisher: Publisher, base: str) -> None: ...

@@ -17,7 +17,7 @@ from tradewind.client.errors import (
     PublishError,
 )
 from tradewind.client.streams.api_requests import RESEND_SECONDS
-from tradewind.client.streams.owners import RowOwner
+from tradewind.client.streams.inbox_owners import RowOwner
 from tradewind.client.streams.publishing import (
     ATTEMPTS,
     FAILURES_MAX,

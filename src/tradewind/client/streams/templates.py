@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tradewind.api.stream_types import StreamConfig
-from tradewind.api.templates import (
+from tradewind.api.template_types import (
     STREAMS_DEFAULT,
     TemplateListResponse,
     TemplatePutRequest,

@@ -12,13 +12,13 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.dead_letters import dead_letters_of
+from tradewind.api.dead_letter_rules import dead_letters_of
 from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy
 from tradewind.api.times import NS_PER_SECOND
 from tradewind.client.api_errors import NoMessageFoundError, StreamNotFoundError
 from tradewind.client.errors import OptionsError
-from tradewind.client.why.consumers import Knowledge, Oldest, explain, filter_subjects
-from tradewind.client.why.streams import StreamKnowledge, explain_stream
+from tradewind.client.why.consumer_reasons import Knowledge, Oldest, explain, filter_subjects
+from tradewind.client.why.stream_reasons import StreamKnowledge, explain_stream
 from tradewind.errors import TradewindError
 from tradewind.subjects import is_valid_literal
 

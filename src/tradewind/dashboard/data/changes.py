@@ -25,7 +25,7 @@ from tradewind.api.stream_types import (
 from tradewind.api.versioning import user_metadata
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.streams.direct import read_batch
-from tradewind.dashboard.data.texts import count, many, size, span_ns
+from tradewind.dashboard.data.page_texts import count, many, size, span_ns
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tradewind.dashboard.data.pipelines import PipelineShelf
+from tradewind.dashboard.data.pipeline_data import PipelineShelf
 from tradewind.dashboard.data.runs import Runs
 
 

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from tradewind.client.connection import Connection
-from tradewind.client.core.options import make_options
+from tradewind.client.core.connect_options import make_options
 from tradewind.client.errors import AuthorizationError, DisconnectedError
 from tradewind.client.events import ErrorEvent, Event, ReconnectFailed
-from tradewind.dashboard.data import account, accounts
+from tradewind.dashboard.data import account_data, load_and_usage
 from tradewind.dashboard.data.advisories import Advisories
 from tradewind.dashboard.data.catalog import NAMES_KEY, Catalog
-from tradewind.dashboard.data.dead_letters import Redrives
+from tradewind.dashboard.data.dead_letter_data import Redrives
 from tradewind.dashboard.data.integrity import Integrity
 from tradewind.dashboard.data.samplers import Question, Samplers, Seen
-from tradewind.dashboard.data.sql import Queries
-from tradewind.dashboard.data.transfers import Transfers
-from tradewind.dashboard.data.watches import Watches
+from tradewind.dashboard.data.sql_data import Queries
+from tradewind.dashboard.data.transfer_data import Transfers
+from tradewind.dashboard.data.watch_data import Watches
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
-    from tradewind.client.core.options import ConnectOptions
+    from tradewind.client.core.connect_options import ConnectOptions
     from tradewind.client.jetstream import JetStream
 
 REQUEST_SECONDS: Final = 5.0
@@ -146,29 +146,29 @@ class Workspace:
 
     # ------------------------------------------------------------------ what all pages may ask
 
-    async def account(self) -> Seen[account.AccountSnapshot]:
+    async def account(self) -> Seen[load_and_usage.AccountSnapshot]:
         """Load and use."""
 
-        async def ask() -> account.AccountSnapshot:
-            return await account.ask_account(self.connection)
+        async def ask() -> load_and_usage.AccountSnapshot:
+            return await load_and_usage.ask_account(self.connection)
 
         return await self.samplers.see(
-            Question("account", ask, 2.0, account.FIGURES, account.figures)
+            Question("account", ask, 2.0, load_and_usage.FIGURES, load_and_usage.figures)
         )
 
     async def health(self) -> Seen[dict[str, str]]:
         """How the servers are; only a login of the system account may ask."""
 
         async def ask() -> dict[str, str]:
-            return await account.ask_health(self.connection)
+            return await load_and_usage.ask_health(self.connection)
 
         return await self.samplers.see(Question("health", ask, HEALTH_SECONDS))
 
-    async def accounts(self, *, is_whole: bool) -> Seen[accounts.Accounts]:
+    async def accounts(self, *, is_whole: bool) -> Seen[account_data.Accounts]:
         """The accounts that the login may see."""
 
-        async def ask() -> accounts.Accounts:
-            return await accounts.ask_accounts(self.connection, is_whole=is_whole)
+        async def ask() -> account_data.Accounts:
+            return await account_data.ask_accounts(self.connection, is_whole=is_whole)
 
         return await self.samplers.see(Question(("accounts", is_whole), ask, ACCOUNTS_SECONDS))
 

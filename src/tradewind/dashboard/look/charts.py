@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from tradewind.dashboard.data.page_texts import short, size
 from tradewind.dashboard.data.series import KEPT_SECONDS, Point
-from tradewind.dashboard.data.texts import short, size
 from tradewind.dashboard.look.elements import Markup, tag
 
 WIDTH: Final = 640

@@ -17,7 +17,7 @@ from tradewind.errors import TradewindError
 if TYPE_CHECKING:
     from tradewind.dashboard.data.machine import Machine
     from tradewind.dashboard.data.workspace import Workspace
-    from tradewind.dashboard.look.layout import Visit
+    from tradewind.dashboard.look.page_layout import Visit
 
 NUMBER_MAX: Final = 2**64 - 1
 NUMBER_DIGITS: Final = 20

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from tradewind.client.streams.api_requests import check_answer
 from tradewind.dashboard.data.changes import parse_consumer
-from tradewind.dashboard.data.texts import time_text
+from tradewind.dashboard.data.page_texts import time_text
 from tradewind.dashboard.look.elements import Child, address, tag
-from tradewind.dashboard.look.layout import card, choice, field, form, heading, page
+from tradewind.dashboard.look.page_layout import card, choice, field, form, heading, page
 from tradewind.dashboard.views.call import (
     Answer,
     BadFormError,

@@ -20,7 +20,7 @@ from tradewind.dashboard.data.changes import (
     fingerprint,
 )
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
-from tradewind.dashboard.look.layout import card, form
+from tradewind.dashboard.look.page_layout import card, form
 from tradewind.dashboard.views.call import Answer, Call
 
 MakePage = Callable[..., Answer]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from tradewind.dashboard.data.page_texts import UNLIMITED, count, short, since, size
 from tradewind.dashboard.data.problems import Problem
-from tradewind.dashboard.data.texts import UNLIMITED, count, short, since, size
 from tradewind.dashboard.look.charts import Line, line_chart, share
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
-from tradewind.dashboard.look.layout import (
+from tradewind.dashboard.look.page_layout import (
     badge,
     card,
     facts,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tradewind.api.responses import AccountInfo
-    from tradewind.dashboard.data.account import AccountSnapshot, Load
     from tradewind.dashboard.data.advisories import Happening
+    from tradewind.dashboard.data.load_and_usage import AccountSnapshot, Load
     from tradewind.dashboard.data.samplers import Seen
     from tradewind.dashboard.data.series import Series
 

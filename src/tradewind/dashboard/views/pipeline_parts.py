@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from tradewind.dashboard.data.pipelines import SLOTS, PipelineLook, written_ranges
+from tradewind.dashboard.data.page_texts import count, many, short, span
+from tradewind.dashboard.data.pipeline_data import SLOTS, PipelineLook, written_ranges
 from tradewind.dashboard.data.series import KEPT_SECONDS, Point
-from tradewind.dashboard.data.texts import count, many, short, span
 from tradewind.dashboard.look.charts import Line, line_chart
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.graphs import Box, flow_graph
-from tradewind.dashboard.look.layout import badge, card, figure_card, grid, table
+from tradewind.dashboard.look.page_layout import badge, card, figure_card, grid, table
 from tradewind.pipelines.explaining import explain_lines
 from tradewind.pipelines.status import DEAD_SUFFIX, RECENT_MAX
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tradewind.dashboard.data.archives import UploadedArchive, pack
-from tradewind.dashboard.data.backups import open_backup
-from tradewind.dashboard.data.backups import restore as restore_stream
-from tradewind.dashboard.data.texts import many, size
+from tradewind.dashboard.data.backup_data import open_backup
+from tradewind.dashboard.data.backup_data import restore as restore_stream
+from tradewind.dashboard.data.page_texts import many, size
 from tradewind.dashboard.look.elements import address, tag
-from tradewind.dashboard.look.layout import card, heading, page, switch
+from tradewind.dashboard.look.page_layout import card, heading, page, switch
 from tradewind.dashboard.views.call import Answer, Call, Download, Goto, Shown, number
-from tradewind.dashboard.views.objects import upload_form
-from tradewind.dashboard.views.transfers import transfers_part
+from tradewind.dashboard.views.object_views import upload_form
+from tradewind.dashboard.views.transfer_views import transfers_part
 
 RESTORES = "restore:"
 

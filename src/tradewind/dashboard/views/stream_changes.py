@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.client.streams.api_requests import check_answer
 from tradewind.dashboard.data.changes import Purge, parse_config, preview_purge
-from tradewind.dashboard.data.texts import count, many, size
+from tradewind.dashboard.data.page_texts import count, many, size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
-from tradewind.dashboard.look.layout import card, field, form, heading, page
+from tradewind.dashboard.look.page_layout import card, field, form, heading, page
 from tradewind.dashboard.views.call import Answer, BadFormError, Call, Goto, Shown, number
 from tradewind.dashboard.views.editing import (
     check_base,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.chain.checkpoints import encode, is_signed
 from tradewind.dashboard.data.integrity import ENTRIES_DEFAULT, ENTRIES_MAX, ChainLook
+from tradewind.dashboard.data.page_texts import count, many, time_text
 from tradewind.dashboard.data.problems import MissingError, problem_of
-from tradewind.dashboard.data.texts import count, many, time_text
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
-from tradewind.dashboard.look.layout import badge, card, facts, grid, page, problem_note, table
+from tradewind.dashboard.look.page_layout import badge, card, facts, grid, page, problem_note, table
 from tradewind.dashboard.views.call import Answer, BadFormError, Call, Download, Shown, number
-from tradewind.dashboard.views.stream import check_found, stream_heading
+from tradewind.dashboard.views.stream_views import check_found, stream_heading
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:

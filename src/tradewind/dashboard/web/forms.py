@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect
 
-from tradewind.dashboard.data.transfers import BrokenOffError
+from tradewind.dashboard.data.transfer_data import BrokenOffError
 from tradewind.dashboard.views.call import BadFormError
 from tradewind.errors import TradewindError
 

@@ -19,14 +19,14 @@ from typing import Any, Final
 
 import uvicorn
 
-from tradewind.client.core.options import ConnectOptions
+from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.data.machine import Machine
-from tradewind.dashboard.data.pipelines import PipelineShelf
+from tradewind.dashboard.data.pipeline_data import PipelineShelf
 from tradewind.dashboard.data.runs import Launching, Runs
-from tradewind.dashboard.web.app import build_application
 from tradewind.dashboard.web.guard import LOOPBACK_NAMES, Guard, Policy
 from tradewind.dashboard.web.running import RunRules
 from tradewind.dashboard.web.sessions import Sessions
+from tradewind.dashboard.web.web_app import build_application
 from tradewind.errors import ConfigError, ServerStartError
 
 DEFAULT_PORT: Final = 8280

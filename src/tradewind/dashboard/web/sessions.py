@@ -18,8 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from tradewind.client.core.connect_options import make_options
 from tradewind.client.core.credentials import parse_credentials
-from tradewind.client.core.options import make_options
 from tradewind.client.errors import AuthorizationError, OperationTimeoutError
 from tradewind.dashboard.data.workspace import Workspace
 from tradewind.errors import TradewindError
@@ -27,7 +27,7 @@ from tradewind.errors import TradewindError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tradewind.client.core.options import ConnectOptions
+    from tradewind.client.core.connect_options import ConnectOptions
 
 LOGINS_MAX: Final = 64
 IDLE_SECONDS: Final = 3600.0

@@ -7,13 +7,22 @@ from typing import Final
 
 from tradewind.api.endpoints import ENDPOINTS, ApiEndpoint
 from tradewind.jetstream.api_request import Answer, ApiRequest
-from tradewind.jetstream.handlers import account, backups, consumers, messages, streams
+from tradewind.jetstream.handlers import (
+    account_handlers,
+    backup_handlers,
+    consumer_handlers,
+    message_handlers,
+    stream_handlers,
+)
 from tradewind.jetstream.lanes import Steps
 
 Handler = Callable[[ApiRequest], Answer | Steps[Answer]]
 _MODULES: Final = {
-    module.__name__.rpartition(".")[2]: module
-    for module in (account, backups, consumers, messages, streams)
+    "account": account_handlers,
+    "backups": backup_handlers,
+    "consumers": consumer_handlers,
+    "messages": message_handlers,
+    "streams": stream_handlers,
 }
 
 
@@ -32,9 +41,13 @@ def handler_of(endpoint: ApiEndpoint) -> Handler:
     """Whoever runs a request; those of our own API are loaded when they are needed."""
     if (known := HANDLERS.get(endpoint.name)) is not None:
         return known
-    from tradewind.jetstream.handlers import chains, templates, truncation
+    from tradewind.jetstream.handlers import chain_handlers, template_handlers, truncation_handlers
 
     module, _, function = endpoint.handler.partition(".")
-    modules = {"chains": chains, "templates": templates, "truncation": truncation}
+    modules = {
+        "chains": chain_handlers,
+        "templates": template_handlers,
+        "truncation": truncation_handlers,
+    }
     found: Handler = getattr(modules[module], function)
     return found

@@ -9,9 +9,9 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tradewind.jetstream.replication.mirror import Mirror
-from tradewind.jetstream.replication.source import SourceReplica
 from tradewind.jetstream.replication.source_names import index_name
+from tradewind.jetstream.replication.stream_mirror import Mirror
+from tradewind.jetstream.replication.stream_source import SourceReplica
 
 if TYPE_CHECKING:
     from tradewind.jetstream.companions import Companion

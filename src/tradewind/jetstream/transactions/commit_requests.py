@@ -28,7 +28,7 @@ from tradewind.api.errors import ApiError
 from tradewind.api.responses import encode_error
 from tradewind.broker.leaf_session import LeafSession
 from tradewind.broker.session import Session
-from tradewind.jetstream.transactions.planning import AckPart, TransactionPlan
+from tradewind.jetstream.transactions.commit_planning import AckPart, TransactionPlan
 from tradewind.jetstream.transactions.rounds import transactions_of
 from tradewind.store.format.layout import short_hash
 from tradewind.stream import header_fields

@@ -13,10 +13,10 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
-from tradewind.api.dead_letters import EXPIRED
+from tradewind.api.dead_letter_rules import EXPIRED
 from tradewind.consumer.given_up import GivenUp
 from tradewind.errors import StoreError
-from tradewind.jetstream.transactions.dead_letters import (
+from tradewind.jetstream.transactions.given_up_letters import (
     DeadLetterProposal,
     Letter,
     NotWantedError,
@@ -27,7 +27,7 @@ from tradewind.store.contract import NotFoundError
 if TYPE_CHECKING:
     from tradewind.consumer.consumer import ServerConsumer
     from tradewind.jetstream.hosted import HostedStream
-    from tradewind.jetstream.transactions.planning import TransactionPlan
+    from tradewind.jetstream.transactions.commit_planning import TransactionPlan
     from tradewind.store.contract import MessageCopy
 
 # Of one stream: while so many messages are kept beyond their time, nothing else of it expires.

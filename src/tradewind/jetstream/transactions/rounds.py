@@ -38,7 +38,7 @@ from tradewind.api import errors, own_errors
 from tradewind.api.errors import ApiError
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.jetstream.transactions.planning import TransactionPlan
+from tradewind.jetstream.transactions.commit_planning import TransactionPlan
 from tradewind.store.folder.commit_journal import CommitJournal, JournalFiles, Segment
 from tradewind.store.format.commit_log import JournaledVoid
 from tradewind.store.format.layout import JETSTREAM_FOLDER

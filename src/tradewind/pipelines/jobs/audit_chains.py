@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tradewind.chain import checkpoints
-from tradewind.chain.entries import MESSAGE, ChainError, Record
-from tradewind.chain.files import FOLDER, ChainFolder, IncompleteRecord
+from tradewind.chain.chain_entries import MESSAGE, ChainError, Record
+from tradewind.chain.chain_folder import FOLDER, ChainFolder, IncompleteRecord
 from tradewind.chain.report import FILE, ChainFault, ChainReport
 from tradewind.chain.segments import SegmentFound, SegmentJoin, verify_segment
 from tradewind.chain.verifier import ChainedMessage

@@ -35,7 +35,7 @@ from tradewind.pipelines.queries import (
 from tradewind.pipelines.spark_errors import short_reason, sql_line
 from tradewind.pipelines.sql.plans import FiguresPlan, FirstRowsPlan, recognise
 from tradewind.pipelines.sql.wire import StatementError
-from tradewind.spark.options import parse_options
+from tradewind.spark.source_options import parse_options
 from tradewind.spark.stream_figures import Figures, ask_figures, server_figures, store_figures
 
 if TYPE_CHECKING:

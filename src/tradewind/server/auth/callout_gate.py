@@ -19,7 +19,12 @@ from tradewind.jwt import UserClaims
 from tradewind.jwt.sharing_claims import quoted
 from tradewind.options import GLOBAL_ACCOUNT, CalloutOptions, ServerOptions
 from tradewind.route.permission_rules import PermissionRules
-from tradewind.server.auth.callout import CalloutDesk, CalloutService, shown_name, without_questions
+from tradewind.server.auth.callout_client import (
+    CalloutDesk,
+    CalloutService,
+    shown_name,
+    without_questions,
+)
 from tradewind.server.auth.callout_requests import Claimed
 from tradewind.server.auth.gate import TOKEN_USER, AuthorizeGate
 from tradewind.server.auth.restrictions import (

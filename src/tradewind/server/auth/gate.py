@@ -36,11 +36,11 @@ from tradewind.options import (
     TlsOptions,
     WebsocketOptions,
 )
-from tradewind.server.auth.members import Member, Members, collect_members
+from tradewind.server.auth.configured_users import Member, Members, collect_members
 from tradewind.server.auth.passwords import is_hashed, matches_hash, matches_plain
 
 if TYPE_CHECKING:
-    from tradewind.server.auth.callout import CalloutDesk
+    from tradewind.server.auth.callout_client import CalloutDesk
     from tradewind.server.auth.certificate_users import CertificateMap
 
 Listener = Literal["standard", "websocket", "leafnode"]

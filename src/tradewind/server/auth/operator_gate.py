@@ -32,7 +32,12 @@ from tradewind.jwt.claim_rules import blocking_texts
 from tradewind.jwt.claims import EVERYBODY, UserFields, UserRestrictions, UserScope
 from tradewind.jwt.codec import reader
 from tradewind.options import OperatorOptions
-from tradewind.server.auth.callout import CalloutDesk, CalloutService, shown_name, without_questions
+from tradewind.server.auth.callout_client import (
+    CalloutDesk,
+    CalloutService,
+    shown_name,
+    without_questions,
+)
 from tradewind.server.auth.callout_requests import Claimed
 from tradewind.server.auth.restrictions import (
     connection_types,

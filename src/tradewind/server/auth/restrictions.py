@@ -17,7 +17,7 @@ from tradewind.route.permission_rules import (
     PermissionRules,
     ResponseRule,
 )
-from tradewind.server.auth.members import CONNECTION_TYPES
+from tradewind.server.auth.configured_users import CONNECTION_TYPES
 
 _DAY_SECONDS = 86_400.0
 _SECOND_NS = 1_000_000_000

@@ -22,7 +22,7 @@ from tradewind.options import (
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.server.config.absent import REFUSED_AUTHORIZATION, refused
 from tradewind.server.config.mappings import MappingsReader
-from tradewind.server.config.permissions import PermissionsReader
+from tradewind.server.config.permission_config import PermissionsReader
 from tradewind.server.config.reader import (
     Reader,
     expect,
@@ -36,7 +36,7 @@ from tradewind.server.config.reader import (
     texts,
     truth,
 )
-from tradewind.server.config.sharing import SharingReader
+from tradewind.server.config.sharing_config import SharingReader
 from tradewind.server.config.tree import ConfigNode
 from tradewind.subjects import is_valid_literal
 

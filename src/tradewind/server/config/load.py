@@ -36,10 +36,10 @@ from tradewind.server.config.absent import (
 )
 from tradewind.server.config.access import AccessReader
 from tradewind.server.config.grammar import parse_file
-from tradewind.server.config.jetstream import read_jetstream
+from tradewind.server.config.jetstream_config import read_jetstream
 from tradewind.server.config.loaded import LoadedConfig
 from tradewind.server.config.mappings import MappingsReader
-from tradewind.server.config.operators import operator_table, take_operator
+from tradewind.server.config.operator_config import operator_table, take_operator
 from tradewind.server.config.reader import (
     Reader,
     Table,
@@ -137,7 +137,7 @@ def _table(reader: Reader) -> Table:
 
     def leafnodes(node: ConfigNode, key: str) -> LeafOptions:
         # Loaded when it is needed: a server that runs alone starts sooner.
-        from tradewind.server.config.leafnodes import read_leafnodes
+        from tradewind.server.config.leafnode_config import read_leafnodes
 
         return read_leafnodes(reader, node, key)
 
@@ -215,7 +215,7 @@ def _elsewhere(reader: Reader) -> Table:
 
 
 def _telemetry(reader: Reader, node: ConfigNode, key: str) -> OpenTelemetryOptions:
-    from tradewind.server.config.telemetry import telemetry
+    from tradewind.server.config.telemetry_config import telemetry
 
     return telemetry(reader, node, key)
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tradewind.broker.broker import Broker
     from tradewind.broker.identity import Gate
     from tradewind.monitor.system_events import SystemEventServer
-    from tradewind.server.auth.callout import CalloutDesk
+    from tradewind.server.auth.callout_client import CalloutDesk
 
 # How often files of expired accounts are looked for.
 OVERDUE_SECONDS = 60.0

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-from tradewind.chain.entries import HASH_BYTES
-from tradewind.chain.files import HEADER_BYTES, decode_header, segment_name
+from tradewind.chain.chain_entries import HASH_BYTES
+from tradewind.chain.chain_folder import HEADER_BYTES, decode_header, segment_name
 from tradewind.chain.merkle import Range, consistency_ranges, inclusion_ranges
 from tradewind.errors import CorruptRecord
 from tradewind.store.format.chain_hash import chain_digest

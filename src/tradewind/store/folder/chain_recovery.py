@@ -26,7 +26,7 @@ import msgspec
 
 from tradewind.api.times import format_time
 from tradewind.chain import checkpoints
-from tradewind.chain.entries import (
+from tradewind.chain.chain_entries import (
     EXPIRED,
     HASH_BYTES,
     LOST,
@@ -43,7 +43,7 @@ from tradewind.chain.entries import (
     read_records,
     removal_body,
 )
-from tradewind.chain.files import (
+from tradewind.chain.chain_folder import (
     CHECKPOINTS,
     HEADER_BYTES,
     SUFFIX,

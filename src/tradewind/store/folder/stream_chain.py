@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tradewind.chain import checkpoints
-from tradewind.chain.checkpoints import Checkpoint, Unsigned
-from tradewind.chain.entries import ALGORITHMS, first_link
-from tradewind.chain.files import (
+from tradewind.chain.chain_entries import ALGORITHMS, first_link
+from tradewind.chain.chain_folder import (
     CHECKPOINTS,
     FOLDER,
     HEADER_BYTES,
@@ -33,6 +32,7 @@ from tradewind.chain.files import (
     encode_header,
     segment_name,
 )
+from tradewind.chain.checkpoints import Checkpoint, Unsigned
 from tradewind.errors import StoreError
 from tradewind.store.format.chain_hash import chain_digest
 from tradewind.store.table.chain_links import ChainLinks, root_of_peaks

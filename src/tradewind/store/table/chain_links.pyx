@@ -2,7 +2,7 @@
 has yet.
 
 Owns the hashing of entries as they happen, in the order in which they happen, and their records
-(`tradewind.chain.entries` draws them). A store with a chain calls `add` for every message and
+(`tradewind.chain.chain_entries` draws them). A store with a chain calls `add` for every message and
 `remove` for every message that goes; neither makes an object. Removals are collected, and become
 entries when the records are written. Files are the business of `folder.stream_chain`.
 """
@@ -17,7 +17,7 @@ from tradewind.store.format.chain_hash cimport (
     CHAIN_HASH_BYTES, SHORT_SPARE, ChainHash, chain_hash_add, chain_hash_begin, chain_hash_end,
     chain_hash_short, chain_node)
 
-from tradewind.chain.entries import MESSAGE, REMOVAL, RANGES_MAX, decode_removal
+from tradewind.chain.chain_entries import MESSAGE, REMOVAL, RANGES_MAX, decode_removal
 
 cdef extern from "<endian.h>" nogil:
     uint32_t htole32(uint32_t value)
@@ -27,7 +27,7 @@ cdef extern from "<endian.h>" nogil:
 cdef enum:
     MESSAGE_KIND = 1
     REMOVAL_KIND = 2
-    # Of the records and bodies, see `tradewind.chain.entries`.
+    # Of the records and bodies, see `tradewind.chain.chain_entries`.
     MESSAGE_RECORD = 41
     MESSAGE_HEAD = 54
     OTHER_HEAD = 5

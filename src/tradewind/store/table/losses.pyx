@@ -12,7 +12,7 @@ from tradewind.store.table.subject_index cimport SubjectEntry
 from tradewind.errors import CorruptRecord
 
 cdef enum:
-    REASON_LOST = 5         # as in `tradewind.chain.entries`
+    REASON_LOST = 5         # as in `tradewind.chain.chain_entries`
 
 
 cdef int read_damaged(MessageStore store, Block block, uint64_t seq, Record* record) except -1:

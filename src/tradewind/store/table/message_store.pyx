@@ -58,7 +58,7 @@ cdef enum:
     # So many last messages of subjects are looked for one by one.
     FEW_UNKNOWN = 64
     LASTS_TRIES = 3
-    # Why messages go, as in `tradewind.chain.entries`.
+    # Why messages go, as in `tradewind.chain.chain_entries`.
     REASON_DELETED = 1
     REASON_PURGED = 2
     REASON_LIMITS = 3
@@ -757,7 +757,7 @@ cdef class MessageStore:
 
     def remove(self, uint64_t seq, *, erase=False, int reason=REASON_DELETED):
         """Delete a message, with `erase` also its bytes; false if it is not there. `reason` is for
-        a chain (`tradewind.chain.entries`).
+        a chain (`tradewind.chain.chain_entries`).
         """
         cdef Block block = self.block_of(seq)
         cdef uint32_t offset = 0

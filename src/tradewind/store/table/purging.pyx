@@ -8,7 +8,7 @@ from tradewind.store.format.records cimport RECORD_MIN
 from tradewind.store.table.marks cimport MARK_FLOOR, write_mark
 
 cdef enum:
-    REASON_PURGED = 2       # as in `tradewind.chain.entries`
+    REASON_PURGED = 2       # as in `tradewind.chain.chain_entries`
 
 cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
 

@@ -1,0 +1,99 @@
+"""Keys of a bucket: one page of names, the history of a key, the difference of two revisions.
+
+Owns the requests. A page of keys is a page of the subjects of the stream, so that a bucket with a
+million keys costs one request.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api.times import NS_PER_SECOND, parse_time
+from tradewind.client.kv.entries import Entry, check_key
+from tradewind.client.kv.kv_types import operation_of
+from tradewind.client.streams.bucket_settings import HISTORY_MAX
+from tradewind.client.streams.direct import DirectMessage, read_batch
+from tradewind.dashboard.data.changes import DiffLine
+from tradewind.dashboard.data.message_data import as_json, as_text
+from tradewind.durations import parse_duration_ns
+
+if TYPE_CHECKING:
+    from tradewind.client.jetstream import JetStream
+    from tradewind.client.kv.kv import KeyValue
+    from tradewind.dashboard.data.workspace import Workspace
+
+KV_PREFIX: Final = "KV_"
+KEYS_SHOWN: Final = 100
+HISTORY_SHOWN: Final = 64
+LINES_COMPARED_MAX: Final = 2000
+TTL_HEADER: Final = "Nats-TTL"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Some keys, and how many there are, with those that are deleted and leave a marker."""
+
+    keys: list[str]
+    total: int
+
+
+async def list_keys(workspace: Workspace, bucket: str, search: str) -> Keys:
+    """Keys that begin with a text, up to its last dot exactly and behind that by its letters."""
+    whole, dot, part = search.rpartition(".")
+    prefix = f"$KV.{bucket}."
+    pattern = f"{prefix}{whole}{dot}>"
+    found, total = await workspace.catalog.subject_names(KV_PREFIX + bucket, pattern)
+    keys = [name.removeprefix(prefix) for name in found]
+    chosen = sorted(key for key in keys if key.startswith(f"{whole}{dot}{part}"))
+    return Keys(chosen[:KEYS_SHOWN], total)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The entries that are kept of a key, newest first, and when the newest goes by itself."""
+
+    entries: list[Entry]
+    expires_ns: int | None = None
+
+
+async def key_history(jetstream: JetStream, bucket: KeyValue, key: str) -> History:
+    """What is kept of a key; without a consumer, so that a page that stays open leaves no trace."""
+    check_key(key)
+    if not (await bucket.status()).info.config.allow_direct:
+        found = [entry async for entry in bucket.history(key)]
+        return History(found[::-1][:HISTORY_SHOWN])
+    subject = f"$KV.{bucket.bucket}.{key}"
+    batch = await read_batch(
+        jetstream.api, bucket.stream, subject, start=1, messages_max=HISTORY_MAX
+    )
+    newest = batch.messages[::-1][:HISTORY_SHOWN]
+    entries = [_entry(bucket.bucket, key, item) for item in newest]
+    return History(entries, _expires(newest[0]) if newest else None)
+
+
+def _entry(bucket: str, key: str, item: DirectMessage) -> Entry:
+    message = item.message
+    operation = operation_of(message.headers)
+    return Entry(bucket, key, message.data, item.sequence, parse_time(item.time), operation)
+
+
+def _expires(item: DirectMessage) -> int | None:
+    text = item.message.headers.get(TTL_HEADER, "")
+    left = int(text) * NS_PER_SECOND if text.isdecimal() else parse_duration_ns(text)
+    return parse_time(item.time) + left if left and left > 0 else None
+
+
+def value_difference(before: bytes, after: bytes) -> list[DiffLine]:
+    """What changed between two values, by lines; JSON is put into lines first."""
+    old = (as_json(before) or as_text(before)).splitlines()[:LINES_COMPARED_MAX]
+    new = (as_json(after) or as_text(after)).splitlines()[:LINES_COMPARED_MAX]
+    lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
+    made = []
+    for line in lines:
+        if line.startswith("@@"):
+            continue
+        kind = {"+": "added", "-": "removed"}.get(line[:1], "same")
+        made.append(DiffLine(kind, line))  # type: ignore[arg-type]
+    return made

@@ -1,0 +1,224 @@
+"""SQL queries of a login over its streams and buckets, run by the SQL service.
+
+Owns the queries from start to result, and their limits: the number of running queries, and the
+number and size of kept results. Each query waits in its own thread, because the socket of the
+service blocks. Streams are read with the NATS login of the visitor. It never needs Spark itself:
+the service does, and is started if there is none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from tradewind.errors import TradewindError
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.sql import caller as service
+from tradewind.pipelines.sql.rendering import ROWS
+from tradewind.pipelines.sql.wire import Ask, StatementError
+from tradewind.spark.logins import LOGIN_FIELDS
+
+if TYPE_CHECKING:
+    from tradewind.client.core.connect_options import ConnectOptions
+
+TEXT_CHARACTERS_MAX: Final = 20_000
+ROWS_MAX: Final = 10_000
+ANSWER_BYTES_MAX: Final = 4 << 20
+RUNNING_MAX: Final = 2
+KEPT_MAX: Final = 8
+IDLE_SECONDS: Final = 1800.0
+MASTER: Final = "local[*]"
+FILE_FIELDS: Final = ("credentials", "nkey_file", "tls_ca_file", "tls_cert_file", "tls_key_file")
+State = Literal["starting", "running", "done", "failed", "cancelled"]
+MISSING_SPARK: Final = (
+    "SQL needs Spark on the dashboard's machine: pip install 'tradewind[spark]', then start the "
+    "dashboard again."
+)
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The columns of an answer, and which of them hold numbers."""
+
+    columns: list[str] = []
+    numbers: list[bool] = []
+
+
+class SqlQuery:
+    """One question. Its rows stay as they came, and are read when they are shown."""
+
+    def __init__(self, text: str, rows_max: int) -> None:
+        self.key = secrets.token_urlsafe(16)
+        self.text = text
+        self.rows_max = rows_max
+        self.state: State = "starting"
+        self.header = Header()
+        self.has_more = False
+        self.error = ""
+        self.line = 0
+        self.column = 0
+        self.tasks = (0, 0)
+        self.started_at = time.monotonic()
+        self.seconds: float | None = None
+        self._rows: list[bytes] = []
+        self._caller: service.Caller | None = None
+        self._is_cancelled = False
+        self._lock = threading.Lock()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is an answer, or will be none."""
+        return self.state in ("done", "failed", "cancelled")
+
+    @property
+    def passed(self) -> float:
+        """How long it has taken so far, in seconds."""
+        return time.monotonic() - self.started_at if self.seconds is None else self.seconds
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows(self, first: int, count: int) -> list[list[str]]:
+        """Some rows, as texts."""
+        wanted = self._rows[first : first + count]
+        return [msgspec.json.decode(row, type=list[str]) for row in wanted]
+
+    def cancel(self) -> None:
+        """Have it stop; the service is told if it has been asked already."""
+        with self._lock:
+            self._is_cancelled = True
+            caller = self._caller
+        if caller is not None:
+            caller.cancel()
+
+    def run(self, ask: Ask, connect: Callable[[Ask], service.Caller]) -> None:
+        """Ask and wait, in whatever thread; it never raises what a user can cause."""
+        try:
+            self._run(ask, connect)
+        except StatementError as error:
+            self.line, self.column = error.line, error.column
+            self._fail(str(error))
+        except (TradewindError, OSError) as error:
+            self._fail(str(error))
+        finally:
+            self.seconds = time.monotonic() - self.started_at
+
+    def _fail(self, reason: str) -> None:
+        self.error = self.error or reason
+        self.state = "cancelled" if self._is_cancelled else "failed"
+
+    def _run(self, ask: Ask, connect: Callable[[Ask], service.Caller]) -> None:
+        caller = connect(ask)
+        try:
+            with self._lock:
+                self._caller = caller
+                is_cancelled = self._is_cancelled
+            if is_cancelled:
+                raise PipelineError("the query was cancelled")
+            self.state = "running"
+            self.started_at = time.monotonic()  # Spark is up
+            answer = bytearray()
+
+            def write(text: str) -> None:
+                if len(answer) + len(text) > ANSWER_BYTES_MAX:
+                    raise PipelineError(
+                        f"the answer has more than {ANSWER_BYTES_MAX >> 20} MiB; ask for fewer "
+                        "rows or columns"
+                    )
+                answer.extend(text.encode())
+
+            def progress(done: int, whole: int) -> None:
+                self.tasks = (done, whole)
+
+            self.has_more = caller.ask(ask, write, progress)
+        finally:
+            with self._lock:
+                self._caller = None
+            caller.close()
+        first, *rows = bytes(answer).splitlines()
+        self.header = msgspec.json.decode(first, type=Header)
+        self._rows = rows
+        self.state = "done"
+
+
+class Queries:
+    """The questions of one login, the newest last."""
+
+    def __init__(self, options: ConnectOptions) -> None:
+        self._options = options
+        self._asked: OrderedDict[str, SqlQuery] = OrderedDict()
+
+    def ask(self, text: str, rows_max: int) -> SqlQuery:
+        """Begin with a question; PipelineError if it cannot be asked at all."""
+        if importlib.util.find_spec("pyspark") is None:
+            raise PipelineError(MISSING_SPARK)
+        running = [query for query in self._asked.values() if not query.is_over]
+        if len(running) >= RUNNING_MAX:
+            raise PipelineError(
+                f"{RUNNING_MAX} queries of yours run already; wait for one, or cancel it."
+            )
+        ask = question_of(self._options, text, rows_max)
+        query = SqlQuery(text, rows_max)
+        self._asked[query.key] = query
+        while len(self._asked) > KEPT_MAX:
+            key = next(key for key, old in self._asked.items() if old.is_over)
+            del self._asked[key]
+        thread = threading.Thread(
+            target=query.run, args=(ask, connect), name="dashboard sql", daemon=True
+        )
+        thread.start()
+        return query
+
+    def find(self, key: str) -> SqlQuery | None:
+        """A question of this login that is still known."""
+        return self._asked.get(key)
+
+    def close(self) -> None:
+        """Nobody wants the answers any more."""
+        for query in self._asked.values():
+            if not query.is_over:
+                query.cancel()
+        self._asked.clear()
+
+
+def connect(ask: Ask) -> service.Caller:
+    """The SQL service of this user, with whatever Spark it has; a new one if there is none."""
+    running = service.Caller.connect("state")
+    master = MASTER
+    if running is not None:
+        master = running.welcome.master
+        running.close()
+    found = service.find_service(ask, master, lambda _note: None)
+    return found or service.start_service(ask, master, IDLE_SECONDS)
+
+
+def question_of(options: ConnectOptions, text: str, rows_max: int) -> Ask:
+    """A question for the service, to be answered with the login of a connection."""
+    if options.jetstream_api_prefix:
+        raise PipelineError("SQL cannot be asked with another prefix of the JetStream API.")
+    login: dict[str, str] = {}
+    for name in LOGIN_FIELDS:
+        value = getattr(options, name)
+        if callable(value):
+            value = value()
+        if value and name in FILE_FIELDS:
+            # The service may have been started in another folder.
+            value = Path(value).expanduser().absolute()
+        if value:
+            login[name] = "true" if value is True else str(value)
+    servers = options.servers if isinstance(options.servers, str) else ",".join(options.servers)
+    return Ask(
+        text=text,
+        server=servers,
+        login=login,
+        rows_max=rows_max,
+        format=ROWS,
+        wants_progress=True,
+    )

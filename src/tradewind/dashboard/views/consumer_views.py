@@ -1,0 +1,296 @@
+"""Consumers: their position, why they are not moving, and what to do about it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tradewind.api.consumer_types import PriorityPolicy
+from tradewind.client.api_errors import ConsumerNotFoundError
+from tradewind.client.why.asking import consumer_knowledge
+from tradewind.client.why.consumer_reasons import Knowledge, explain, filter_subjects, is_full
+from tradewind.dashboard.data.catalog import chosen
+from tradewind.dashboard.data.changes import config_text
+from tradewind.dashboard.data.connection_data import ask_subscribers
+from tradewind.dashboard.data.page_texts import count, limit, short, since, span_ns, time_text
+from tradewind.dashboard.data.samplers import Question
+from tradewind.dashboard.look.charts import Line, line_chart
+from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.page_layout import (
+    badge,
+    card,
+    facts,
+    field,
+    figure_card,
+    form,
+    grid,
+    heading,
+    live,
+    page,
+    pager,
+    problem_note,
+    table,
+    why_card,
+)
+from tradewind.dashboard.views.call import Answer, Call, Shown, number
+from tradewind.dashboard.views.stream_views import (
+    CONSUMER_COLUMNS,
+    cluster_facts,
+    consumer_kind,
+    consumer_row,
+)
+
+if TYPE_CHECKING:
+    from tradewind.api.consumer_types import ConsumerInfo, SequenceInfo
+    from tradewind.dashboard.data.samplers import Seen
+    from tradewind.dashboard.data.series import Series
+
+# The page of all consumers asks so many streams for theirs.
+STREAMS_ASKED: Final = 10
+PER_STREAM: Final = 20
+SUBSCRIBERS_SECONDS: Final = 10.0
+
+
+async def show_all(call: Call) -> Answer:
+    """Consumers, stream by stream; those of a few streams at a time."""
+    first = number(call.query, "first")
+    search = call.query.get("search", "")
+    find = tag(
+        "form",
+        tag(
+            "input",
+            type="search",
+            name="search",
+            value=search,
+            placeholder="Part of a stream's name",
+            aria_label="Part of a stream's name",
+        ),
+        tag("button", "Search"),
+        action="/consumers",
+        method="get",
+        class_="row",
+    )
+    content = live("all-consumers", await _all(call, search, first))
+    return Shown(page(call.visit, "consumers", "Consumers", heading("Consumers", find), content))
+
+
+async def _all(call: Call, search: str, first: int) -> list[Child]:
+    catalog = call.workspace.catalog
+    names = await catalog.names()
+    if names.value is None:
+        return [problem_note(names.problem)]
+    found = chosen(names.value.names, search)
+    shown = found[first : first + STREAMS_ASKED]
+    cards: list[Child] = [problem_note(names.problem)]
+    for name in shown:
+        seen = await catalog.consumer_page(name, 0)
+        if seen.value is None:
+            cards.append(card(name, problem_note(seen.problem)))
+            continue
+        if not seen.value.total:
+            continue
+        shown_rows = seen.value.consumers[:PER_STREAM]
+        rows = [consumer_row(info, seen.value.rates) for info in shown_rows]
+        more = seen.value.total - len(rows)
+        link = tag("a", "all" if more > 0 else "stream", href=address("streams", name, "consumers"))
+        text = f" and {count(more)} more" if more > 0 else ""
+        cards.append(card(name, table(CONSUMER_COLUMNS, rows, empty=""), text, actions=link))
+    if len(cards) == 1:
+        cards.append(tag("p", "None of these streams has consumers.", class_="empty"))
+    cards.append(pager(("consumers",), first, STREAMS_ASKED, len(found), search=search))
+    return cards
+
+
+# ---------------------------------------------------------------------- one consumer
+
+
+async def show(call: Call) -> Answer:
+    """One consumer."""
+    stream, name = call.parts["stream"], call.parts["consumer"]
+    seen = await call.workspace.catalog.consumer(stream, name)
+    if seen.problem is not None and seen.problem.kind == "missing":
+        raise ConsumerNotFoundError(404, 10014, "consumer not found")
+    above = [
+        tag("a", stream, href=address("streams", stream)),
+        " / ",
+        tag("a", "Consumers", href=address("streams", stream, "consumers")),
+    ]
+    content = [problem_note(seen.problem)]
+    if seen.value is not None:
+        content += await _content(call, seen, seen.value)
+    return Shown(
+        page(
+            call.visit,
+            "consumers",
+            f"{name} of {stream}",
+            heading(name, above=above),
+            live("consumer", content),
+            _actions(call, seen.value) if seen.value is not None else None,
+            _config_card(seen.value) if seen.value is not None else None,
+        )
+    )
+
+
+async def _content(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -> list[Markup | None]:
+    series = seen.series
+    reason = explain(await _knowledge(call, seen, info))
+    return [
+        why_card(reason, "Why is it not moving?", "How is it?"),
+        tag(
+            "div",
+            figure_card("Behind", count(info.num_pending)),
+            figure_card(
+                "Unacknowledged",
+                count(info.num_ack_pending),
+                f"of {limit(info.config.max_ack_pending)}",
+            ),
+            figure_card("Delivered", f"{short(series.last_rate('delivered') or 0)}/s"),
+            figure_card("Redelivered", count(info.num_redelivered)),
+            figure_card("Waiting pulls", count(info.num_waiting)),
+            class_="numbers",
+        ),
+        grid(*_charts(series), card("Where it stands", _standing(info, time.time_ns()))),
+    ]
+
+
+def _standing(info: ConsumerInfo, now_ns: int) -> Markup:
+    paused = badge("paused", "warning") if info.paused else None
+    return facts(
+        [
+            ("Kind", [consumer_kind(info), " ", paused]),
+            ("Delivered up to", _position(info.delivered, now_ns)),
+            ("Acknowledged up to", _position(info.ack_floor, now_ns)),
+            ("Wants", tag("span", ", ".join(filter_subjects(info)), class_="mono")),
+            ("Created", time_text(info.created)),
+            *cluster_facts(info.cluster),
+            *_groups(info),
+        ]
+    )
+
+
+def _charts(series: Series) -> list[Markup]:
+    moved = line_chart(
+        "Per second",
+        [
+            Line("delivered", series.rates("delivered")),
+            Line("acknowledged", series.rates("acked")),
+        ],
+    )
+    waiting = line_chart(
+        "Waiting",
+        [
+            Line("behind", series.levels("pending")),
+            Line("unacknowledged", series.levels("ack_pending")),
+            Line("pull requests", series.levels("waiting")),
+        ],
+        whole=True,
+    )
+    floors = line_chart(
+        "Where it stands in the stream",
+        [
+            Line("delivered up to", series.levels("delivered_to")),
+            Line("acknowledged up to", series.levels("acked_to")),
+        ],
+        label=count,
+        whole=True,
+        from_zero=False,
+    )
+    return [card("", moved), card("", waiting), card("", floors)]
+
+
+def _position(position: SequenceInfo, now_ns: int) -> str:
+    return f"sequence {position.stream_seq}, {since(position.last_active, now_ns)}"
+
+
+def _groups(info: ConsumerInfo) -> list[tuple[str, Child]]:
+    return [
+        (
+            f"Group {group.group}",
+            f"pinned to {group.pinned_client_id}" if group.pinned_client_id else "not pinned",
+        )
+        for group in info.priority_groups
+    ]
+
+
+async def _knowledge(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -> Knowledge:
+    """What beside the info is needed for the reason."""
+    stream = await call.workspace.catalog.stream(info.stream_name)
+    clients = None
+    if info.config.deliver_subject and is_full(info):
+        clients = (await _subscribers(call, info.config.deliver_subject)).value
+    rates = (seen.series.last_rate("delivered"), seen.series.last_rate("acked"))
+    messages = stream.value.state.messages if stream.value is not None else None
+    manager = call.workspace.jetstream.manager
+    return await consumer_knowledge(manager, info, rates, messages, clients)
+
+
+async def _subscribers(call: Call, subject: str) -> Seen[list[str]]:
+    async def ask() -> list[str]:
+        return await ask_subscribers(call.workspace.connection, subject)
+
+    question = Question(("subscribers", subject), ask, SUBSCRIBERS_SECONDS)
+    return await call.workspace.samplers.see(question)
+
+
+def _config_card(info: ConsumerInfo) -> Markup:
+    config: dict[str, Any] = msgspec.to_builtins(info.config)
+    words: list[tuple[str, Child]] = [
+        ("Acknowledgements", info.config.ack_policy.value),
+        (
+            "Comes again after",
+            span_ns(info.config.ack_wait) if info.config.ack_wait > 0 else "never",
+        ),
+        ("Deliveries", limit(info.config.max_deliver)),
+        ("Starts with", info.config.deliver_policy.value.replace("_", " ")),
+    ]
+    return card(
+        "Configuration",
+        facts(words),
+        tag("details", tag("summary", "As JSON"), tag("pre", config_text(config))),
+    )
+
+
+# ---------------------------------------------------------------------- changes
+
+
+def _actions(call: Call, info: ConsumerInfo) -> Markup | None:
+    if call.visit.is_read_only:
+        return None
+    path = ("streams", info.stream_name, "consumers", info.name)
+    pause = (
+        form(call.visit, address(*path, "resume"), tag("button", "Resume", class_="main"))
+        if info.paused
+        else form(
+            call.visit,
+            address(*path, "pause"),
+            field("Pause for", "duration", "10m"),
+            tag("button", "Pause"),
+            class_="row",
+        )
+    )
+    reset = form(
+        call.visit,
+        address(*path, "reset"),
+        field(
+            "Begin anew at sequence", "seq", kind="number", hint="Empty: what is not acknowledged"
+        ),
+        tag("button", "Reset"),
+        class_="row",
+    )
+    unpin = [
+        form(
+            call.visit,
+            address(*path, "unpin"),
+            tag("input", type="hidden", name="group", value=group.group),
+            tag("button", f"Unpin {group.group}"),
+        )
+        for group in info.priority_groups
+        if info.config.priority_policy is PriorityPolicy.PINNED_CLIENT
+    ]
+    links = [
+        tag("a", label, href=address(*path, part), class_="button")
+        for label, part in (("Edit", "edit"), ("Delete", "delete"))
+    ]
+    return card("Change it", tag("div", pause, reset, unpin, links, class_="row"))

@@ -1,0 +1,277 @@
+"""Key-value buckets: the list, their keys, the history of a key, and checked changes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from tradewind.api.times import NS_PER_SECOND
+from tradewind.dashboard.data.bucket_data import (
+    KEYS_SHOWN,
+    KV_PREFIX,
+    key_history,
+    list_keys,
+    value_difference,
+)
+from tradewind.dashboard.data.catalog import ROWS, chosen
+from tradewind.dashboard.data.message_data import as_json, as_text, excerpt
+from tradewind.dashboard.data.page_texts import count, many, moment, size, span_ns
+from tradewind.dashboard.data.problems import Problem
+from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.page_layout import (
+    absence,
+    badge,
+    card,
+    field,
+    form,
+    heading,
+    live,
+    page,
+    pager,
+    problem_note,
+    table,
+)
+from tradewind.dashboard.views.call import (
+    Answer,
+    BadFormError,
+    Call,
+    Goto,
+    Shown,
+    duration_ns,
+    number,
+)
+from tradewind.dashboard.views.editing import diff_box
+
+if TYPE_CHECKING:
+    from tradewind.client.kv.entries import Entry
+    from tradewind.client.kv.kv import KeyValue
+
+# A server names all keys at once, so those of a large bucket are asked for only when a page is
+# loaded.
+KEYS_FOLLOWED_MAX: Final = 1000
+
+
+async def show_all(call: Call) -> Answer:
+    """All buckets."""
+    first = number(call.query, "first")
+    names = await call.workspace.catalog.names()
+    content: list[Child] = [problem_note(names.problem)]
+    if names.value is not None:
+        found = chosen(names.value.names, "", (KV_PREFIX,))
+        seen = await call.workspace.catalog.stream_page(
+            found[first : first + ROWS], first, len(found)
+        )
+        rows: list[list[Child]] = []
+        for name, info in seen.value.streams if seen.value is not None else []:
+            bucket = name.removeprefix(KV_PREFIX)
+            link = tag("a", bucket, href=address("kv", bucket))
+            if isinstance(info, Problem):
+                rows.append([link, "", "", "", absence(info)])
+                continue
+            config = info.config
+            rows.append(
+                [
+                    link,
+                    count(info.state.num_subjects),
+                    size(info.state.bytes),
+                    count(max(config.max_msgs_per_subject, 1)),
+                    span_ns(config.max_age) if config.max_age > 0 else "no limit",
+                ]
+            )
+        columns = ("Bucket", "Keys#", "Size#", "Values kept#", "Time to live")
+        content.append(
+            card(
+                "",
+                table(columns, rows, empty="There are no buckets."),
+                pager(("kv",), first, ROWS, len(found)),
+            )
+        )
+    new = tag("a", "New bucket", href="/new-bucket", class_="button main")
+    top = heading("Key-value", *([] if call.visit.is_read_only else [new]))
+    return Shown(page(call.visit, "kv", "Key-value", top, live("kv", content)))
+
+
+async def show(call: Call) -> Answer:
+    """The keys of a bucket."""
+    bucket = call.parts["bucket"]
+    search = call.query.get("search", "").strip()
+    found = await list_keys(call.workspace, bucket, search)
+    rows: list[list[Child]] = [
+        [tag("a", key, href=address("kv", bucket, key), class_="mono")] for key in found.keys
+    ]
+    find = tag(
+        "form",
+        tag(
+            "input",
+            type="search",
+            name="search",
+            value=search,
+            placeholder="Beginning of a key",
+            aria_label="Beginning of a key",
+        ),
+        tag("button", "Show"),
+        action=address("kv", bucket),
+        method="get",
+        class_="row",
+    )
+    note = f"{many(len(found.keys), 'key')} shown, at most {KEYS_SHOWN}, of {count(found.total)}."
+    put = None
+    if not call.visit.is_read_only:
+        put = card("Set a key", _put_form(call, bucket))
+    above = tag("a", "Key-value", href="/kv")
+    links = [tag("a", "Watch", href=address("buckets", bucket, "watch"), class_="button")]
+    if not call.visit.is_read_only:
+        target = address("buckets", bucket, "settings")
+        links.append(tag("a", "Settings", href=target, class_="button"))
+    keys = table(("Key",), rows, empty="No key begins so.")
+    listed = card("", keys, tag("p", note, class_="faint"))
+    return Shown(
+        page(
+            call.visit,
+            "kv",
+            bucket,
+            heading(bucket, find, *links, above=above),
+            live("keys", listed) if found.total <= KEYS_FOLLOWED_MAX else listed,
+            put,
+        )
+    )
+
+
+def _put_form(call: Call, bucket: str) -> Markup:
+    return form(
+        call.visit,
+        address("kv", bucket, "-", "put"),
+        field("Key", "key", required=True),
+        tag("label", tag("span", "Value"), tag("textarea", name="value", class_="low")),
+        _ttl_field(),
+        tag("div", tag("button", "Set", class_="main"), class_="actions"),
+        class_="stack",
+    )
+
+
+def _ttl_field() -> Markup:
+    return field("It expires after", "ttl", hint="Like 1h. Empty: with the bucket, or never")
+
+
+async def show_key(call: Call) -> Answer:
+    """A key with its history."""
+    bucket, key = call.parts["bucket"], call.parts["key"]
+    kv = await call.workspace.jetstream.kv.open(bucket)
+    history = await key_history(call.workspace.jetstream, kv, key)
+    entries = history.entries
+    above = [tag("a", "Key-value", href="/kv"), " / ", tag("a", bucket, href=address("kv", bucket))]
+    last = entries[0] if entries else None
+    rows = [_revision(entry, entries[index + 1 : index + 2]) for index, entry in enumerate(entries)]
+    value: Child = tag("p", "It has no value.", class_="empty")
+    if last is not None and not last.is_deleted:
+        value = [
+            tag("pre", as_json(last.value) or as_text(last.value), id="value"),
+            _expiry(history.expires_ns),
+        ]
+    target = address("buckets", bucket, "watch", keys=key)
+    watch = tag("a", "Watch", href=target, class_="button")
+    kept = card("History", [*rows] or tag("p", "Nothing is kept of it.", class_="empty"))
+    return Shown(
+        page(
+            call.visit,
+            "kv",
+            f"{key} of {bucket}",
+            heading(key, watch, above=above),
+            live("key", card("Value", value)),
+            _change(call, bucket, key, last) if not call.visit.is_read_only else None,
+            live("history", kept),
+        )
+    )
+
+
+def _expiry(expires_ns: int | None) -> Markup | None:
+    """When the value goes by itself, if it has a time of its own."""
+    if expires_ns is None:
+        return None
+    left = expires_ns - time.time_ns()
+    text = f"It expires in {span_ns(left)}." if left > 0 else "It expires now."
+    return tag("p", text, class_="faint", id="expiry")
+
+
+def _revision(entry: Entry, before: list[Entry]) -> Markup:
+    what: Child = tag("span", excerpt(entry.value), class_="mono faint")
+    if entry.is_deleted:
+        what = badge("deleted", "warning")
+    elif before and not before[0].is_deleted:
+        lines = value_difference(before[0].value, entry.value)
+        what = diff_box(lines) if lines else tag("span", "the same value", class_="faint")
+    title = f"Revision {entry.revision}, {moment(entry.created_ns)}"
+    return tag("div", tag("p", tag("strong", title)), what)
+
+
+def _change(call: Call, bucket: str, key: str, last: Entry | None) -> Markup:
+    revision = last.revision if last is not None else 0
+    shown = as_text(last.value) if last is not None and not last.is_deleted else ""
+    path = ("kv", bucket, "-")
+    known = [
+        tag("input", type="hidden", name="key", value=key),
+        tag("input", type="hidden", name="revision", value=revision),
+    ]
+    edit = form(
+        call.visit,
+        address(*path, "put"),
+        known,
+        tag("label", tag("span", "New value"), tag("textarea", shown, name="value", class_="low")),
+        _ttl_field(),
+        tag("div", tag("button", "Set", class_="main"), class_="actions"),
+        class_="stack",
+    )
+    delete = form(
+        call.visit,
+        address(*path, "delete"),
+        known,
+        tag("button", "Delete the key", class_="danger"),
+    )
+    purge = form(
+        call.visit,
+        address(*path, "purge"),
+        known,
+        tag("button", "Delete it with its history", class_="danger"),
+    )
+    return card("Change it", edit, tag("div", delete, purge, class_="row"))
+
+
+async def put(call: Call) -> Answer:
+    """Set a key, if nobody else has changed it since the page was made."""
+    bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
+    kv = await call.workspace.jetstream.kv.open(bucket)
+    value = call.fields.get("value", "").encode()
+    ttl = duration_ns(call.fields, "ttl") / NS_PER_SECOND or None
+    if ttl is not None:
+        await _check_ttl(kv, key)
+    if "revision" in call.fields:
+        revision = await kv.update(key, value, number(call.fields, "revision"), ttl=ttl)
+    else:
+        revision = await kv.create(key, value, ttl=ttl)
+    return Goto(address("kv", bucket, key), f"Key {key} is set, revision {revision}.")
+
+
+async def _check_ttl(kv: KeyValue, key: str) -> None:
+    """A value that goes by itself must be the only one, or the one before it would be back."""
+    kept = (await kv.status()).history
+    if kept != 1 and await kv.get(key) is not None:
+        raise BadFormError(
+            f"ttl: the bucket keeps {kept} values of a key, so the one before would come back; "
+            "delete the key first, then set it with a time to live"
+        )
+
+
+async def delete(call: Call) -> Answer:
+    """Delete a key, if nobody else has changed it since the page was made."""
+    bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
+    kv = await call.workspace.jetstream.kv.open(bucket)
+    await kv.delete(key, revision=number(call.fields, "revision"))
+    return Goto(address("kv", bucket), f"Key {key} was deleted; its history stays.")
+
+
+async def purge(call: Call) -> Answer:
+    """Delete a key with its history, if nobody else has changed it since the page was made."""
+    bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
+    kv = await call.workspace.jetstream.kv.open(bucket)
+    await kv.purge(key, revision=number(call.fields, "revision"))
+    return Goto(address("kv", bucket), f"Key {key} was deleted with its history.")

@@ -1,0 +1,206 @@
+"""The table of streams, and the form for a new one."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from tradewind.api.stream_types import StreamConfig
+from tradewind.dashboard.data.catalog import ROWS, chosen
+from tradewind.dashboard.data.page_texts import count, since, size
+from tradewind.dashboard.data.problems import Problem
+from tradewind.dashboard.look.elements import Child, Markup, address, tag
+from tradewind.dashboard.look.page_layout import (
+    STORAGES,
+    absence,
+    badge,
+    card,
+    choice,
+    field,
+    form,
+    heading,
+    live,
+    page,
+    pager,
+    problem_note,
+    table,
+)
+from tradewind.dashboard.views.call import Answer, Call, Goto, Shown, duration_ns, number
+
+if TYPE_CHECKING:
+    from tradewind.api.stream_types import StreamInfo
+
+COLUMNS = ("Stream", "Subjects", "Messages#", "Size#", "Consumers#", "Last message")
+SUBJECTS_SHOWN = 3
+
+
+async def show(call: Call) -> Answer:
+    """All streams, or those whose name contains a text."""
+    search = call.query.get("search", "")
+    first = number(call.query, "first")
+    if search and "go" not in call.query and (exact := await _exact(call, search)):
+        return Goto(address("streams", exact))
+    content = live("streams", await _rows(call, search, first))
+    find = tag(
+        "form",
+        tag(
+            "input",
+            type="search",
+            name="search",
+            value=search,
+            placeholder="Part of a name",
+            aria_label="Part of a name",
+        ),
+        tag("input", type="hidden", name="go", value="1"),
+        tag("button", "Search"),
+        action="/streams",
+        method="get",
+        class_="row",
+    )
+    new = tag("a", "New stream", href="/new-stream", class_="button main")
+    back = tag("a", "Restore", href="/restore", class_="button")
+    actions = [find] if call.visit.is_read_only else [find, back, new]
+    top = heading("Streams", *actions)
+    return Shown(page(call.visit, "streams", "Streams", top, content))
+
+
+async def _exact(call: Call, search: str) -> str:
+    seen = await call.workspace.catalog.names()
+    return search if seen.value is not None and search in set(seen.value.names) else ""
+
+
+async def _rows(call: Call, search: str, first: int) -> list[Child]:
+    catalog = call.workspace.catalog
+    names = await catalog.names()
+    if names.value is None:
+        return [problem_note(names.problem)]
+    found = chosen(names.value.names, search)
+    if not found:
+        text = f"No stream has {search!r} in its name." if search else "There are no streams yet."
+        return [problem_note(names.problem), tag("p", text, class_="empty")]
+    seen = await catalog.stream_page(found[first : first + ROWS], first, len(found))
+    rows = seen.value.streams if seen.value is not None else []
+    now_ns = time.time_ns()
+    return [
+        problem_note(names.problem or seen.problem),
+        card(
+            "",
+            table(
+                COLUMNS, [_row(name, info, now_ns) for name, info in rows], empty="Nothing here."
+            ),
+            pager(("streams",), first, ROWS, len(found), search=search, go="1" if search else ""),
+        ),
+    ]
+
+
+def _row(name: str, info: StreamInfo | Problem, now_ns: int) -> list[Child]:
+    link = tag("a", name, href=address("streams", name))
+    if isinstance(info, Problem):
+        return [link, absence(info), "", "", "", ""]
+    state = info.state
+    return [
+        [link, " ", *marks(info)],
+        subjects_text(info.config),
+        count(state.messages),
+        size(state.bytes),
+        count(state.consumer_count),
+        since(state.last_ts, now_ns),
+    ]
+
+
+def subjects_text(config: StreamConfig) -> Child:
+    """The subjects of a stream in a few words."""
+    if config.mirror is not None:
+        return [
+            "mirror of ",
+            tag("a", config.mirror.name, href=address("streams", config.mirror.name)),
+        ]
+    shown = ", ".join(config.subjects[:SUBJECTS_SHOWN])
+    more = len(config.subjects) - SUBJECTS_SHOWN
+    return tag("span", f"{shown} and {more} more" if more > 0 else shown, class_="mono")
+
+
+def marks(info: StreamInfo) -> list[Markup]:
+    """What is special about a stream."""
+    config, found = info.config, []
+    if config.name.startswith("KV_"):
+        found.append(badge("key-value"))
+    elif config.name.startswith("OBJ_"):
+        found.append(badge("objects"))
+    if config.sealed:
+        found.append(badge("sealed", "warning"))
+    if config.storage == "memory":
+        found.append(badge("memory"))
+    if info.state.lost is not None and info.state.lost.msgs:
+        found.append(badge("lost messages", "bad"))
+    return found
+
+
+# ---------------------------------------------------------------------- a new stream
+
+
+async def show_new(call: Call) -> Answer:
+    """The form."""
+    fields = tag(
+        "div",
+        form(
+            call.visit,
+            "/new-stream",
+            field("Name", "name", required=True, hint="Letters, digits, - and _"),
+            field(
+                "Subjects", "subjects", required=True, hint="Joined by commas: orders.*, events.>"
+            ),
+            field("Description", "description"),
+            choice("Storage", "storage", STORAGES),
+            choice(
+                "Messages stay until",
+                "retention",
+                (
+                    ("limits", "a limit removes them"),
+                    ("interest", "every consumer has acknowledged them"),
+                    ("workqueue", "one consumer has acknowledged them"),
+                ),
+            ),
+            field("Most messages", "max_msgs", kind="number", hint="Empty: no limit"),
+            field("Most bytes", "max_bytes", kind="number", hint="Empty: no limit"),
+            field("Greatest age", "max_age", hint="Like 24h or 30m. Empty: no limit"),
+            field("Copies", "num_replicas", kind="number", hint="3 in a cluster. Empty: 1"),
+            tag("button", "Create the stream", class_="main"),
+            class_="stack",
+        ),
+    )
+    above = tag("a", "Streams", href="/streams")
+    return Shown(
+        page(
+            call.visit,
+            "streams",
+            "New stream",
+            heading("New stream", above=above),
+            card("", fields),
+        )
+    )
+
+
+def new_config(fields: dict[str, str]) -> dict[str, Any]:
+    """The configuration that the form asks for; BadFormError names the field."""
+    subjects = [each.strip() for each in fields.get("subjects", "").split(",") if each.strip()]
+    return {
+        "name": fields.get("name", "").strip(),
+        "subjects": subjects,
+        "description": fields.get("description", ""),
+        "storage": fields.get("storage", "file"),
+        "retention": fields.get("retention", "limits"),
+        "max_msgs": number(fields, "max_msgs") or -1,
+        "max_bytes": number(fields, "max_bytes") or -1,
+        "max_age": duration_ns(fields, "max_age"),
+        "allow_direct": True,
+        "num_replicas": number(fields, "num_replicas") or 1,
+    }
+
+
+async def create(call: Call) -> Answer:
+    """Make it."""
+    config = new_config(dict(call.fields))
+    info = await call.workspace.jetstream.manager.streams.add(**config)
+    call.workspace.catalog.changed(info.config.name)
+    return Goto(address("streams", info.config.name), f"Stream {info.config.name} was created.")

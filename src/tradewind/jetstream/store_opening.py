@@ -1,0 +1,262 @@
+"""Opens everything in the store when a server starts.
+
+Owns the handling of streams and consumers that cannot be opened: they are left unchanged, and
+reported in the log, in monitoring, and in responses about them. All others are opened normally. It
+never deletes anything, except to finish an interrupted deletion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from tradewind.api.configs import stream_config_from_dict
+from tradewind.api.dead_letter_rules import EXPIRED, ON_KEY
+from tradewind.api.versioning import unsupported_reason
+from tradewind.errors import StoreError
+from tradewind.faults import INTERNAL_ERROR
+from tradewind.jetstream.consumer_catalog import open_consumer
+from tradewind.jetstream.engine import run_each
+from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.stream_catalog import stream_context
+from tradewind.store.format.layout import JOURNAL_KEY_FILE, JOURNAL_PREFIX
+from tradewind.stream.half_batch import BATCHES
+from tradewind.stream.stream import Stream
+
+if TYPE_CHECKING:
+    from tradewind.jetstream.engine import JetStreamEngine
+    from tradewind.jetstream.jetstream_account import JetStreamAccount
+    from tradewind.store.folder.recover import RecoveryReport
+    from tradewind.store.folder.stream_folder import (
+        SkippedFolder,
+        StoredConsumer,
+        StoreRoot,
+        StreamFolder,
+    )
+    from tradewind.store.repair.units import UnitRule
+    from tradewind.stream.message_ids import MessageIds
+
+# A stream larger than this says how far it has come.
+PROGRESS_BYTES: Final = 1024 * 1024 * 1024
+LOST_NAMED_MAX: Final = 10
+
+
+def recover(
+    engine: JetStreamEngine,
+    root: StoreRoot,
+    run_all: Callable[[list[Callable[[], None]]], None] = run_each,
+) -> None:
+    """Open all streams of all accounts that have JetStream; `run_all` may call side by side."""
+    try:
+        for path in root.finish_deletions():
+            engine.log.notice(f"  Removed {path}, left by an interrupted deletion or restore")
+        names = root.accounts()
+    except StoreError as error:
+        engine.log.error(f"JetStream cannot read {root.folder}: {error}")
+        return
+    for name in names:
+        if name not in engine.accounts:
+            engine.log.warn(
+                f"JetStream is not enabled for account {name!r}, its streams stay closed"
+            )
+    for tenant in engine.accounts.values():
+        if tenant.name in names or root.has_templates(tenant.name):
+            recover_account(engine, tenant, root, run_all)
+
+
+def recover_account(
+    engine: JetStreamEngine,
+    tenant: JetStreamAccount,
+    root: StoreRoot,
+    run_all: Callable[[list[Callable[[], None]]], None] = run_each,
+) -> None:
+    """Open the streams of one account that are not open yet."""
+    label = f"account {tenant.name}"
+    try:
+        folders = root.folders(tenant.name)
+        # What a journal says is stored again under its sequences: they must not be taken.
+        has_journal = _has_journal(root, tenant.name)
+        units = replace(BATCHES, ends_at_hole=has_journal)
+        tenant.problems.pop(label, None)
+    except StoreError as error:
+        tenant.problems[label] = str(error)
+        engine.log.error(f"JetStream cannot read the streams of account {tenant.name!r}: {error}")
+        return
+    if root.has_templates(tenant.name):
+        from tradewind.jetstream.template_streams import load_templates
+
+        load_templates(engine, tenant)
+    opened: list[HostedStream] = []
+    for folder in folders:
+        if folder.stream in tenant.configs:
+            continue
+        try:
+            if folder.is_unfinished():
+                continue  # a creation that was cut off; the next one of this name uses it
+            meta = folder.read_meta()
+            stream_config_from_dict(meta.config)  # names what does not fit
+            reason = unsupported_reason(meta.config.get("metadata"), meta.unknown_fields)
+            if reason is not None:
+                tenant.problems[folder.stream] = reason
+                engine.log.warn(
+                    f"  Detected unsupported stream '{tenant.name} > {folder.stream}': {reason}"
+                )
+                continue
+            opened.append(recover_stream(engine, tenant, folder, units=units))
+        except Exception as error:
+            place = f"'{tenant.name} > {folder.stream}'"
+            tenant.problems[folder.stream] = reason = _reason(engine, error, place)
+            engine.log.error(f"JetStream cannot open stream {place}: {reason}")
+    if has_journal and tenant.transactions is None:
+        _repeat_transactions(engine, tenant)
+    # Whoever copies a stream needs messages of it, too, and may have been opened after it.
+    for hosted in opened:
+        hosted.recovered()
+    _secure(opened, run_all)
+
+
+def _repeat_transactions(engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
+    """What a crash has left of changes that belong together is completed."""
+    label = f"journal of account {tenant.name}"
+    try:
+        from tradewind.jetstream.transactions.journal_replay import replay
+
+        replay(engine, tenant)
+        tenant.problems.pop(label, None)
+    except Exception as error:
+        tenant.problems[label] = reason = _reason(engine, error, f"'{tenant.name}'")
+        engine.log.error(f"JetStream cannot repeat transactions of {tenant.name!r}: {reason}")
+
+
+def _has_journal(root: StoreRoot, account: str) -> bool:
+    """Whether there is something to repeat; StoreError if nobody knows."""
+    folder = f"{root.folder}/{account}"
+    return root.disk.is_directory(folder) and any(
+        name.startswith(JOURNAL_PREFIX) and name != JOURNAL_KEY_FILE
+        for name in root.disk.list_directory(folder)
+    )
+
+
+def _secure(
+    opened: list[HostedStream], run_all: Callable[[list[Callable[[], None]]], None]
+) -> None:
+    """Have on disk what a killed server has left; each file takes a sync."""
+    stored = [hosted.stream.files for hosted in opened]
+    unsafe = [files for files in stored if files is not None and files.unsafe_files]
+    run_all([files.secure for files in unsafe])
+    for files in unsafe:
+        with suppress(StoreError):
+            files.secured()  # who publishes is told of a failure
+
+
+def recover_stream(
+    engine: JetStreamEngine,
+    tenant: JetStreamAccount,
+    folder: StreamFolder,
+    ids: MessageIds | None = None,
+    units: UnitRule = BATCHES,
+) -> HostedStream:
+    """A stream with its consumers, as they are on disk; `ids` as for `Stream.open`."""
+    label = f"'{tenant.name} > {folder.stream}'"
+    engine.log.notice(f"  Starting restore for stream {label}")
+    began_ns = engine.broker.monotonic_ns()
+    # One of them may have a use for what has expired meanwhile.
+    consumers = folder.consumers()
+    stream, report = Stream.open(
+        stream_context(engine, tenant, folder.stream),
+        folder,
+        engine.turn.now_ns,
+        ids,
+        progress=_RecoveryProgress(engine, label),
+        secures=False,
+        units=units,
+        expires=not _keep_expired(consumers[0]),
+    )
+    hosted = HostedStream(engine, tenant, stream)
+    hosted.attach()
+    took_ms = (engine.broker.monotonic_ns() - began_ns) // 1_000_000
+    count = f"{stream.store.msgs:,}"
+    engine.log.notice(f"  Restored {count} messages for stream {label} in {took_ms}ms")
+    _log_damage(engine, label, report)
+    if engine.root is not None and engine.root.ring is not None:
+        consumers = folder.consumers()  # opening an encrypted stream may have written them anew
+    _recover_consumers(engine, hosted, *consumers)
+    return hosted
+
+
+def _keep_expired(consumers: list[StoredConsumer]) -> bool:
+    return any(
+        EXPIRED in (stored.meta.config.get("metadata") or {}).get(ON_KEY, "")
+        for stored in consumers
+    )
+
+
+class _RecoveryProgress:
+    """Says how far a long opening has come, each time another part is done."""
+
+    def __init__(self, engine: JetStreamEngine, label: str) -> None:
+        self._engine = engine
+        self._label = label
+        self._next_bytes = PROGRESS_BYTES
+
+    def __call__(self, done_bytes: int, all_bytes: int) -> None:
+        """Called by the store now and then."""
+        if done_bytes >= self._next_bytes:
+            self._next_bytes = done_bytes + PROGRESS_BYTES
+            percent = done_bytes * 100 // max(all_bytes, 1)
+            self._engine.log.notice(f"  Reading stream {self._label}: {percent} %")
+
+
+def _log_damage(engine: JetStreamEngine, label: str, report: RecoveryReport) -> None:
+    for entry in report.damage:
+        if not entry.torn:
+            engine.log.error(
+                f"  Stream {label}: {entry.size} damaged bytes in block {entry.block} at byte"
+                f" {entry.offset}, saved as {entry.saved_as}"
+            )
+    if report.lost:
+        shown = ", ".join(map(str, report.lost[:LOST_NAMED_MAX]))
+        more = "" if len(report.lost) <= LOST_NAMED_MAX else ", ..."
+        engine.log.error(f"  Stream {label}: lost messages {shown}{more}")
+    for note in report.notes:
+        engine.log.warn(f"  Stream {label}: {note}")
+
+
+def _recover_consumers(
+    engine: JetStreamEngine,
+    hosted: HostedStream,
+    found: list[StoredConsumer],
+    skipped: list[SkippedFolder],
+) -> None:
+    label = f"{hosted.tenant.name} > {hosted.name}"
+    if found:
+        engine.log.notice(f"  Recovering {len(found)} consumers for stream - '{label}'")
+    for entry in skipped:
+        hosted.consumer_problems[entry.path.rpartition("/")[2]] = entry.reason
+        engine.log.error(f"JetStream cannot open a consumer of '{label}': {entry.reason}")
+    for stored in found:
+        if stored.problem:
+            engine.log.warn(f"JetStream consumer '{label} > {stored.meta.name}': {stored.problem}")
+        meta = stored.meta
+        reason = unsupported_reason(meta.config.get("metadata"), meta.unknown_fields)
+        if reason is not None:
+            hosted.consumer_problems[meta.name] = reason
+            engine.log.warn(f"  Detected unsupported consumer '{label} > {meta.name}': {reason}")
+            continue
+        try:
+            open_consumer(engine, hosted, stored)
+        except Exception as error:
+            place = f"'{label} > {stored.meta.name}'"
+            hosted.consumer_problems[stored.meta.name] = reason = _reason(engine, error, place)
+            engine.log.error(f"JetStream cannot open consumer {place}: {reason}")
+
+
+def _reason(engine: JetStreamEngine, error: Exception, place: str) -> str:
+    """Why one of them stays closed; a fault of ours keeps the others from nothing."""
+    if isinstance(error, StoreError | ValueError):
+        return str(error)
+    engine.faults.contain("start", error, f"of {place}")
+    return INTERNAL_ERROR
