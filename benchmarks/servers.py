@@ -6,6 +6,7 @@ server ends with stop(), also one that ignores SIGTERM. Knows nothing of workloa
 """
 
 import contextlib
+import itertools
 import json
 import os
 import shlex
@@ -25,6 +26,12 @@ START_S_MAX = 60.0
 STOP_S_MAX = 10.0
 LOG_TAIL_BYTES = 600
 POLL_S = 0.001  # how exactly the time of a start is known
+# Not those that the system gives out by itself, of which a client could have one before the server
+# that it is meant for; nor those of tests/ports.py. Processes that run at once begin far apart.
+PORTS = range(32_000, 32_768)
+PROCESS_STRIDE = 97
+_begin = os.getpid() * PROCESS_STRIDE % len(PORTS)
+_ports = itertools.cycle([*PORTS[_begin:], *PORTS[:_begin]])
 
 
 class ServerError(Exception):
@@ -32,11 +39,12 @@ class ServerError(Exception):
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of the loopback interface that nobody uses at the moment; each one is another."""
+    for port in itertools.islice(_ports, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ServerError(f"no port from {PORTS[0]} to {PORTS[-1]} is free")
 
 
 def command_line(template: str, conf: Path) -> list[str]:

@@ -131,7 +131,7 @@ class IcebergLake:
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
         catalog = open_catalog(self._target, self._warehouse)
-        catalog.create_namespace_if_not_exists(self._target.table.rpartition(".")[0])
+        _ensure_namespace(catalog, self._target.table.rpartition(".")[0])
         try:
             with (
                 catalog.create_table_transaction(
@@ -199,6 +199,15 @@ class IcebergLake:
                             overwrite.append_data_file(one)
         except (CommitFailedException, ValidationException) as error:
             raise ConflictError(str(error).splitlines()[0]) from None
+
+
+def _ensure_namespace(catalog: Any, namespace: str) -> None:
+    try:
+        catalog.create_namespace_if_not_exists(namespace)
+    except Exception:
+        # Another writer may have been first; each kind of catalog has its own error for that.
+        if not catalog.namespace_exists(namespace):
+            raise
 
 
 def _name_columns(transaction: Any) -> None:

@@ -28,6 +28,8 @@ MARK_SINK: Final = "tradewind.sink"
 MARK_WRITER: Final = "tradewind.writer"
 MARK_BATCH: Final = "tradewind.batch"
 MARK_OFFSETS: Final = "tradewind.offsets"
+# The tables that pyiceberg makes in a new catalog of SQL.
+CATALOG_TABLES: Final = 2
 BatchWriter = Callable[[Any, int], None]
 
 
@@ -89,13 +91,24 @@ def is_written(marks: Mapping[str, str], commits: Sequence[Mapping[str, str]]) -
 def open_catalog(target: Iceberg, warehouse: str) -> Any:
     """The catalog that the file names, or the one of SQLite in the warehouse folder."""
     catalogs = library("pyiceberg.catalog", "iceberg")
-    if target.catalog:
-        return catalogs.load_catalog("tradewind", **target.catalog)
-    folder = Path(warehouse).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    return catalogs.load_catalog(
-        "tradewind", type="sql", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}"
-    )
+    settings = dict(target.catalog)
+    if not settings:
+        folder = Path(warehouse).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"file://{folder}",
+        }
+    database_error = library("sqlalchemy.exc", "iceberg").DBAPIError
+    for _ in range(CATALOG_TABLES):
+        try:
+            return catalogs.load_catalog("tradewind", **settings)
+        except database_error as error:
+            # Another process makes the same catalog, and was first with one of its tables.
+            if "already exists" not in str(error):
+                raise
+    return catalogs.load_catalog("tradewind", **settings)
 
 
 def delta_files(path: str) -> list[str]:

@@ -99,12 +99,14 @@ class ServerThread:
         url: str,
         port: int,
         websocket_url: str,
+        monitor_url: str,
         server: Server,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.url = url
         self.port = port
         self.websocket_url = websocket_url
+        self.monitor_url = monitor_url
         self._server = server
         self._loop = loop
 
@@ -141,6 +143,7 @@ def serve(
                     server.url,
                     server.port,
                     server.websocket_url,
+                    server.monitor_url,
                     server,
                     asyncio.get_running_loop(),
                 )

@@ -17,6 +17,7 @@ checkpoint. It is unknown what was read before, so nothing before that offset is
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
@@ -25,8 +26,10 @@ from tradewind.api.times import parse_time
 from tradewind.client.api_errors import (
     ConsumerNotFoundError,
     JetStreamApiError,
+    NoMessageFoundError,
     StreamNotFoundError,
 )
+from tradewind.client.errors import PermissionsError
 from tradewind.spark.errors import OptionError
 from tradewind.spark.kept_connections import KeptConnection
 from tradewind.spark.network import ReadAddress
@@ -46,6 +49,10 @@ OPTION: Final = "ackConsumer"
 # So many messages are on their way at most.
 FETCH_MAX: Final = 5000
 FETCH_SECONDS: Final = 10.0
+# How long a consumer may take to count what its stream has stored.
+COUNT_SECONDS: Final = 2.0
+# Messages that a consumer holds back are asked for again after this.
+AGAIN_SECONDS: Final = 10.0
 RESET_VERSION: Final = (2, 14)
 LIMITS: Final = "limits"
 WORK_QUEUE: Final = "workqueue"
@@ -60,6 +67,15 @@ class _Floor:
     created_ns: int
     seq: int
     is_limits: bool
+    # What was tried last, and when it may be tried again if the consumer has not come so far.
+    tried_seq: int = 0
+    again_at: float = 0.0
+
+    def is_done(self, seq: int) -> bool:
+        """Whether there is nothing to do for a sequence, at least for now."""
+        if self.seq >= seq:
+            return True
+        return self.tried_seq >= seq and time.monotonic() < self.again_at
 
 
 class Acknowledger:
@@ -97,11 +113,12 @@ class Acknowledger:
     def move(self, offset: Mapping[str, Mapping[str, int]]) -> None:
         """Acknowledge what Spark has committed; what was acknowledged before costs nothing.
 
+        What a consumer holds back is tried again some time later, when Spark asks for more.
         Of an offset without the mark nothing is acknowledged: the consumer was not there.
         """
         for stream, point in offset.items():
             created_ns, seq = point["created_ns"], point["seq"]
-            is_done = self._is_known(stream, created_ns) and self._floors[stream].seq >= seq
+            is_done = self._is_known(stream, created_ns) and self._floors[stream].is_done(seq)
             if self.has_mark(point) and not is_done:
                 self._move(stream, created_ns, seq)
 
@@ -116,10 +133,11 @@ class Acknowledger:
             if floor.is_limits and _can_reset(connection):
                 consumers = connection.jetstream_manager().consumers
                 await consumers.reset(stream, self._name, seq=seq + 1)
+                floor.seq = seq
             else:
                 consumer = await connection.jetstream().consumers.get(stream, self._name)
-                await acknowledge(connection, consumer, seq)
-            floor.seq = seq
+                floor.seq = await acknowledge(connection, consumer, seq)
+                floor.tried_seq, floor.again_at = seq, time.monotonic() + AGAIN_SECONDS
 
         self._run(stream, work)
 
@@ -236,8 +254,12 @@ def _can_reset(connection: Connection) -> bool:
     return all(part.isdigit() for part in parts) and tuple(map(int, parts)) >= RESET_VERSION
 
 
-async def acknowledge(connection: Connection, consumer: Consumer, seq: int) -> None:
-    """Pull what the consumer has up to a sequence, and acknowledge exactly that."""
+async def acknowledge(connection: Connection, consumer: Consumer, seq: int) -> int:
+    """Pull what the consumer has up to a sequence, and acknowledge exactly that.
+
+    Gives how far it has come: less than the sequence if the consumer holds messages back, which
+    are with somebody else, or paused.
+    """
     info = await consumer.info()
     if info.num_ack_pending and _can_reset(connection):
         # Somebody was killed between the two; what was delivered comes again at once.
@@ -253,9 +275,39 @@ async def acknowledge(connection: Connection, consumer: Consumer, seq: int) -> N
         )
         messages = [message async for message in batch]
         if not messages:
-            return
+            if not await _is_stored(connection, info, reached, seq):
+                return seq
+            # nats-server counts a message for its consumers some time after it is stored.
+            batch = await consumer.fetch(1, expires=COUNT_SECONDS)
+            messages = [message async for message in batch]
+        if not messages:
+            left = await consumer.info()
+            return reached if left.num_pending or left.num_ack_pending else seq
         reached = max(message.metadata.stream_sequence for message in messages)
         await _settle(messages, seq, each=info.config.ack_policy == EXPLICIT)
+    return seq
+
+
+async def _is_stored(
+    connection: Connection, info: ConsumerInfo, after_seq: int, last_seq: int
+) -> bool:
+    """Whether the stream has messages of the consumer's subjects between two sequences.
+
+    The stream knows, whatever its consumer has counted. A login that may not ask it has to wait.
+    """
+    streams = connection.jetstream_manager().streams
+    for subject in {*info.config.filter_subjects, info.config.filter_subject} - {""} or {">"}:
+        try:
+            found = await streams.get_message(
+                info.stream_name, seq=after_seq + 1, next_by_subject=subject
+            )
+        except NoMessageFoundError:
+            continue
+        except PermissionsError:
+            return True
+        if found.seq <= last_seq:
+            return True
+    return False
 
 
 async def _settle(messages: list[Msg], seq: int, *, each: bool) -> None:

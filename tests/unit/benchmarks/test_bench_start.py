@@ -4,10 +4,17 @@ import sys
 from pathlib import Path
 
 from benchmarks.measure import Scale
-from benchmarks.servers import Server
+from benchmarks.servers import Server, free_port
 from benchmarks.workloads import starts
 
 COMMAND = f"{Path(sys.executable).parent / 'nats-server'} -c {{conf}}"
+
+
+def test_the_system_gives_no_port_of_a_server_to_a_client() -> None:
+    given_out = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    ports = [free_port() for _ in range(20)]
+    assert len(set(ports)) == 20
+    assert max(ports) < int(given_out[0])
 
 
 def test_a_start_is_measured_from_exec_to_info() -> None:

@@ -130,10 +130,12 @@ async def test_only_so_many_programs_run_at_once(
     monkeypatch.setattr(runs_module, "CHILDREN_MAX", 1)
     runs = Runs(launching)
     child = runs.start(Path("a.yaml"))
-    await ready(child)
+    below = await ready(child)
     with pytest.raises(PipelineError, match="1 programs at once"):
         runs.start(Path("b.yaml"))
+    assert runs.kill(Path("a.yaml")), "if it were asked to end, the process below it would stay"
     await runs.close()
+    await until(lambda: is_gone(below))
 
 
 async def test_a_program_that_is_not_there_is_an_error_in_words() -> None:

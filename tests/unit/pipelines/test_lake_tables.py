@@ -55,6 +55,37 @@ def test_a_table_whose_making_was_killed_has_its_partitions(
 
 
 @pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_a_catalog_that_several_writers_make_at_once_is_one(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step finds something missing that another writer has made when the step is taken."""
+    from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
+
+    made: list[str] = []
+    tables, real = SqlCatalogBaseTable.metadata.sorted_tables, SqlCatalog.namespace_exists
+
+    def create_tables(catalog: Any) -> None:
+        table = tables[len(made)]
+        made.append(table.name)
+        table.create(catalog.engine)
+        table.create(catalog.engine)
+
+    def namespace_exists(catalog: Any, namespace: Any) -> bool:
+        if len(made) == len(tables):
+            made.append(namespace)
+            SqlCatalog.create_namespace(catalog, namespace)
+            return False
+        return bool(real(catalog, namespace))
+
+    monkeypatch.setattr(SqlCatalog, "create_tables", create_tables)
+    monkeypatch.setattr(SqlCatalog, "namespace_exists", namespace_exists)
+    write: Any = lake.writer()
+    write(orders([1, 2, 3]), 0)
+    assert lake.ids() == [1, 2, 3]
+    assert made == [*(table.name for table in tables), "sales"]
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_a_table_that_another_writer_makes_first_is_taken(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from tradewind.pipelines.sql.wire import (
     Failed,
     Hello,
     StatementError,
+    Welcome,
     WireError,
     meeting_folder,
 )
@@ -359,6 +360,78 @@ def test_a_service_that_hears_nothing_is_given_up(
         deaf.listen()
         with pytest.raises(ElsewhereError, match="does not answer"):
             Caller.connect()
+
+
+def test_a_socket_has_its_name_only_when_it_listens(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller that found one which does not listen yet would start another service."""
+    was_there: list[bool] = []
+
+    class Listener(socket.socket):
+        def listen(self, *waiting: int) -> None:
+            was_there.append((folder / SOCKET_NAME).exists())
+            super().listen(*waiting)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "socket", Listener)
+        running = Running(folder).start()
+    assert was_there == [False]
+    assert stop()
+    running.join()
+    assert list(folder.glob("sql.[sn]*")) == []
+
+
+def fill(listener: socket.socket, path: str, opened: ExitStack) -> None:
+    """As many callers as the kernel lets wait."""
+    listener.bind(path)
+    listener.listen(0)
+    with suppress(BlockingIOError):
+        while True:
+            waiting = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            waiting.setblocking(False)
+            waiting.connect(path)
+
+
+def test_a_service_where_too_many_wait_is_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caller_module, "HELLO_SECONDS", 0.05)
+    with ExitStack() as opened:
+        listener = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        fill(listener, str(folder / SOCKET_NAME), opened)
+        with pytest.raises(ElsewhereError, match="too many callers wait for it"):
+            Caller.connect()
+        assert caller_module._listener(folder) == 0
+
+
+def test_a_caller_waits_where_too_many_wait(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ExitStack() as opened:
+        listener = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        fill(listener, str(folder / SOCKET_NAME), opened)
+
+        def answer_all(_seconds: float) -> None:
+            """While the caller pauses, those in front of it are done with."""
+            listener.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    connection, _ = listener.accept()
+                    connection.close()
+            listener.settimeout(LIMIT_SECONDS)
+            answering.start()
+
+        def answer() -> None:
+            channel = Channel(listener.accept()[0])
+            assert isinstance(channel.from_caller(), Hello)
+            channel.send(Welcome("1"))
+            channel.close()
+
+        answering = threading.Thread(target=answer, daemon=True)
+        monkeypatch.setattr(caller_module.time, "sleep", answer_all)
+        caller = Caller.connect()
+        assert caller is not None
+        caller.close()
+        answering.join(LIMIT_SECONDS)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tradewind.client.connection import Connection
 from tradewind.client.core.connect_options import make_options
-from tradewind.client.errors import AuthorizationError, DisconnectedError
-from tradewind.client.events import ErrorEvent, Event, ReconnectFailed
+from tradewind.client.errors import AuthorizationError, ClientError, DisconnectedError
+from tradewind.client.events import ErrorEvent, Event, Reconnected, ReconnectFailed
 from tradewind.dashboard.data import account_data, load_and_usage
 from tradewind.dashboard.data.advisories import Advisories
 from tradewind.dashboard.data.catalog import NAMES_KEY, Catalog
@@ -108,7 +108,7 @@ class Workspace:
         connection = self._connection
         if self._refusal:
             return LinkState("refused", server, self._refusal)
-        if connection is not None and connection.is_connected:
+        if connection is not None and connection.is_connected and self._was_connected:
             return LinkState("connected", connection.url)
         if connection is not None and connection.is_closed:
             return LinkState("refused", server, str(connection.closed_error or ""))
@@ -132,15 +132,22 @@ class Workspace:
     async def _start(self) -> None:
         connection = Connection(self.options)
         self._connection = connection
+        # Before it is connected: then this is the first that a server hears, also a later one.
+        await self.advisories.listen(connection)
         try:
             await connection._start()
         except TradewindError as error:
             self._refusal = str(error)
             return
+        # Whoever is told that it is connected can rely on what happens from then on being heard.
+        with contextlib.suppress(ClientError):  # it is away again
+            await connection.flush()
         self._was_connected = True
-        await self.advisories.listen(connection)
 
     def _on_event(self, event: Event) -> None:
+        if isinstance(event, Reconnected):
+            # What happened to streams meanwhile was not heard.
+            self.samplers.forget(NAMES_KEY)
         if isinstance(event, ReconnectFailed | ErrorEvent):
             self._last_error = str(event.error)
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 from importlib.resources import files
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import tradewind
 import tradewind.sync
@@ -35,9 +35,12 @@ from tradewind.pipelines.signals import stop_event
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tradewind.server.embedded import ServerThread
     from tradewind.sync import Connection
 
 PIPELINE_FILE: Final = "revenue.yaml"
+# The server takes a port that is free, and says which.
+ANY_PORT: Final = -1
 LIVE_SINK: Final = "live"
 CATCH_UP_SECONDS_MAX: Final = 120.0
 INTERRUPTED_SECONDS_MAX: Final = 15.0
@@ -78,16 +81,12 @@ def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None
         file.write_text(files("tradewind.pipelines.demo").joinpath(PIPELINE_FILE).read_text())
     pipeline = load_pipeline(file)
     with ExitStack() as opened:
-        server, monitor_port = _start_server(settings, opened, screen)
+        server = _start_server(settings, opened, screen)
         dashboard_url = "" if dashboard is None else opened.enter_context(dashboard(server.url))
         if dashboard_url:
             screen.say(f"The dashboard is on {dashboard_url}")
         places = Places(
-            server.url,
-            f"http://127.0.0.1:{monitor_port}",
-            str(folder),
-            settings.program,
-            dashboard_url,
+            server.url, server.monitor_url, str(folder), settings.program, dashboard_url
         )
         connection = opened.enter_context(tradewind.sync.connect(server.url, name="orders"))
         _ensure_stream(connection)
@@ -117,14 +116,14 @@ def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None
         raise JobError("the bucket and the stream do not agree")
 
 
-def _start_server(settings: DemoSettings, opened: ExitStack, screen: Screen) -> tuple[Any, int]:
-    """The server on the port that was asked for, or on a free one if that is taken."""
+def _start_server(settings: DemoSettings, opened: ExitStack, screen: Screen) -> ServerThread:
+    """The server on the ports that were asked for, or on free ones if these are taken."""
     port, monitor_port = settings.port, settings.monitor_port
     if port > 0 and _is_taken(port):
         screen.say(f"Port {port} is taken; the server takes a free one.")
-        port = 0
+        port = ANY_PORT
     if monitor_port <= 0 or _is_taken(monitor_port):
-        monitor_port = _free_port()
+        monitor_port = ANY_PORT
     try:
         server = opened.enter_context(
             tradewind.serve(
@@ -134,10 +133,10 @@ def _start_server(settings: DemoSettings, opened: ExitStack, screen: Screen) -> 
     except ServerStartError as error:
         raise JobError(f"the server does not start: {error}") from None
     screen.say(
-        f"Tradewind listens on {server.url}, monitoring is on http://127.0.0.1:{monitor_port},"
+        f"Tradewind listens on {server.url}, monitoring is on {server.monitor_url},"
         f" everything is kept in {settings.folder}"
     )
-    return server, monitor_port
+    return server
 
 
 def _is_taken(port: int) -> bool:
@@ -148,13 +147,6 @@ def _is_taken(port: int) -> bool:
         except OSError:
             return True
     return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _ensure_stream(connection: Connection) -> None:

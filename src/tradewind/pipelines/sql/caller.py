@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -70,17 +70,10 @@ class Caller:
 
     @classmethod
     def connect(cls, wants: str = "ask") -> Caller | None:
-        """The service, if there is one that answers; None if there is none."""
+        """The service; None if there is none, ElsewhereError if it does not answer."""
         folder = meeting_folder()
-        if folder is None:
-            return None
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(HELLO_SECONDS)
-        try:
-            connection.connect(str(folder / SOCKET_NAME))
-        except OSError:
-            # There was one, which has ended or was killed.
-            connection.close()
+        connection = None if folder is None else _connected(folder)
+        if connection is None:
             return None
         channel = Channel(connection)
         try:
@@ -292,14 +285,38 @@ def _is_free_within(folder: Path, seconds: float) -> bool:
 
 
 def _listener(folder: Path) -> int:
-    """The process that listens, though it does not answer."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(HELLO_SECONDS)
-        try:
-            connection.connect(str(folder / SOCKET_NAME))
-        except OSError:
-            return 0
+    """The process that listens, though it does not answer; 0 if nobody can reach it."""
+    try:
+        connection = _connected(folder)
+    except ElsewhereError:
+        return 0
+    if connection is None:
+        return 0
+    with connection:
         return Channel(connection).peer[0]
+
+
+def _connected(folder: Path) -> socket.socket | None:
+    """A connection to whoever listens; None if nobody does, ElsewhereError if it stays busy."""
+    deadline = time.monotonic() + HELLO_SECONDS
+    with ExitStack() as closing:
+        connection = closing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        connection.settimeout(HELLO_SECONDS)
+        while True:
+            try:
+                connection.connect(str(folder / SOCKET_NAME))
+            except BlockingIOError:
+                # As many callers wait as the kernel lets wait: there is a service.
+                if time.monotonic() > deadline:
+                    raise ElsewhereError(
+                        "the SQL service does not answer: too many callers wait for it"
+                    ) from None
+            except OSError:
+                return None  # there was one, which has ended or was killed
+            else:
+                closing.pop_all()
+                return connection
+            time.sleep(_POLL_SECONDS)
 
 
 def _log_hint() -> str:

@@ -37,6 +37,7 @@ from tradewind.pipelines.sql.wire import (
     LOCK_NAME,
     LOG_NAME,
     SOCKET_NAME,
+    SOCKET_NAME_BEFORE,
     Ask,
     Cancel,
     Channel,
@@ -158,13 +159,18 @@ class SqlService:
 
     @contextmanager
     def _listening(self) -> Iterator[socket.socket]:
-        path = self._folder / SOCKET_NAME
-        path.unlink(missing_ok=True)  # of a service that was killed: the lock is ours
+        """A socket that has its name only while it listens: whoever finds it gets an answer.
+
+        What a killed service has left is replaced: the lock is ours.
+        """
+        path, before = self._folder / SOCKET_NAME, self._folder / SOCKET_NAME_BEFORE
+        before.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(str(path))
-            path.chmod(0o600)
+            listener.bind(str(before))
+            before.chmod(0o600)
             listener.listen(CALLERS_MAX)
             listener.settimeout(_ASK_AGAIN_SECONDS)
+            before.replace(path)
             try:
                 yield listener
             finally:

@@ -36,6 +36,8 @@ FRAME_BYTES_MAX: Final = 16 << 20
 # A text of the service is cut into such pieces.
 TEXT_CHARACTERS_MAX: Final = 64 << 10
 SOCKET_NAME: Final = "sql.sock"
+# The socket until it listens; not longer, so that it fits wherever the other one does.
+SOCKET_NAME_BEFORE: Final = "sql.new"
 LOCK_NAME: Final = "sql.lock"
 LOG_NAME: Final = "sql.log"
 # What the kernel takes for the name of a socket.
