@@ -24,7 +24,7 @@ STUB = ROOT / "src/tradewind/sync.pyi"
 CLASSES = {
     "connection": ["Connection"],
     "core.subscription": ["Subscription"],
-    "buckets": ["KvBuckets", "ObjectStores"],
+    "bucket_manager": ["KvBuckets", "ObjectStores"],
     "kv.kv": ["KeyValue"],
     "objects.objects": ["ObjectStore"],
     "objects.object_download": ["ObjectReader"],

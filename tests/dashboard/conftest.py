@@ -80,11 +80,15 @@ class Web:
         return answer
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(
+    condition: Callable[[], bool],
+    seconds: float = 60,
+    explain: Callable[[], str] = lambda: "",
+) -> None:
     """Until it holds; for what a page shows some time after it happened."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, explain()
         time.sleep(0.05)
 
 
