@@ -136,15 +136,26 @@ def _spawn(command: list[str], output: str) -> int:
 
 
 def _began(pid: int) -> int | None:
-    """When a process began; None if it is gone, or has ended and only its parent does not know."""
+    """When a process began; None if it is gone, or has ended and only its parent does not know.
+
+    One that was killed seems to have ended while its threads still do, and with them its sockets.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     # The name of the program is in brackets and may hold anything.
     fields = text[text.rindex(")") + 2 :].split()
-    if fields[0] == "Z":
+    if fields[0] == "Z" and not _has_threads(pid):
         with suppress(ChildProcessError):  # somebody else has started it
             os.waitpid(pid, os.WNOHANG)
         return None
     return int(fields[19])
+
+
+def _has_threads(pid: int) -> bool:
+    """Whether a process has threads beside its first."""
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+    except OSError:
+        return False

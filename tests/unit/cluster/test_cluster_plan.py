@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -191,3 +194,37 @@ def test_a_process_of_somebody_else_with_the_same_number_is_left_alone(tmp_path:
     assert node.pid is None
     assert not node.stop()
     assert not node.kill()
+
+
+# Its first thread ends by the system call for that, the second one with the input.
+HALF_ENDED_PROGRAM = """
+import ctypes, platform, sys, threading
+
+threading.Thread(target=sys.stdin.read).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+
+
+def test_a_process_has_ended_when_its_last_thread_has(tmp_path: Path) -> None:
+    """Until then it has its sockets, and its ports cannot be listened on."""
+    plan = plan_local("local", 3, PORTS)
+    node = NodeProcess(plan, plan.nodes[0], tmp_path)
+    node.folder.mkdir(parents=True)
+    process = subprocess.Popen([sys.executable, "-c", HALF_ENDED_PROGRAM], stdin=subprocess.PIPE)
+    state = Path(f"/proc/{process.pid}/stat")
+    fields = state.read_text().rpartition(")")[2].split()
+    record = msgspec.json.encode(ProcessRecord(process.pid, int(fields[19])))
+    (node.folder / PROCESS_FILE).write_bytes(record)
+    wait_for(lambda: state.read_text().rpartition(")")[2].split()[0] == "Z")
+    assert node.pid == process.pid
+    assert process.stdin is not None
+    process.stdin.close()
+    wait_for(lambda: node.pid is None)
+    process.wait()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
