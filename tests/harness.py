@@ -292,6 +292,14 @@ class RawClient:
         return data
 
 
+def wait_for(condition: Any, explain: Any = lambda: "", seconds: float = REPLY_SECONDS) -> None:
+    """Wait until `condition()` holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, explain()
+        time.sleep(0.02)
+
+
 def wait_until_nobody_listens(client: RawClient, subject: str) -> None:
     """Wait until the server has forgotten the last subscription of `subject`.
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness import REPLY_SECONDS, RawClient, ServerProcess
+from harness import REPLY_SECONDS, RawClient, ServerProcess, wait_for
 from ports import free_port
 
 KINDS = ("official", "tradewind")
@@ -96,14 +95,6 @@ class Node:
         for client in self.clients:
             client.close()
         self.process.stop()
-
-
-def wait_for(condition: Any, explain: Any = lambda: "", seconds: float = REPLY_SECONDS) -> None:
-    """Wait until `condition()` holds."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, explain()
-        time.sleep(0.02)
 
 
 def hub_config(inside: str = "", outside: str = "", *, port: int = 0) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tradewind.sync
-from leaf_kit import wait_for
+from harness import wait_for
 from tradewind.cli.moving.move_journal import Journal, Method, MoveStep, load, save
 from tradewind.cli.moving.mover import Mover
 from tradewind.client.api_errors import JetStreamApiError

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import tradewind.sync
-from harness import ServerProcess
+from harness import ServerProcess, wait_for
 from jetstream_servers import keep_streams_folder
-from leaf_kit import wait_for
 from move_kit import REQUEST_SECONDS, make_stream
 from ports import free_ports
 from tradewind.errors import TradewindError

@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 from cli_outcome import Cli
-from harness import ServerProcess
-from leaf_kit import wait_for
+from harness import ServerProcess, wait_for
 from tradewind.api.consumer_types import ConsumerInfo
 from tradewind.cli.consumers.consumer_details import show_consumer
 from tradewind.cli.consumers.consumer_flags import linear_backoff

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cli_outcome import Cli
-from leaf_kit import wait_for
+from harness import wait_for
 
 # Only our server has dead letters.
 pytestmark = pytest.mark.parametrize("js_server", ["tradewind"], indirect=True)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cli_outcome import Cli, Spawn, type_in
-from harness import ServerProcess
-from leaf_kit import wait_for
+from harness import ServerProcess, wait_for
 from tradewind.cli.frame.command_loop import connect_async
 from tradewind.sync import connect
 

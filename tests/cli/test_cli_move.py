@@ -12,9 +12,8 @@ import pytest
 
 import tradewind.sync
 from cli_outcome import Cli
-from harness import ServerProcess
+from harness import ServerProcess, wait_for
 from jetstream_servers import keep_streams_folder
-from leaf_kit import wait_for
 from move_kit import (
     ACKNOWLEDGED,
     OLD,

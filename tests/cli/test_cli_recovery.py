@@ -12,7 +12,7 @@ import pytest
 
 import tradewind
 from cli_outcome import Cli
-from leaf_kit import wait_for
+from harness import wait_for
 from move_kit import ACKNOWLEDGED, make_stream, numbers
 from ports import free_ports
 from recovery_kit import OFFICIAL, STREAM, KilledToolError, Sites, connect, wait_until_protected

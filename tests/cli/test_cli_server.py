@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from cli_outcome import Cli, Outcome
-from harness import ServerProcess
-from leaf_kit import wait_for
+from harness import ServerProcess, wait_for
 from ports import free_port
 from tradewind.sync import connect
 

@@ -10,7 +10,7 @@ import pytest
 
 import tradewind
 from cli_outcome import Cli
-from leaf_kit import wait_for
+from harness import wait_for
 from tradewind.client.errors import OptionsError
 from tradewind.sync import connect
 

@@ -8,7 +8,7 @@ import pytest
 
 from cli_outcome import Outcome
 from cluster_kit import LocalCluster, replicated_stream
-from leaf_kit import wait_for
+from harness import wait_for
 from tradewind.cli.main import run
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cli_outcome import Outcome
-from leaf_kit import wait_for
+from harness import wait_for
 from ports import free_ports
 from tradewind.cli.cluster import cluster
 from tradewind.cli.main import run

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import RawClient
-from leaf_kit import Node, RawLeaf, hub_config, wait_for
+from harness import RawClient, wait_for
+from leaf_kit import Node, RawLeaf, hub_config
 
 Start = Callable[..., Node]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leaf_kit import wait_for
+from harness import wait_for
 from move_kit import ACKNOWLEDGED, Packer, Publisher, numbers
 from recovery_kit import (
     OFFICIAL,

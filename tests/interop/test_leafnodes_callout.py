@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from conformance.helpers_callout import SUBJECT, Question, Service, callout_configuration
-from leaf_kit import PAIRINGS, Node, hub_config, leaf_config, wait_for
+from harness import wait_for
+from leaf_kit import PAIRINGS, Node, hub_config, leaf_config
 
 pytestmark = [
     pytest.mark.timeout(120),

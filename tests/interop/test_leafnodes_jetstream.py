@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from harness import RawClient
-from leaf_kit import PAIRINGS, Node, joined, wait_for
+from harness import RawClient, wait_for
+from leaf_kit import PAIRINGS, Node, joined
 
 pytestmark = [
     pytest.mark.timeout(180),

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from certificates import Authority
+from harness import wait_for
 from jwt_kit import account_jwt, account_key, memory_configuration, user_jwt, user_key
-from leaf_kit import KINDS, PAIRINGS, Node, hub_config, joined, leaf_config, wait_for
+from leaf_kit import KINDS, PAIRINGS, Node, hub_config, joined, leaf_config
 from ports import free_ports
 from tradewind.nkeys import USER, KeyPair
 

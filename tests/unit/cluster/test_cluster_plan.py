@@ -6,13 +6,12 @@ import os
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from harness import wait_for
 from tradewind.cluster.cluster_plan import (
     PLAN_FILE,
     ClusterError,
@@ -221,10 +220,3 @@ def test_a_process_has_ended_when_its_last_thread_has(tmp_path: Path) -> None:
     process.stdin.close()
     wait_for(lambda: node.pid is None)
     process.wait()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
