@@ -214,3 +214,19 @@ def test_nonsense_of_a_hub_ends_only_the_connection(
     peer.read_to_end()
     connect_of(hub.accept())
     leaf.client().ping()
+
+
+def test_traces_go_only_where_the_hub_may_publish(dial: Dial, hub: FakeHub) -> None:
+    """`deny_imports` is for the trace of a message as well as for the message itself."""
+    node = dial('deny_imports: ["secret"]')
+    listener = node.client()
+    listener.send("SUB > 1\r\n")
+    listener.ping()
+    peer, _ = welcome(hub)
+    for destination in ("secret", "open"):
+        header = f"NATS/1.0\r\nNats-Trace-Dest: {destination}\r\n\r\n"
+        peer.send(f"HMSG data.x {len(header)} {len(header) + 1}\r\n{header}x\r\n")
+    found = []
+    while not found or found[-1] != "open":
+        found.append(listener.read_message()[0].split()[1])
+    assert "secret" not in found

@@ -405,7 +405,7 @@ cdef class LeafSession(Session):
             self.broker.publish_denied(self, operation.subject[:operation.subject_size], False)
         return 0
 
-    def may_trace_to(self, bytes subject not None):
+    def may_send_to(self, bytes subject not None):
         """Whether traces of the peer's messages may go to `subject`: only where it may publish
         itself.
         """

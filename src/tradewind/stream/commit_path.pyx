@@ -107,7 +107,7 @@ cdef class CommitPath:
         """Call `done` once everything changed so far is as safe as the stream promises, or with the
         error if it will not be.
         """
-        if self.entry is None or not self.ingest.waits:
+        if self.entry is None:
             done(None)
         elif self._files.failure is not None:
             done(self._files.failure)

@@ -34,6 +34,7 @@ cdef class Ingest(Participant):
     cdef bint counts                        # ... for increments of counters, and nothing else
     cdef bint takes_batches                 # atomic ones
     cdef bint waits                         # for the disk: what waits is bounded
+    cdef bint writes                        # acknowledges what the system has; not with `waits`
     cdef bint asks_interest                 # what nobody wants is not kept
     cdef bint discards_new
     cdef bint discards_new_per_subject

@@ -82,6 +82,7 @@ class Ingest(Participant):
         counts: bool,
         takes_batches: bool,
         waits: bool,
+        writes: bool,
         asks_interest: bool,
         discards_new: bool,
         discards_new_per_subject: bool,

@@ -111,7 +111,7 @@ cdef class Ingest(Participant):
         buffer_free(&self.marks)
 
     def configure(self, *, bint acks, bint is_plain, bint counts, bint takes_batches, bint waits,
-                  bint asks_interest, bint discards_new, bint discards_new_per_subject,
+                  bint writes, bint asks_interest, bint discards_new, bint discards_new_per_subject,
                   int64_t message_bytes_max):
         """Set what the fast path has to know about the configuration."""
         self.acks = acks
@@ -119,6 +119,7 @@ cdef class Ingest(Participant):
         self.counts = counts
         self.takes_batches = takes_batches
         self.waits = waits
+        self.writes = writes
         self.asks_interest = asks_interest
         self.discards_new = discards_new
         self.discards_new_per_subject = discards_new_per_subject
@@ -658,8 +659,14 @@ cdef class Ingest(Participant):
     # -------------------------------------------------------------- at the end of a turn
 
     cdef uint64_t visible(self) noexcept:
-        """Consumers and readers may see messages up to here."""
-        cdef uint64_t seq = self.store.synced_seq if self.waits else self.store.last_seq
+        """Consumers and readers may see messages up to here: as safe as the stream promises."""
+        cdef uint64_t seq
+        if self.waits:
+            seq = self.store.synced_seq
+        elif self.writes:
+            seq = max(self.store.written_seq, self.store.synced_seq)
+        else:
+            seq = self.store.last_seq
         return min(seq, self.hidden_from - 1) if self.hidden_from else seq
 
     cdef uint64_t readable(self) noexcept:
@@ -705,11 +712,14 @@ cdef class Ingest(Participant):
 
     cdef int _check_acknowledged(self, uint64_t seq) except -1:
         """Assert that nothing is acknowledged that is not there or, where the disk counts, not
-        synced.
+        synced or written.
         """
         assert seq <= self.store.last_seq, (seq, self.store.last_seq)
         assert not self.waits or seq <= max(self.store.synced_seq, self.acknowledged_seq), (
             seq, self.store.synced_seq, self.acknowledged_seq)
+        assert not self.writes or seq <= max(
+            self.store.written_seq, self.store.synced_seq, self.acknowledged_seq), (
+            seq, self.store.written_seq, self.acknowledged_seq)
         assert self.acknowledged_bytes <= self.appended_bytes
         assert invariants.is_sound(&self.marks)
         assert buffer_size(&self.marks) % sizeof(TurnMark) == 0

@@ -346,6 +346,7 @@ class Stream:
             counts=is_plain and config.allow_msg_counter,
             takes_batches=config.allow_atomic,
             waits=self.waits_for_sync,
+            writes=self.files is not None and self.sync_mode is SyncMode.INTERVAL,
             asks_interest=config.retention is RetentionPolicy.INTEREST,
             discards_new=config.discard is DiscardPolicy.NEW,
             discards_new_per_subject=config.discard_new_per_subject,

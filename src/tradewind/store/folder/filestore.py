@@ -324,6 +324,8 @@ class FileStore:
             self._write(self.table.last)
             if self.chain is not None:
                 self._write_chain()
+            if not self.is_fenced:
+                self.table.written_seq = self.table.last_seq
 
     def _write_chain(self) -> int:
         """Hand the links of all that was appended to the system; they are synced with it."""
@@ -374,6 +376,7 @@ class FileStore:
         if IS_CHECKED:
             verify_totals(self.table)
         self._write(last)
+        self.table.written_seq = self.table.last_seq
         commit = Commit(self.disk, self.table.last_seq, (last.number, last.written))
         commit.marked = self._marked_position
         commit.floor = self.table.written_floor

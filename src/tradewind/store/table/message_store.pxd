@@ -41,6 +41,7 @@ cdef class MessageStore:
     cdef object block_keeper                # BlockKeeper
     cdef readonly bint keeps_tombstones     # it says on disk what was deleted
     cdef public uint64_t synced_seq         # of files: everything up to it is on disk
+    cdef public uint64_t written_seq        # of files: everything up to it is with the system
     cdef public bint read_only              # `check_writable` says why
     # Damage was found and not all of it is resolved: totals of subjects may count lost messages,
     # and what the damaged bytes said of deletions has to be said again.

@@ -25,6 +25,7 @@ class MessageStore:
     has_open_damage: bool
     chain: ChainLinks | None
     synced_seq: int
+    written_seq: int
     def __init__(
         self,
         name: str,
