@@ -425,8 +425,7 @@ class HostedStream:
     def _begin_sweep(self) -> None:
         if self.retention is not None:
             self.retention.begin_sweep(self.stream.store.last_seq)
-            self.stream.ingest.has_deadline = True
-            self.engine.turn.add_dirty(self.stream.ingest)
+            self.stream.ingest.deadline_changed()
 
     # ---------------------------------------------------------------- replicas
 

@@ -75,7 +75,6 @@ cdef class DirectGet:
     cdef SubjectFilter filter           # of the last request that had one
     cdef str name
     cdef int64_t bytes_max              # for a batch that names no limit
-    cdef object on_deadline
     cdef list tokens                    # of its subscriptions; empty: not listening
     cdef list stand_in_tokens           # ... for the origin of a mirror
     cdef public DirectGet stood_for     # that of the origin, if it is there; None: it is not

@@ -1,5 +1,3 @@
-from collections.abc import Callable
-
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
 from tradewind.broker.session import Session
@@ -26,7 +24,6 @@ class DirectGet:
         account: Account,
         router: Router,
         bytes_max: int,
-        on_deadline: Callable[[], None],
     ) -> None: ...
     @property
     def under_way(self) -> int: ...

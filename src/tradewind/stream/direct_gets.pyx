@@ -125,14 +125,14 @@ cdef class GetBatch:
 
 
 cdef class DirectGet:
-    """Answers for one stream. `on_deadline` is called when `next_deadline_ns` was set."""
+    """Answers for one stream."""
 
     def __cinit__(self, *_, **__):
         buffer_init(&self.arrived)
         buffer_init(&self.serving)
 
     def __init__(self, str name not None, Ingest ingest not None, Account account not None,
-                 Router router not None, int64_t bytes_max, on_deadline not None):
+                 Router router not None, int64_t bytes_max):
         self.name = name
         self.ingest = ingest
         self.store = ingest.store
@@ -141,7 +141,6 @@ cdef class DirectGet:
         self.replies = GetReplies(router, account, name.encode(), ingest.reads)
         self.request = GetRequest()
         self.bytes_max = bytes_max
-        self.on_deadline = on_deadline
         self.tokens = []
         self.stand_in_tokens = []
         self.ready = deque()
@@ -632,7 +631,7 @@ cdef class DirectGet:
             # Checking all of them must not become most of the work.
             self.next_deadline_ns = self.router.turn.monotonic_ns + RETRY_NS * (
                 1 + len(self.crowded) // LOOKS_PER_RETRY)
-            self.on_deadline()
+            self.ingest.deadline_changed()
         return 0
 
     def _continue_batches(self, bytes _subject, bytes _reply, bytes _header, bytes _payload):

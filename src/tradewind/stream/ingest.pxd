@@ -50,7 +50,7 @@ cdef class Ingest(Participant):
     # after it. 0: there is none.
     cdef public uint64_t hidden_from
     cdef public uint64_t discarded_from     # nobody is ever to see what is from here on; 0: nothing
-    cdef public bint has_deadline           # the engine is to ask for the next deadline
+    cdef bint has_deadline                  # the engine is to ask for the next deadline
     cdef public OpenFastBatch fast              # the one whose messages come just now, or None
     cdef public Staging staging             # atomic batches that are open
     cdef Buffer _last_id                    # of the message stored last; empty: it had none

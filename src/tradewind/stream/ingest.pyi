@@ -116,7 +116,7 @@ class Ingest(Participant):
     def send_copy(
         self, seq: int, subject: bytes, reply: bytes, header: bytes, payload: bytes
     ) -> None: ...
-    has_deadline: bool
+    def deadline_changed(self) -> None: ...
     hidden_from: int
     discarded_from: int
     @property

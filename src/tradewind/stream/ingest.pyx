@@ -658,6 +658,11 @@ cdef class Ingest(Participant):
 
     # -------------------------------------------------------------- at the end of a turn
 
+    def deadline_changed(self):
+        """Have the engine ask for the next deadline of the stream."""
+        self.has_deadline = True
+        self.turn.mark_dirty(self)
+
     cdef uint64_t visible(self) noexcept:
         """Consumers and readers may see messages up to here: as safe as the stream promises."""
         cdef uint64_t seq

@@ -133,7 +133,6 @@ class Stream:
             context.account,
             context.router,
             context.direct_bytes_max,
-            self._deadline_changed,
         )
         self.schedules: Schedules | None = None
         self.checks: PublishChecks = PublishChecks(
@@ -470,7 +469,7 @@ class Stream:
             self.fast_batches.take(message, reply, self.turn.monotonic_ns)
         except errors.ApiError as error:
             self.refuse(reply, error)
-        self._deadline_changed()
+        self.ingest.deadline_changed()
 
     def _store_fast(self, message: Publish, verdict: Accept) -> int:
         stored = self._append(message, verdict)
@@ -486,7 +485,7 @@ class Stream:
             self.refuse(reply, error)
             return
         finally:
-            self._deadline_changed()
+            self.ingest.deadline_changed()
         if batch is None:
             self.ingest.answer(reply, b"")
         else:
@@ -585,7 +584,7 @@ class Stream:
             self.upkeep.roll_up(verdict.ends, stored.seq)
         if verdict.timing is not None and self.schedules is not None:
             self.schedules.add(stored.seq, verdict.timing, self.store.last_timestamp)
-            self._deadline_changed()
+            self.ingest.deadline_changed()
         if self._republish is not None:
             self._publish_again(stored.message, stored.seq, stored.previous_seq)
 
@@ -754,11 +753,6 @@ class Stream:
         self.ingest.acknowledge_through(self.ingest.acknowledged_seq, body)
 
     # ---------------------------------------------------------------- time
-
-    def _deadline_changed(self) -> None:
-        """A direct get or an open batch has a time of its own."""
-        self.ingest.has_deadline = True
-        self.turn.add_dirty(self.ingest)
 
     @property
     def next_deadline_ns(self) -> int:

@@ -217,8 +217,7 @@ class Upkeep:
     def look_again(self) -> None:
         """Who keeps what has expired has let something go that is still there, or is another."""
         self._aged_to = 0
-        self._ingest.has_deadline = True
-        self._turn.add_dirty(self._ingest)
+        self._ingest.deadline_changed()
 
     # ---------------------------------------------------------------- the end
 
@@ -261,8 +260,7 @@ class Upkeep:
         self._hidden.append(first_seq)
         self._ingest.hidden_from = self._hidden[0]
         self._ingest.discarded_from = self._ingest.discarded_from or first_seq
-        self._ingest.has_deadline = True
-        self._turn.add_dirty(self._ingest)
+        self._ingest.deadline_changed()
 
     def _discard_first(self) -> None:
         first_seq, last_seq = self._discarded[0]
@@ -287,7 +285,7 @@ class Upkeep:
                 raise
         self._hidden.append(seq)
         self._ingest.hidden_from = self._hidden[0]
-        self._ingest.has_deadline = True
+        self._ingest.deadline_changed()
 
     def _go_on_rolling(self) -> None:
         while self._roll_ups and self._spare > 0:
