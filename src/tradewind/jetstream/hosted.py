@@ -168,7 +168,7 @@ class HostedStream:
         """Let go of the stream and its files: it is deleted, its consumers were removed before."""
         self.companions.close(for_good=True)
         self.detach()
-        self.stream.dismiss_waiting()
+        self.stream.refuse_waiting(errors.STREAM_NOT_FOUND())
         if self.files is not None:
             self.engine.syncer.detach(self.files)
         if self.stream.files is not None:
@@ -288,8 +288,7 @@ class HostedStream:
     def refuse_waiting(self) -> None:
         """By a fault of ours nobody knows what became of what they wait for."""
         error = StoreError(INTERNAL_ERROR)
-        body = self.stream.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
-        self.stream.ingest.acknowledge_through(self.stream.ingest.acknowledged_seq, body)
+        self.stream.refuse_waiting(errors.STREAM_STORE_FAILED(err=str(error)))
         self.commits.tell(error)
 
     def resumed(self) -> None:

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from tradewind.api import errors
-from tradewind.api.base import encode
 from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
-from tradewind.api.preview import PREVIEW_OK, preview_of
+from tradewind.api.preview import preview_of
 from tradewind.api.stream_types import (
     DiscardPolicy,
-    ErrorDetail,
     PersistMode,
     RetentionPolicy,
     StorageType,
@@ -55,6 +53,7 @@ from tradewind.stream.publish_checks import (
     Publish,
     PublishChecks,
 )
+from tradewind.stream.reply_bodies import ReplyBodies
 from tradewind.stream.schedules import ScheduledRun, Schedules
 from tradewind.stream.staging import OpenBatch, Staging
 from tradewind.stream.stream_context import StreamContext
@@ -106,16 +105,15 @@ class Stream:
         self.folder = folder
         self.turn = context.router.turn
         self.ids = ids or MessageIds(self.config.duplicate_window, context.chance.getrandbits(64))
-        self.is_preview = bool(preview_of(self.config.metadata))
-        domain = b',"domain":' + encode(context.domain) if context.domain else b""
-        acknowledgement = b'{"stream":' + encode(self.name) + domain + b',"seq":'
+        is_preview = bool(preview_of(self.config.metadata))
+        self._bodies = ReplyBodies(self.name, context.domain, is_preview=is_preview)
         self.ingest = Ingest(
             context.router,
             context.account,
             store,
             self.ids,
-            PREVIEW_OK if self.is_preview else acknowledgement,
-            self.error_body(errors.STREAM_TOO_MANY_REQUESTS()),
+            self._bodies.stored,
+            self._bodies.refused(errors.STREAM_TOO_MANY_REQUESTS()),
             context.waiting_msgs_max,
             context.waiting_bytes_max,
         )
@@ -424,7 +422,7 @@ class Stream:
 
     def refuse(self, reply: bytes, error: errors.ApiError) -> None:
         """Tell a publisher why its message is not stored, and whoever has it traced."""
-        self.ingest.answer(reply, self.error_body(error))
+        self.ingest.answer(reply, self._bodies.refused(error))
         if (trace := self.context.router.trace) is not None:
             trace.refusal = error
 
@@ -651,17 +649,6 @@ class Stream:
         """Whether anybody would get a message of this subject, where that matters."""
         return self.interest is not None and self.interest.has_interest(subject)
 
-    def error_body(self, error: errors.ApiError) -> bytes:
-        """The reply to a publish that was refused."""
-        if self.is_preview:
-            return b"-ERR '%s'" % error.description.encode()
-        return b'{"error":%s,"stream":%s,"seq":0}' % (
-            encode(
-                ErrorDetail(code=error.code, err_code=error.err_code, description=error.description)
-            ),
-            encode(self.name),
-        )
-
     # ---------------------------------------------------------------- questions and changes
 
     def state(self, consumer_count: int = 0) -> StreamState:
@@ -729,27 +716,27 @@ class Stream:
 
     def store_failed(self, error: StoreError, reply: bytes) -> None:
         """A message could not be stored: its publisher is told. Called inside a delivery."""
-        self.ingest.answer(reply, self.error_body(errors.STREAM_STORE_FAILED(err=str(error))))
+        refusal = errors.STREAM_STORE_FAILED(err=str(error))
+        self.ingest.answer(reply, self._bodies.refused(refusal))
 
     def publish_failed(self, reply: bytes) -> None:
         """By a fault of ours a message may be stored or not: its publisher is told."""
         error = errors.STREAM_STORE_FAILED(err=INTERNAL_ERROR)
-        self.ingest.answer(reply, self.error_body(error))
+        self.ingest.answer(reply, self._bodies.refused(error))
 
     def failed(self, error: StoreError) -> None:
         """Writing or syncing failed: everybody who still waits is told; reading goes on."""
         if self._reported is not error:
             self._reported = error
             self.context.log.error(f"JetStream stream '{self.name}' takes no messages: {error}")
-        body = self.error_body(errors.STREAM_STORE_FAILED(err=str(error)))
-        self.ingest.acknowledge_through(self.ingest.acknowledged_seq, body)
+        self.refuse_waiting(errors.STREAM_STORE_FAILED(err=str(error)))
 
-    def dismiss_waiting(self) -> None:
-        """The stream is deleted: nobody has to wait for its disk any more.
+    def refuse_waiting(self, error: errors.ApiError) -> None:
+        """Nobody has to wait for the disk any more: this is what becomes of their messages.
 
         What other streams have left here to be said, about messages of theirs, is said.
         """
-        body = self.error_body(errors.STREAM_NOT_FOUND())
+        body = self._bodies.refused(error)
         self.ingest.acknowledge_through(self.ingest.acknowledged_seq, body)
 
     # ---------------------------------------------------------------- time

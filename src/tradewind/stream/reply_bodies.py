@@ -1,0 +1,40 @@
+"""What the publishers of a stream are answered.
+
+Owns the words: those of today, and those of a stream that was created with the API of a JetStream
+preview. It never sends anything: `publish_replies` has the answers that wait.
+
+    {"stream":"S","seq":8}                     stored; `ingest` adds the number and what follows it
+    {"error":{...},"stream":"S","seq":0}       refused
+    +OK     -ERR 'stream not found'            the same in a preview
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tradewind.api.base import encode
+from tradewind.api.preview import PREVIEW_OK
+from tradewind.api.stream_types import ErrorDetail
+
+if TYPE_CHECKING:
+    from tradewind.api.errors import ApiError
+
+
+class ReplyBodies:
+    """Those of one stream. `stored` is the beginning of every acknowledgement."""
+
+    def __init__(self, name: str, domain: str, *, is_preview: bool) -> None:
+        self._name = encode(name)
+        self._is_preview = is_preview
+        members = b',"domain":' + encode(domain) if domain else b""
+        acknowledgement = b'{"stream":' + self._name + members + b',"seq":'
+        self.stored = PREVIEW_OK if is_preview else acknowledgement
+
+    def refused(self, error: ApiError) -> bytes:
+        """Why a message is not stored."""
+        if self._is_preview:
+            return b"-ERR '%s'" % error.description.encode()
+        detail = ErrorDetail(
+            code=error.code, err_code=error.err_code, description=error.description
+        )
+        return b'{"error":%s,"stream":%s,"seq":0}' % (encode(detail), self._name)
