@@ -39,6 +39,12 @@ TIMINGS_MAX: Final = 1024
 REFUSED_AGAIN_NS: Final = 10_000_000_000
 
 
+def begin_schedule(store: MessageStore, seq: int, timing: Timing) -> None:
+    """A message was stored just now that is a schedule."""
+    now_ns = store.last_timestamp
+    note_schedule(store, seq, _clamped(timing.next_ns(now_ns, now_ns)))
+
+
 class ScheduledRun(msgspec.Struct, frozen=True):
     """What is published; `ends`: the subject of a schedule that has no further run."""
 
@@ -56,10 +62,6 @@ class Schedules:
         self._publish = publish
         # Of runs that were refused: when they should have been.
         self._refused: dict[int, int] = {}
-
-    def add(self, seq: int, timing: Timing, now_ns: int) -> None:
-        """A message was stored that is a schedule."""
-        note_schedule(self._store, seq, _clamped(timing.next_ns(now_ns, now_ns)))
 
     # ---------------------------------------------------------------- time
 

@@ -12,9 +12,7 @@ that a power failure could remove: `visible_seq`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from msgspec.structs import replace
+from typing import TYPE_CHECKING, Any
 
 from tradewind.api import errors
 from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
@@ -26,7 +24,6 @@ from tradewind.api.stream_types import (
     StorageType,
     StreamConfig,
 )
-from tradewind.api.times import format_time
 from tradewind.chain.chain_entries import EXPIRED
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
@@ -36,7 +33,6 @@ from tradewind.store.folder.stream_folder import limits_of
 from tradewind.store.format.meta import StreamMeta
 from tradewind.store.syncer import SyncMode
 from tradewind.store.table.message_store import MessageStore
-from tradewind.store.table.schedule_times import forget_schedule
 from tradewind.stream import header_fields, stream_queries
 from tradewind.stream.batch_checks import BatchCheck
 from tradewind.stream.commit_path import CommitPath
@@ -46,7 +42,6 @@ from tradewind.stream.half_batch import BATCHES, remove_half_batch
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish_checks import (
-    ROLLUP_ALL,
     Accept,
     Busy,
     Duplicate,
@@ -56,15 +51,16 @@ from tradewind.stream.publish_checks import (
 from tradewind.stream.reply_bodies import ReplyBodies
 from tradewind.stream.schedules import ScheduledRun, Schedules
 from tradewind.stream.staging import OpenBatch, Staging
+from tradewind.stream.storing import Storing
 from tradewind.stream.stream_context import StreamContext
 from tradewind.stream.upkeep import ConsumerInterest, Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from tradewind.api.request_types import MsgGetRequest
     from tradewind.api.responses import StoredMessage
-    from tradewind.api.stream_types import StreamState
+    from tradewind.api.stream_types import RePublish, StreamState, SubjectTransform
     from tradewind.store.contract import MessageCopy
     from tradewind.store.folder.recover import RecoveryReport
     from tradewind.store.folder.stream_folder import StreamFolder
@@ -72,14 +68,6 @@ if TYPE_CHECKING:
 IDS_LATE_NS = 1_000_000_000
 # So many messages are looked at for ids before others have their turn.
 IDS_PER_STEP = 5_000
-
-
-class StoredPublish(NamedTuple):
-    """A message as it was stored, and the sequence of its subject before that; 0: none."""
-
-    message: Publish
-    seq: int
-    previous_seq: int
 
 
 class Stream:
@@ -119,12 +107,12 @@ class Stream:
         )
         self.ingest.stream = self
         self.commits = CommitPath(self, self.ingest, files)
+        self.storing = Storing(self, self.ingest, self.turn)
         self.upkeep = Upkeep(store, self.commits, self.turn, self._mark_expired)
         self.is_active = False
         self._tokens: dict[str, int] = {}
         self._reported: StoreError | None = None
         self.transform: SubjectMapping | None = None
-        self._republish: SubjectMapping | None = None
         self.direct = DirectGet(
             self.name,
             self.ingest,
@@ -143,7 +131,9 @@ class Stream:
             context.chance.getrandbits(64),
         )
         self.ingest.staging = self._staging
-        self.fast_batches = FastBatches(context.batches, self.ingest, self.check, self._store_fast)
+        self.fast_batches = FastBatches(
+            context.batches, self.ingest, self.check, self.storing.store
+        )
         self._configure()
 
     @property
@@ -326,11 +316,9 @@ class Stream:
             self.schedules = Schedules(self.store, self._publish_run)
         if self.files is not None:
             self.files.keeps_schedules = config.allow_msg_schedules
-        self.transform = self._republish = None
-        if (mapping := config.subject_transform) is not None:
-            self.transform = self._mapping(mapping.src, mapping.dest)
-        if (republish := config.republish) is not None:
-            self._republish = self._mapping(republish.src, republish.dest)
+        self.transform = self._mapping(config.subject_transform)
+        headers_only = config.republish is not None and config.republish.headers_only
+        self.storing.set_republish(self._mapping(config.republish), headers_only=headers_only)
         is_plain = (
             not config.sealed
             and config.subject_transform is None
@@ -350,9 +338,11 @@ class Stream:
             message_bytes_max=config.max_msg_size if config.max_msg_size > 0 else -1,
         )
 
-    def _mapping(self, source: str, destination: str) -> SubjectMapping:
+    def _mapping(self, given: SubjectTransform | RePublish | None) -> SubjectMapping | None:
+        if given is None:
+            return None
         chance = self.context.chance
-        return compile_mapping(source or ">", destination, random_below=chance.randrange)
+        return compile_mapping(given.src or ">", given.dest, random_below=chance.randrange)
 
     def close(self) -> None:
         """Take no more messages and make everything durable. Replies that wait are sent."""
@@ -451,14 +441,7 @@ class Stream:
         message = Publish(subject, header, payload, header_fields.special_fields(header))
         verdict = self.checks.check_copy(message, self.turn.now_ns, dedupes=place is None)
         if isinstance(verdict, Accept):
-            self.follow(self._append(message, verdict, place), verdict)
-
-    def store_again(self, message: Publish, verdict: Accept, seq: int, timestamp: int) -> None:
-        """Store a message that was taken before a crash, under its sequence; StoreError."""
-        stored = self._append(message, verdict, (seq, timestamp))
-        self.ingest.remember_id(verdict.message_id, seq)
-        if verdict.rollup:
-            self.follow(stored, verdict)
+            self.storing.store(message, verdict, place)
 
     def _publish_fast(self, message: Publish, reply: bytes) -> None:
         """A message of a fast batch that is not just the next one."""
@@ -468,11 +451,6 @@ class Stream:
         except errors.ApiError as error:
             self.refuse(reply, error)
         self.ingest.deadline_changed()
-
-    def _store_fast(self, message: Publish, verdict: Accept) -> int:
-        stored = self._append(message, verdict)
-        self.follow(stored, verdict)
-        return stored.seq
 
     def _publish_atomic(self, message: Publish, reply: bytes) -> None:
         """A message of an atomic batch: kept until the last one comes, which stores them all."""
@@ -501,97 +479,17 @@ class Stream:
         except errors.ApiError as error:
             self.refuse(reply, error)
             return
-        for stored, verdict in self.store_unit(batch.messages(), verdicts, size):
-            self.follow(stored, verdict)
+        for stored, verdict in self.storing.store_unit(batch.messages(), verdicts, size):
+            self.storing.follow(stored, verdict)
         self.ingest.acknowledge(reply, self.store.last_seq, tail=batch.tail)
-
-    def store_unit(
-        self, messages: Iterable[Publish], verdicts: list[Accept], size: int
-    ) -> list[tuple[StoredPublish, Accept]]:
-        """Store messages, or none of them; gives those that `follow` has something to do for."""
-        first_seq = self.store.last_seq + 1
-        # A batch may be large: only those messages are kept that bring something about.
-        followed = []
-        try:
-            self.store.begin_unit(size, len(verdicts))
-            for message, verdict in zip(messages, verdicts, strict=True):
-                stored = self._append(message, replace(verdict, message_id=b""))
-                if self._is_followed(verdict):
-                    followed.append((stored, verdict))
-        except StoreError:
-            self.upkeep.discard(first_seq, self.store.last_seq)
-            raise
-        finally:
-            self.store.end_unit()
-        for seq, verdict in enumerate(verdicts, first_seq):
-            self.ingest.remember_id(verdict.message_id, seq)
-        return followed
 
     def _batch_abandoned(self, batch_id: bytes, reason: str) -> None:
         self.context.abandoned(self.name, batch_id.decode("utf-8", "surrogateescape"), reason)
 
     def _accept(self, message: Publish, verdict: Accept, reply: bytes) -> None:
-        stored = self._append(message, verdict)
-        self.follow(stored, verdict)
+        seq = self.storing.store(message, verdict)
         tail = b',"val":"%s"' % verdict.count.value if verdict.count is not None else b""
-        self.ingest.acknowledge(reply, stored.seq, tail=tail)
-
-    def _append(
-        self, message: Publish, verdict: Accept, place: tuple[int, int] | None = None
-    ) -> StoredPublish:
-        """Store a message, or use up a sequence. Both may have a place of their own."""
-        seq, timestamp = place or (0, 0)
-        if verdict.skip and seq:
-            self.store.skip(seq, timestamp)
-            self.turn.add_dirty(self.ingest)
-            return StoredPublish(message, seq, 0)
-        if verdict.skip:
-            return StoredPublish(message, self.ingest.skip(verdict.message_id), 0)
-        message = verdict.stored_form(message)
-        if self.store.schedules.count:
-            self._end_schedule(message)
-        previous = self.store.subject_state(message.subject) if self._republish else None
-        seq = self.ingest.append(
-            message.subject,
-            message.header,
-            message.payload,
-            verdict.message_id,
-            verdict.ttl_ns,
-            seq=seq,
-            timestamp=timestamp,
-        )
-        return StoredPublish(message, seq, previous.last_seq if previous else 0)
-
-    def _is_followed(self, verdict: Accept) -> bool:
-        """Whether `follow` has something to do for it."""
-        return bool(
-            self._republish is not None
-            or verdict.rollup
-            or verdict.ends
-            or verdict.timing is not None
-        )
-
-    def follow(self, stored: StoredPublish, verdict: Accept) -> None:
-        """What a stored message brings about: others go, and a copy of it leaves."""
-        if verdict.skip:
-            return
-        if verdict.rollup:
-            subject = b"" if verdict.rollup == ROLLUP_ALL else stored.message.subject
-            self.upkeep.roll_up(subject, stored.seq)
-        if verdict.ends:
-            self.upkeep.roll_up(verdict.ends, stored.seq)
-        if verdict.timing is not None and self.schedules is not None:
-            self.schedules.add(stored.seq, verdict.timing, self.store.last_timestamp)
-            self.ingest.deadline_changed()
-        if self._republish is not None:
-            self._publish_again(stored.message, stored.seq, stored.previous_seq)
-
-    def _end_schedule(self, message: Publish) -> None:
-        """Its subject may have a schedule, which ends unless it is a run of another one."""
-        if not message.fields.get(header_fields.SCHEDULER):
-            forget_schedule(self.store, message.subject)
-        elif self.store.subject_state(message.subject) is not None:
-            self.store.shadows_schedules = True
+        self.ingest.acknowledge(reply, seq, tail=tail)
 
     def _publish_run(self, run: ScheduledRun) -> None:
         """Store what a schedule publishes; ApiError if it is refused."""
@@ -602,7 +500,7 @@ class Stream:
             subject, run.header, run.payload, header_fields.special_fields(run.header)
         )
         verdict = self.checks.check_own(message)
-        self.follow(self._append(message, verdict), verdict)
+        self.storing.store(message, verdict)
         if run.ends:
             self.upkeep.roll_up(run.ends, self.store.last_seq)
 
@@ -616,34 +514,9 @@ class Stream:
         if self.config.sealed:
             return self.store.spare(expired.seq)
         if (marked := self.checks.marker_of(expired.subject)) is not None:
-            self.follow(self._append(*marked), marked[1])
+            self.storing.store(*marked)
         self.store.remove(expired.seq, reason=EXPIRED)
         return True
-
-    def _publish_again(self, message: Publish, seq: int, last_seq: int) -> None:
-        """A copy for whoever listens to the stream without a consumer."""
-        assert self._republish is not None
-        assert self.config.republish is not None
-        target = self._republish.apply_bytes(message.subject)
-        if target is None:
-            return
-        fields = (
-            b"Nats-Stream: %s\r\nNats-Subject: %s\r\nNats-Sequence: %d\r\n"
-            b"Nats-Time-Stamp: %s\r\nNats-Last-Sequence: %d\r\n"
-            % (
-                self.name.encode(),
-                message.subject,
-                seq,
-                format_time(self.store.last_timestamp).encode(),
-                last_seq,
-            )
-        )
-        payload = message.payload
-        if self.config.republish.headers_only:
-            fields += b"Nats-Msg-Size: %d\r\n" % len(payload)
-            payload = b""
-        header = header_fields.add_fields(message.header, fields)
-        self.ingest.send_copy(seq, target, b"", header, payload)
 
     def is_wanted(self, subject: bytes) -> bool:
         """Whether anybody would get a message of this subject, where that matters."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tradewind.api.errors import ApiError
     from tradewind.consumer.consumer import ServerConsumer
     from tradewind.jetstream.hosted import HostedStream
-    from tradewind.stream.stream import StoredPublish
+    from tradewind.stream.storing import StoredPublish
 
 
 class StreamPart:
@@ -254,7 +254,9 @@ class TransactionPlan:
             for part in self.parts.values():
                 stream = part.hosted.stream
                 assert stream.store.last_seq + 1 == part.first_seq
-                for stored, verdict in stream.store_unit(part.messages, part.verdicts, part.size):
+                for stored, verdict in stream.storing.store_unit(
+                    part.messages, part.verdicts, part.size
+                ):
                     followed.append((part.hosted, stored, verdict))
                 done.append(part)
         except StoreError:
@@ -262,7 +264,7 @@ class TransactionPlan:
                 part.hosted.stream.upkeep.discard(part.first_seq, part.last_seq)
             raise
         for hosted, stored, verdict in followed:
-            hosted.stream.follow(stored, verdict)
+            hosted.stream.storing.follow(stored, verdict)
         for ack in self.acks.values():
             ack.consumer.delivery.acknowledge(
                 ack.seq, ack.consumer_seq, ack.deliveries, measures=ack.is_measured

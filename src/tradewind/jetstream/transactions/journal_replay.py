@@ -123,7 +123,7 @@ class _Replayer:
                 header_fields.special_fields(message.header),
             )
             accept = Accept(message.message_id, message.rollup, message.ttl_ns)
-            stream.store_again(publish, accept, message.seq, message.timestamp)
+            stream.storing.store_again(publish, accept, message.seq, message.timestamp)
 
     def _acknowledge(self, consumer: ServerConsumer, seq: int) -> None:
         acks, cursor = consumer.acks, consumer.cursor
