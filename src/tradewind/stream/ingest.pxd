@@ -25,6 +25,7 @@ cdef class Ingest(Participant):
     cdef readonly ReplyQueue refusals       # too much waits already: sent at the end of the turn
     cdef ReplyQueue reads                   # answers with messages that are not synced yet
     cdef public object stream               # the Stream that this is a part of: an IngestOwner
+    cdef public object slow_path            # that of the stream: a CloserLook
     cdef Router router
     cdef Account account
     cdef Turn turn

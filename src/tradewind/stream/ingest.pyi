@@ -26,11 +26,15 @@ class IngestOwner(Protocol):
     @property
     def files(self) -> FileStore | None: ...
     @property
-    def fast_batches(self) -> FastBatches: ...
-    @property
     def upkeep(self) -> Upkeep: ...
     def is_wanted(self, subject: bytes) -> bool:
         """Whether anybody would get a message of this subject; asked while `asks_interest`."""
+
+class CloserLook(Protocol):
+    """The slow path of a stream, as its ingest sees it."""
+
+    @property
+    def fast_batches(self) -> FastBatches: ...
     def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """Take a message that needs a closer look."""
     def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
@@ -42,6 +46,7 @@ class IngestOwner(Protocol):
 
 class Ingest(Participant):
     stream: IngestOwner
+    slow_path: CloserLook
     credit_bytes: int
     acknowledged_seq: int
     acknowledged_bytes: int
@@ -72,8 +77,6 @@ class Ingest(Participant):
     def appended_bytes(self) -> int: ...
     @property
     def last_id(self) -> bytes: ...
-    @property
-    def now_ns(self) -> int: ...
     def configure(
         self,
         *,

@@ -2,8 +2,8 @@
 
 Owns the ids, the replies that wait and the limits that are looked at for every message. The fast
 path does only what is certain to succeed: whatever is unusual in the message, in the configuration
-or in the state of the store leaves it for `Stream.publish`, which is plain Python and gives the
-exact error. Never publishes by itself: replies leave at the end of a turn, or when a commit has
+or in the state of the store leaves it for `slow_path`, which is plain Python and gives the exact
+error. Never publishes by itself: replies leave at the end of a turn, or when a commit has
 ended (`commit_path`).
 """
 
@@ -61,7 +61,7 @@ cdef int take_message(void* target, Message* message) except -1:
         return ingest.publish(message) if ingest.router.trace is None else ingest._trace(message)
     except Exception as error:
         ingest.router.faults.contain("publish", error, ingest.stream.name)
-        ingest.stream.publish_failed(message.reply[:message.reply_size])
+        ingest.slow_path.publish_failed(message.reply[:message.reply_size])
         return 1
 
 
@@ -77,7 +77,11 @@ cdef inline bint is_crowded(Ingest ingest) noexcept:
 
 
 class IngestOwner(Protocol):
-    """What an ingest leaves to its stream. The stub declares what that must have."""
+    """What an ingest asks its stream. The stub declares what that must have."""
+
+
+class CloserLook(Protocol):
+    """What takes the messages that an ingest leaves. The stub declares what it must have."""
 
 
 cdef class Ingest(Participant):
@@ -183,7 +187,7 @@ cdef class Ingest(Participant):
             seq = self._append(message.subject, message.subject_size, message.body, header_size,
                                message.body + header_size, total_size - header_size, &id, 0)
         except StoreError as error:
-            self.stream.store_failed(error, message.reply[:message.reply_size])
+            self.slow_path.store_failed(error, message.reply[:message.reply_size])
             return 1
         if fast is not None:
             return self._note_fast(fast, message, seq)
@@ -221,7 +225,7 @@ cdef class Ingest(Participant):
             seq = self._append(message.subject, message.subject_size, body, header_size,
                                body + header_size, sum_size, &no_id, 0)
         except StoreError as error:
-            self.stream.store_failed(error, message.reply[:message.reply_size])
+            self.slow_path.store_failed(error, message.reply[:message.reply_size])
             return True
         if self.acks and message.reply_size:
             self.replies.add(REPLY_ACK, seq, message.reply, message.reply_size, NULL, 0, tail, 0,
@@ -269,7 +273,7 @@ cdef class Ingest(Participant):
         fast.stored_seq = seq
         fast.used_ns = self.turn.monotonic_ns
         if fast.last >= fast.acked + fast.step:
-            self.stream.fast_batches.tell(fast, message.reply[:message.reply_size])
+            self.slow_path.fast_batches.tell(fast, message.reply[:message.reply_size])
         return 1
 
     cdef bint _is_full(self) noexcept:
@@ -342,11 +346,11 @@ cdef class Ingest(Participant):
         self.turn.mark_dirty(self)
         try:
             if not self._holds(batch):
-                self.stream.commit_batch(batch, reply)
+                self.slow_path.commit_batch(batch, reply)
                 return 0
             self._store_parts(batch)
         except StoreError as error:
-            self.stream.store_failed(error, reply)
+            self.slow_path.store_failed(error, reply)
             return 0
         self.acknowledge(reply, self.store.last_seq, tail=batch.tail)
         return 0
@@ -426,11 +430,11 @@ cdef class Ingest(Participant):
         cdef bytes reply = message.reply[:message.reply_size]
         self.turn.mark_dirty(self)
         try:
-            self.stream.publish(message.subject[:message.subject_size], reply,
-                                message.body[:message.header_size],
-                                message.body[message.header_size:message.total_size])
+            self.slow_path.publish(message.subject[:message.subject_size], reply,
+                                   message.body[:message.header_size],
+                                   message.body[message.header_size:message.total_size])
         except StoreError as error:
-            self.stream.store_failed(error, reply)
+            self.slow_path.store_failed(error, reply)
         return 1
 
     cdef int _trace(self, Message* message) except -1:
@@ -447,7 +451,7 @@ cdef class Ingest(Participant):
                            reply, message.body[:message.header_size],
                            message.body[message.header_size:message.total_size])
         except StoreError as error:
-            self.stream.store_failed(error, reply)
+            self.slow_path.store_failed(error, reply)
         self.turn.mark_dirty(self)
         return 1
 
@@ -526,11 +530,6 @@ cdef class Ingest(Participant):
     def last_id(self):
         """The id of the message that was stored last; empty if it had none."""
         return self._last_id.data[:self._last_id.end] if self._last_id.end else b""
-
-    @property
-    def now_ns(self):
-        """The time of this turn."""
-        return self.turn.now_ns
 
     def submit(self, bytes subject not None, bytes reply not None, bytes header not None,
                bytes payload not None):

@@ -1,8 +1,8 @@
 """Delete markers: messages that replace the last message of a subject when it expires.
 
 Owns the contents of a marker, its lifetime, and its interaction with the time to live of messages.
-It never decides when a message is replaced, which is up to the store (`next_to_mark`); `Stream`
-stores the marker.
+It never decides when a message is replaced, which is up to the store (`next_to_mark`);
+`slow_path` has the marker stored.
 
     Nats-Marker-Reason: MaxAge   Nats-TTL: 1m0s   Nats-Rollup: sub        and no payload
 """

@@ -1,7 +1,7 @@
-"""The slow path of a publish: every check, in the order of nats-server.
+"""Every check of the slow path of a publish, in the order of nats-server.
 
 Owns the order and the errors; the texts are in `api.errors`. It reads the store and the ids and
-never changes them: it returns a verdict, and `Stream` acts on it. Everything that the fast path
+never changes them: it returns a verdict, and `slow_path` acts on it. Everything that the fast path
 accepts is accepted here too.
 """
 

@@ -1,9 +1,8 @@
 """A message and the verdict on it -> a stored message, and what it brings about.
 
-Owns what follows when a message is stored by the slow path: older ones go, a schedule begins or
-ends, a copy leaves. Whoever has a verdict comes here: the slow path with a publish, a copy of
-another stream's message or a run of a schedule, a transaction with all of its messages, and a start
-that repeats one. It never checks anything, and never answers a publisher.
+Owns what follows a message that is not plain: older ones go, a schedule begins or ends, a copy
+leaves. Whoever has a verdict comes here: the slow path, a transaction with all of its messages, and
+a start that repeats one. It never checks anything, and never answers a publisher.
 """
 
 from __future__ import annotations
@@ -161,6 +160,10 @@ class Storing:
             self._ingest.deadline_changed()
         if self._republish is not None:
             self._publish_again(self._republish, stored)
+
+    def remove_schedule(self, subject: bytes) -> None:
+        """The message that was stored last is the last run of the schedule of this subject."""
+        self._owner.upkeep.roll_up(subject, self._store.last_seq)
 
     def _publish_again(self, mapping: SubjectMapping, stored: StoredPublish) -> None:
         """A copy for whoever listens to the stream without a consumer."""

@@ -1,9 +1,16 @@
-"""A stream: its configuration, its messages, and its changes between two turns.
+"""A stream: its parts, and their life.
 
 Owns the store of one stream, its subjects in the account and its life cycle: created or opened,
-active, updated, closed or deleted. The per-message work is in `ingest`, the checks of unusual
-messages in `publish_checks`. It never knows its consumers: the engine tells it about interest, and
-asks it for messages.
+active, updated, closed or deleted. It makes the parts, gives them its configuration, and knows when
+one of them has something to do:
+
+    Ingest        takes every message, and stores what is not unusual       Schedules   what is due
+    SlowPath      takes the rest: checks, batches, copies                   Upkeep      removals
+    Storing       stores it, and does what that brings about                DirectGet   readers
+    CommitPath    makes changes durable, then answers                       MessageIds  duplicates
+
+It never takes a message itself, and never knows its consumers: the engine tells it about interest,
+and asks it for messages.
 
 Replies to publishers wait until their message is as durable as promised: in memory that is the end
 of the turn, in files the end of a commit, see `commit_path`. Until then no reader sees a message
@@ -24,33 +31,23 @@ from tradewind.api.stream_types import (
     StorageType,
     StreamConfig,
 )
-from tradewind.chain.chain_entries import EXPIRED
 from tradewind.errors import StoreError
-from tradewind.faults import INTERNAL_ERROR
 from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import limits_of
 from tradewind.store.format.meta import StreamMeta
 from tradewind.store.syncer import SyncMode
 from tradewind.store.table.message_store import MessageStore
-from tradewind.stream import header_fields, stream_queries
-from tradewind.stream.batch_checks import BatchCheck
+from tradewind.stream import stream_queries
 from tradewind.stream.commit_path import CommitPath
 from tradewind.stream.direct_gets import DirectGet
-from tradewind.stream.fast_batch_intake import FastBatches
 from tradewind.stream.half_batch import BATCHES, remove_half_batch
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.message_ids import MessageIds
-from tradewind.stream.publish_checks import (
-    Accept,
-    Busy,
-    Duplicate,
-    Publish,
-    PublishChecks,
-)
+from tradewind.stream.publish_checks import PublishChecks
 from tradewind.stream.reply_bodies import ReplyBodies
-from tradewind.stream.schedules import ScheduledRun, Schedules
-from tradewind.stream.staging import OpenBatch, Staging
+from tradewind.stream.schedules import Schedules
+from tradewind.stream.slow_path import SlowPath
 from tradewind.stream.storing import Storing
 from tradewind.stream.stream_context import StreamContext
 from tradewind.stream.upkeep import ConsumerInterest, Upkeep
@@ -61,7 +58,6 @@ if TYPE_CHECKING:
     from tradewind.api.request_types import MsgGetRequest
     from tradewind.api.responses import StoredMessage
     from tradewind.api.stream_types import RePublish, StreamState, SubjectTransform
-    from tradewind.store.contract import MessageCopy
     from tradewind.store.folder.recover import RecoveryReport
     from tradewind.store.folder.stream_folder import StreamFolder
 
@@ -108,11 +104,16 @@ class Stream:
         self.ingest.stream = self
         self.commits = CommitPath(self, self.ingest, files)
         self.storing = Storing(self, self.ingest, self.turn)
-        self.upkeep = Upkeep(store, self.commits, self.turn, self._mark_expired)
-        self.is_active = False
-        self._tokens: dict[str, int] = {}
-        self._reported: StoreError | None = None
-        self.transform: SubjectMapping | None = None
+        self.checks: PublishChecks = PublishChecks(
+            self.config, store, self.ids, context.resources, self.is_wanted
+        )
+        self.slow_path = SlowPath(
+            self.name, context, self.ingest, self._bodies, self.checks, self.storing
+        )
+        self.ingest.slow_path = self.slow_path
+        self.ingest.staging = self.slow_path.staging
+        self.upkeep = Upkeep(store, self.commits, self.turn, self.slow_path.mark_expired)
+        self.schedules: Schedules | None = None
         self.direct = DirectGet(
             self.name,
             self.ingest,
@@ -120,20 +121,9 @@ class Stream:
             context.router,
             context.direct_bytes_max,
         )
-        self.schedules: Schedules | None = None
-        self.checks: PublishChecks = PublishChecks(
-            self.config, store, self.ids, context.resources, self.is_wanted
-        )
-        self._staging = Staging(
-            context.batches,
-            self._batch_abandoned,
-            self.name.encode(),
-            context.chance.getrandbits(64),
-        )
-        self.ingest.staging = self._staging
-        self.fast_batches = FastBatches(
-            context.batches, self.ingest, self.check, self.storing.store
-        )
+        self.is_active = False
+        self._tokens: dict[str, int] = {}
+        self._reported: StoreError | None = None
         self._configure()
 
     @property
@@ -149,6 +139,10 @@ class Stream:
     @interest.setter
     def interest(self, interest: ConsumerInterest | None) -> None:
         self.upkeep.interest = interest
+
+    def is_wanted(self, subject: bytes) -> bool:
+        """Whether anybody would get a message of this subject, where that matters."""
+        return self.interest is not None and self.interest.has_interest(subject)
 
     # ---------------------------------------------------------------- life
 
@@ -257,8 +251,7 @@ class Stream:
     def deactivate(self) -> None:
         """Take no more messages."""
         self.is_active = False
-        self._staging.clear()
-        self.fast_batches.clear()
+        self.slow_path.drop_batches()
         self.direct.step_back()
         self.direct.deactivate()
         for token in self._tokens.values():
@@ -296,11 +289,6 @@ class Stream:
         """
         self.meta = meta
         self.config = config
-        self.checks.config = config
-        if not config.allow_atomic:
-            self._staging.clear()
-        if not config.allow_batched:
-            self.fast_batches.clear()
         self._configure()
         self.ids.set_window(config.duplicate_window, self.turn.now_ns)
         if limits_of(meta.config) != self.store.limits:
@@ -312,11 +300,12 @@ class Stream:
 
     def _configure(self) -> None:
         config = self.config
+        self.checks.config = config
         if config.allow_msg_schedules and self.schedules is None:
-            self.schedules = Schedules(self.store, self._publish_run)
+            self.schedules = Schedules(self.store, self.slow_path.publish_run)
         if self.files is not None:
             self.files.keeps_schedules = config.allow_msg_schedules
-        self.transform = self._mapping(config.subject_transform)
+        self.slow_path.configure(config, self._mapping(config.subject_transform))
         headers_only = config.republish is not None and config.republish.headers_only
         self.storing.set_republish(self._mapping(config.republish), headers_only=headers_only)
         is_plain = (
@@ -378,149 +367,6 @@ class Stream:
         if self.files is not None and self.folder is not None:
             self.files.abandon()
             self.folder.delete()
-
-    # ---------------------------------------------------------------- publish
-
-    def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """The slow path: called by `ingest` with a message that needs a closer look."""
-        message = self.incoming(subject, header, payload)
-        if self.publish_part(message, reply):
-            return
-        try:
-            verdict = self.check(message)
-        except errors.ApiError as error:
-            self.refuse(reply, error)
-        else:
-            self.carry_out(message, verdict, reply)
-
-    def publish_part(self, message: Publish, reply: bytes) -> bool:
-        """Take a message of a batch; false if it belongs to none."""
-        if message.is_fast_part(reply):
-            self._publish_fast(message, reply)
-        elif message.fields.get(header_fields.BATCH_ID):
-            self._publish_atomic(message, reply)
-        else:
-            return False
-        return True
-
-    def incoming(self, subject: bytes, header: bytes, payload: bytes) -> Publish:
-        """A message as the stream takes it."""
-        if self.transform is not None:
-            subject = self.transform.apply_bytes(subject) or subject
-        header = header_fields.clean(header)
-        return Publish(subject, header, payload, header_fields.special_fields(header))
-
-    def refuse(self, reply: bytes, error: errors.ApiError) -> None:
-        """Tell a publisher why its message is not stored, and whoever has it traced."""
-        self.ingest.answer(reply, self._bodies.refused(error))
-        if (trace := self.context.router.trace) is not None:
-            trace.refusal = error
-
-    def check(self, message: Publish) -> Accept | Duplicate | Busy:
-        """What is to become of a message; ApiError if it is refused."""
-        return self.checks.checks(message, self.ingest.last_id, self.turn.now_ns)
-
-    def carry_out(self, message: Publish, verdict: Accept | Duplicate | Busy, reply: bytes) -> None:
-        """Have that become of it; StoreError."""
-        if isinstance(verdict, Duplicate):
-            self.ingest.acknowledge(reply, verdict.seq, duplicate=True)
-        elif isinstance(verdict, Busy):
-            self.ingest.refuse(reply)
-        else:
-            self._accept(message, verdict, reply)
-
-    def store_copy(
-        self, subject: bytes, header: bytes, payload: bytes, place: tuple[int, int] | None
-    ) -> None:
-        """Store the copy of another stream's message; `place` is the sequence and time of a mirror.
-
-        ApiError or StoreError if it cannot be stored now.
-        """
-        if self.transform is not None:
-            subject = self.transform.apply_bytes(subject) or subject
-        message = Publish(subject, header, payload, header_fields.special_fields(header))
-        verdict = self.checks.check_copy(message, self.turn.now_ns, dedupes=place is None)
-        if isinstance(verdict, Accept):
-            self.storing.store(message, verdict, place)
-
-    def _publish_fast(self, message: Publish, reply: bytes) -> None:
-        """A message of a fast batch that is not just the next one."""
-        try:
-            self.checks.admit_part(message, is_fast=True)
-            self.fast_batches.take(message, reply, self.turn.monotonic_ns)
-        except errors.ApiError as error:
-            self.refuse(reply, error)
-        self.ingest.deadline_changed()
-
-    def _publish_atomic(self, message: Publish, reply: bytes) -> None:
-        """A message of an atomic batch: kept until the last one comes, which stores them all."""
-        try:
-            self.checks.admit_part(message)
-            batch = self._staging.add(message, self.turn.monotonic_ns)
-        except errors.ApiError as error:
-            self.refuse(reply, error)
-            return
-        finally:
-            self.ingest.deadline_changed()
-        if batch is None:
-            self.ingest.answer(reply, b"")
-        else:
-            self.ingest.commit_batch(batch, reply)
-
-    def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
-        """Store a batch that needs a closer look, if all of it holds; StoreError."""
-        checks = BatchCheck(self.checks, self.turn.now_ns)
-        verdicts = []
-        size = 0
-        try:
-            for message in batch.messages():
-                verdicts.append(checks.check(message))
-                size += verdicts[-1].stored_bytes(message)
-        except errors.ApiError as error:
-            self.refuse(reply, error)
-            return
-        for stored, verdict in self.storing.store_unit(batch.messages(), verdicts, size):
-            self.storing.follow(stored, verdict)
-        self.ingest.acknowledge(reply, self.store.last_seq, tail=batch.tail)
-
-    def _batch_abandoned(self, batch_id: bytes, reason: str) -> None:
-        self.context.abandoned(self.name, batch_id.decode("utf-8", "surrogateescape"), reason)
-
-    def _accept(self, message: Publish, verdict: Accept, reply: bytes) -> None:
-        seq = self.storing.store(message, verdict)
-        tail = b',"val":"%s"' % verdict.count.value if verdict.count is not None else b""
-        self.ingest.acknowledge(reply, seq, tail=tail)
-
-    def _publish_run(self, run: ScheduledRun) -> None:
-        """Store what a schedule publishes; ApiError if it is refused."""
-        subject = run.target
-        if self.transform is not None:
-            subject = self.transform.apply_bytes(subject) or subject
-        message = Publish(
-            subject, run.header, run.payload, header_fields.special_fields(run.header)
-        )
-        verdict = self.checks.check_own(message)
-        self.storing.store(message, verdict)
-        if run.ends:
-            self.upkeep.roll_up(run.ends, self.store.last_seq)
-
-    def _mark_expired(self, expired: MessageCopy) -> bool:
-        """Have a marker in the place of the last message of a subject; false: not now.
-
-        It is stored whatever the limits say: it makes room. First the marker, then the removal, so
-        that whatever a crash leaves tells watchers of the subject what became of it. A sealed
-        stream takes none: the message stays, as with nats-server, and does not hold up others.
-        """
-        if self.config.sealed:
-            return self.store.spare(expired.seq)
-        if (marked := self.checks.marker_of(expired.subject)) is not None:
-            self.storing.store(*marked)
-        self.store.remove(expired.seq, reason=EXPIRED)
-        return True
-
-    def is_wanted(self, subject: bytes) -> bool:
-        """Whether anybody would get a message of this subject, where that matters."""
-        return self.interest is not None and self.interest.has_interest(subject)
 
     # ---------------------------------------------------------------- questions and changes
 
@@ -587,16 +433,6 @@ class Stream:
         """Whether an acknowledgement means that the message is synced."""
         return self.files is not None and self.sync_mode is SyncMode.ALWAYS
 
-    def store_failed(self, error: StoreError, reply: bytes) -> None:
-        """A message could not be stored: its publisher is told. Called inside a delivery."""
-        refusal = errors.STREAM_STORE_FAILED(err=str(error))
-        self.ingest.answer(reply, self._bodies.refused(refusal))
-
-    def publish_failed(self, reply: bytes) -> None:
-        """By a fault of ours a message may be stored or not: its publisher is told."""
-        error = errors.STREAM_STORE_FAILED(err=INTERNAL_ERROR)
-        self.ingest.answer(reply, self._bodies.refused(error))
-
     def failed(self, error: StoreError) -> None:
         """Writing or syncing failed: everybody who still waits is told; reading goes on."""
         if self._reported is not error:
@@ -621,8 +457,8 @@ class Stream:
             return max(self.turn.monotonic_ns, 1)
         times = (
             self.direct.next_deadline_ns,
-            self._staging.next_deadline_ns,
-            self.fast_batches.next_deadline_ns,
+            self.slow_path.staging.next_deadline_ns,
+            self.slow_path.fast_batches.next_deadline_ns,
         )
         soonest_ns = min(filter(None, times), default=0)
         age_ns = self.upkeep.next_expiry_ns
@@ -644,8 +480,8 @@ class Stream:
         self.ids.forget_expired(now_ns)
         if 0 < self.direct.next_deadline_ns <= self.turn.monotonic_ns:
             self.direct.tick()
-        self._staging.tick(self.turn.monotonic_ns)
-        self.fast_batches.tick(self.turn.monotonic_ns)
+        self.slow_path.staging.tick(self.turn.monotonic_ns)
+        self.slow_path.fast_batches.tick(self.turn.monotonic_ns)
         if self.schedules is not None and not self.config.sealed and not self.store.read_only:
             self.schedules.tick(now_ns)
         self.upkeep.step(now_ns)

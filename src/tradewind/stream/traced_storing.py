@@ -46,7 +46,7 @@ def publish_traced(
     entry = trace.stored(stream.name)
     if trace.is_told:
         header = header_fields.replace_field(header, DESTINATION, DISABLED)
-    message = stream.incoming(subject, header, payload)
+    message = stream.slow_path.incoming(subject, header, payload)
     shown = message.subject.decode("utf-8", "replace")
     if message.is_fast_part(reply) or message.fields.get(header_fields.BATCH_ID):
         _publish_part(stream, trace, message, reply)
@@ -56,14 +56,14 @@ def publish_traced(
             entry["subject"] = shown
         return
     try:
-        verdict = stream.check(message)
+        verdict = stream.slow_path.check(message)
     except errors.ApiError as error:
         if error.err_code in _LATE:
             entry["subject"] = shown
             if trace.only:
                 return
         entry["error"] = _words(stream, message, error)
-        stream.refuse(reply, error)
+        stream.slow_path.refuse(reply, error)
         return
     if isinstance(verdict, Duplicate):
         entry["error"] = "msgid is duplicate"
@@ -74,7 +74,7 @@ def publish_traced(
         if trace.only:
             return
     try:
-        stream.carry_out(message, verdict, reply)
+        stream.slow_path.carry_out(message, verdict, reply)
     except StoreError as error:
         entry["error"] = str(error)
         raise
@@ -87,12 +87,12 @@ def publish_traced(
 def _publish_part(stream: Stream, trace: MessageTrace, message: Publish, reply: bytes) -> None:
     """A message of a batch. There is a trace of the one that ends it, or of a refusal."""
     if not trace.only:
-        stream.publish_part(message, reply)
+        stream.slow_path.publish_part(message, reply)
     else:
         try:
             stream.checks.admit_part(message, is_fast=message.is_fast_part(reply))
         except errors.ApiError as error:
-            stream.refuse(reply, error)
+            stream.slow_path.refuse(reply, error)
     is_end = not trace.only and bool(message.fields.get(header_fields.BATCH_COMMIT))
     trace.is_untold = not is_end and trace.refusal is None
 

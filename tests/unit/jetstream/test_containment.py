@@ -215,7 +215,7 @@ def a_commit_of_states(world: World, patch: Patch) -> None:
 
 
 def a_publish_that_needs_a_closer_look(world: World, patch: Patch) -> None:
-    patch.setattr(world.stream("S").stream, "publish", fail)
+    patch.setattr(world.stream("S").stream.slow_path, "publish", fail)
     header = b"NATS/1.0\r\nNats-Expected-Stream: S\r\n\r\n"
     world.victim.connection.send(
         b"HPUB S.x inbox.p %d %d\r\n%b\r\n" % (len(header), len(header), header)

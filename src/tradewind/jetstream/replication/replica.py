@@ -135,14 +135,12 @@ class Replica(Taker):
         self._wake()
 
     def _all_mappings(self) -> list[SubjectMapping]:
-        own = self.hosted.stream.transform
+        own = self.hosted.stream.slow_path.transform
         return [*self._mappings, own] if own is not None else self._mappings
 
     def map_subject(self, subject: bytes) -> bytes:
         """The subject of a copy: by the first mapping that matches, then by that of the stream."""
-        subject = self._map_source(subject)
-        own = self.hosted.stream.transform
-        return own.apply_bytes(subject) or subject if own is not None else subject
+        return self.hosted.stream.slow_path.own_subject(self._map_source(subject))
 
     def _map_source(self, subject: bytes) -> bytes:
         for mapping in self._mappings:
@@ -300,7 +298,7 @@ class Replica(Taker):
         subject = self._map_source(subject)
         place = (seq, timestamp) if self.copier.keeps_place else None
         try:
-            self.hosted.stream.store_copy(subject, header, payload, place)
+            self.hosted.stream.slow_path.store_copy(subject, header, payload, place)
         except errors.ApiError as problem:
             return self._refused(problem)
         except StoreError as error:

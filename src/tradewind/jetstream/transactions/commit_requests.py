@@ -150,7 +150,9 @@ class CommitProposal:
         self._check_allowed(publish.subject)
         hosted = self._owner(publish.subject)
         header = header_block(publish.headers)
-        message = hosted.stream.incoming(publish.subject.encode(), header, publish.payload)
+        message = hosted.stream.slow_path.incoming(
+            publish.subject.encode(), header, publish.payload
+        )
         seq = plan.add_publish(hosted, message)
         self._places.append(CommittedPublish(stream=hosted.name, seq=seq))
 

@@ -244,7 +244,7 @@ class DeadLetterProposal(ABC):
         if not any(is_subset(subject, one) for one in target.config.subjects):
             raise own_errors.TRANSACTION_NO_STREAM(subject=subject)
         header = _header(hosted, letter, copy, ",".join([*path, place]))
-        message = target.stream.incoming(
+        message = target.stream.slow_path.incoming(
             subject.encode("utf-8", "surrogateescape"), header, copy.payload
         )
         letter.seq = plan.add_publish(target, message)

@@ -1,0 +1,232 @@
+"""The slow path: messages that need a closer look, wherever they come from.
+
+Owns the way of such a message from its arrival to the answer, and the batches that are open:
+
+    publish       what the fast path of `ingest` leaves: unusual headers, limits that are reached
+    part          ... of an atomic batch, kept until its last one comes; of a fast batch, at once
+    copy          a message of another stream, for a mirror or a source
+    run           what a schedule publishes when it is due
+    marker        what takes the place of an expired message
+
+`publish_checks` gives the verdict, `storing` does what it says. It never touches the store itself,
+except for an expired message, which goes when its marker is there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tradewind.api import errors
+from tradewind.chain.chain_entries import EXPIRED
+from tradewind.faults import INTERNAL_ERROR
+from tradewind.stream import header_fields
+from tradewind.stream.batch_checks import BatchCheck
+from tradewind.stream.fast_batch_intake import FastBatches
+from tradewind.stream.publish_checks import Accept, Busy, Duplicate, Publish
+from tradewind.stream.staging import OpenBatch, Staging
+
+if TYPE_CHECKING:
+    from tradewind.api.stream_types import StreamConfig
+    from tradewind.errors import StoreError
+    from tradewind.route.mapping import SubjectMapping
+    from tradewind.store.contract import MessageCopy
+    from tradewind.stream.ingest import Ingest
+    from tradewind.stream.publish_checks import PublishChecks
+    from tradewind.stream.reply_bodies import ReplyBodies
+    from tradewind.stream.schedules import ScheduledRun
+    from tradewind.stream.storing import Storing
+    from tradewind.stream.stream_context import StreamContext
+
+
+class SlowPath:
+    """That of one stream. `staging` and `fast_batches` are its open batches, of either kind;
+    `transform` is applied to the subject of each message.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        context: StreamContext,
+        ingest: Ingest,
+        bodies: ReplyBodies,
+        checks: PublishChecks,
+        storing: Storing,
+    ) -> None:
+        self._name = name
+        self._context = context
+        self._router = context.router
+        self._turn = context.router.turn
+        self._ingest = ingest
+        self._bodies = bodies
+        self._checks = checks
+        self._storing = storing
+        self.transform: SubjectMapping | None = None
+        self.staging = Staging(
+            context.batches, self._batch_abandoned, name.encode(), context.chance.getrandbits(64)
+        )
+        self.fast_batches = FastBatches(context.batches, ingest, self.check, storing.store)
+
+    def configure(self, config: StreamConfig, transform: SubjectMapping | None) -> None:
+        """Have this configuration from now on; batches that it does not allow are dropped."""
+        self.transform = transform
+        if not config.allow_atomic:
+            self.staging.clear()
+        if not config.allow_batched:
+            self.fast_batches.clear()
+
+    # ---------------------------------------------------------------- publishers
+
+    def publish(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """Called by `ingest` with a message that it leaves; StoreError."""
+        message = self.incoming(subject, header, payload)
+        if self.publish_part(message, reply):
+            return
+        try:
+            verdict = self.check(message)
+        except errors.ApiError as error:
+            self.refuse(reply, error)
+        else:
+            self.carry_out(message, verdict, reply)
+
+    def incoming(self, subject: bytes, header: bytes, payload: bytes) -> Publish:
+        """A message as the stream takes it."""
+        if self.transform is not None:  # a call less for most messages
+            subject = self.own_subject(subject)
+        header = header_fields.clean(header)
+        return Publish(subject, header, payload, header_fields.special_fields(header))
+
+    def own_subject(self, subject: bytes) -> bytes:
+        """The subject under which the stream stores a message."""
+        if self.transform is None:
+            return subject
+        return self.transform.apply_bytes(subject) or subject
+
+    def check(self, message: Publish) -> Accept | Duplicate | Busy:
+        """What is to become of a message; ApiError if it is refused."""
+        return self._checks.checks(message, self._ingest.last_id, self._turn.now_ns)
+
+    def carry_out(self, message: Publish, verdict: Accept | Duplicate | Busy, reply: bytes) -> None:
+        """Have that become of it; StoreError."""
+        if isinstance(verdict, Duplicate):
+            self._ingest.acknowledge(reply, verdict.seq, duplicate=True)
+        elif isinstance(verdict, Busy):
+            self._ingest.refuse(reply)
+        else:
+            seq = self._storing.store(message, verdict)
+            tail = b',"val":"%s"' % verdict.count.value if verdict.count is not None else b""
+            self._ingest.acknowledge(reply, seq, tail=tail)
+
+    def refuse(self, reply: bytes, error: errors.ApiError) -> None:
+        """Tell a publisher why its message is not stored, and whoever has it traced."""
+        self._ingest.answer(reply, self._bodies.refused(error))
+        if (trace := self._router.trace) is not None:
+            trace.refusal = error
+
+    def store_failed(self, error: StoreError, reply: bytes) -> None:
+        """A message could not be stored: its publisher is told. Called inside a delivery."""
+        refusal = errors.STREAM_STORE_FAILED(err=str(error))
+        self._ingest.answer(reply, self._bodies.refused(refusal))
+
+    def publish_failed(self, reply: bytes) -> None:
+        """By a fault of ours a message may be stored or not: its publisher is told."""
+        refusal = errors.STREAM_STORE_FAILED(err=INTERNAL_ERROR)
+        self._ingest.answer(reply, self._bodies.refused(refusal))
+
+    # ---------------------------------------------------------------- batches
+
+    def publish_part(self, message: Publish, reply: bytes) -> bool:
+        """Take a message of a batch; false if it belongs to none."""
+        if message.is_fast_part(reply):
+            self._publish_fast(message, reply)
+        elif message.fields.get(header_fields.BATCH_ID):
+            self._publish_atomic(message, reply)
+        else:
+            return False
+        return True
+
+    def _publish_fast(self, message: Publish, reply: bytes) -> None:
+        """A message of a fast batch that is not just the next one."""
+        try:
+            self._checks.admit_part(message, is_fast=True)
+            self.fast_batches.take(message, reply, self._turn.monotonic_ns)
+        except errors.ApiError as error:
+            self.refuse(reply, error)
+        self._ingest.deadline_changed()
+
+    def _publish_atomic(self, message: Publish, reply: bytes) -> None:
+        """A message of an atomic batch: kept until the last one comes, which stores them all."""
+        try:
+            self._checks.admit_part(message)
+            batch = self.staging.add(message, self._turn.monotonic_ns)
+        except errors.ApiError as error:
+            self.refuse(reply, error)
+            return
+        finally:
+            self._ingest.deadline_changed()
+        if batch is None:
+            self._ingest.answer(reply, b"")
+        else:
+            self._ingest.commit_batch(batch, reply)
+
+    def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
+        """Store a batch that needs a closer look, if all of it holds; StoreError."""
+        checks = BatchCheck(self._checks, self._turn.now_ns)
+        verdicts = []
+        size = 0
+        try:
+            for message in batch.messages():
+                verdicts.append(checks.check(message))
+                size += verdicts[-1].stored_bytes(message)
+        except errors.ApiError as error:
+            self.refuse(reply, error)
+            return
+        for stored, verdict in self._storing.store_unit(batch.messages(), verdicts, size):
+            self._storing.follow(stored, verdict)
+        self._ingest.acknowledge(reply, self._ingest.store.last_seq, tail=batch.tail)
+
+    def _batch_abandoned(self, batch_id: bytes, reason: str) -> None:
+        self._context.abandoned(self._name, batch_id.decode("utf-8", "surrogateescape"), reason)
+
+    def drop_batches(self) -> None:
+        """Forget all that are open, without a word."""
+        self.staging.clear()
+        self.fast_batches.clear()
+
+    # ---------------------------------------------------------------- without a publisher
+
+    def store_copy(
+        self, subject: bytes, header: bytes, payload: bytes, place: tuple[int, int] | None
+    ) -> None:
+        """Store the copy of another stream's message; `place` is the sequence and time of a mirror.
+
+        ApiError or StoreError if it cannot be stored now.
+        """
+        fields = header_fields.special_fields(header)
+        message = Publish(self.own_subject(subject), header, payload, fields)
+        verdict = self._checks.check_copy(message, self._turn.now_ns, dedupes=place is None)
+        if isinstance(verdict, Accept):
+            self._storing.store(message, verdict, place)
+
+    def publish_run(self, run: ScheduledRun) -> None:
+        """Store what a schedule publishes; ApiError if it is refused."""
+        fields = header_fields.special_fields(run.header)
+        message = Publish(self.own_subject(run.target), run.header, run.payload, fields)
+        verdict = self._checks.check_own(message)
+        self._storing.store(message, verdict)
+        if run.ends:
+            self._storing.remove_schedule(run.ends)
+
+    def mark_expired(self, expired: MessageCopy) -> bool:
+        """Have a marker in the place of the last message of a subject; false: not now.
+
+        It is stored whatever the limits say: it makes room. First the marker, then the removal, so
+        that whatever a crash leaves tells watchers of the subject what became of it. A sealed
+        stream takes none: the message stays, as with nats-server, and does not hold up others.
+        """
+        store = self._ingest.store
+        if self._checks.config.sealed:
+            return store.spare(expired.seq)
+        if (marked := self._checks.marker_of(expired.subject)) is not None:
+            self._storing.store(*marked)
+        store.remove(expired.seq, reason=EXPIRED)
+        return True
