@@ -1,9 +1,9 @@
 """A consumer: its configuration, its timers, and everything that does not happen per message.
 
-Owns its deadlines (`next_deadline_ns`, `tick`), accepting pull requests, acks other than plain
-ones, pause, inactivity, heartbeats, info and the state to save. `Delivery` sends the messages. A
-consumer knows its stream only by name and store. It never removes a message, and never publishes
-outside of `fill` and `tick`.
+Owns its deadlines (`next_deadline_ns`, `tick`), acks other than plain ones, pause, inactivity,
+heartbeats, info and the state to save. `Delivery` sends the messages; `PullIntake` takes requests
+for them. A consumer knows its stream only by name and store. It never removes a message, and never
+publishes outside of `fill` and `tick`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,11 @@ from tradewind.consumer.delivery import Delivery
 from tradewind.consumer.done_listener import DoneListener
 from tradewind.consumer.given_up import GivenUp
 from tradewind.consumer.pending import AckState
-from tradewind.consumer.pull_requests import (
-    PRIORITY_MAX,
-    RefusedRequestError,
-    check_pull,
-    decode_pull,
-    nak_delay_ns,
-)
+from tradewind.consumer.pinned_client import PinnedClient
+from tradewind.consumer.pull_intake import PullIntake
+from tradewind.consumer.pull_requests import nak_delay_ns
 from tradewind.consumer.pulls import Pulls
+from tradewind.consumer.queued_advisories import QueuedAdvisories
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.taker import Taker
 from tradewind.durations import later
@@ -69,7 +66,6 @@ FLOW_ID_LENGTH: Final = 4
 
 DELETED: Final = b"409 Consumer Deleted"
 SHUTDOWN: Final = b"409 Server Shutdown"
-INTERNAL_ERROR: Final = b"500 Internal Server Error"
 REASON_DELETED: Final = "Unacknowledged message was deleted"
 
 
@@ -120,8 +116,6 @@ class ServerConsumer(Taker):
         self.config = config
         self.created_ns = created_ns
         self.stream_name = context.stream_name
-        # (kind, fields) still to be published.
-        self._advisories: list[tuple[str, dict[str, object]]] = []
         store = context.store
         start = choose_start(store, config) if state is None else Start(1)
         acks = AckState(
@@ -144,6 +138,15 @@ class ServerConsumer(Taker):
         )
         super().__init__(self.delivery)
         self.turn, self.cursor, self.acks, self.pulls = context.router.turn, cursor, acks, pulls
+        self.advisories = QueuedAdvisories(self, self.turn, context.advise)
+        account_name = context.account.name
+        self.pinned = PinnedClient(
+            self.delivery, self.advisories, config, account_name, context.new_id
+        )
+        label = f"{account_name} > {context.stream_name} > {name}"
+        self.intake = PullIntake(self.delivery, self.pinned, config, context.router.faults, label)
+        # Called by the delivery, see `DeliveryOwner`.
+        self.new_pin = self.pinned.new_pin
         self.delivery.is_preview = bool(preview)
         self.delivery.on_done = context.on_done
         self.delivery.keeps_acks = context.keep_acks is not None
@@ -151,7 +154,6 @@ class ServerConsumer(Taker):
         self._inactive_due_ns = 0
         self._looked_ns = 0
         self._sample_credit = 0
-        self._pinned_ns = 0
         if state is not None:
             self._restore(state)
         self._apply(config)
@@ -201,6 +203,8 @@ class ServerConsumer(Taker):
         delivery = self.delivery
         self._nak_policy = nak_policy_of(config.metadata)
         self.config = config
+        self.pinned.configure(config)
+        self.intake.configure(config)
         acknowledges = config.ack_policy != AckPolicy.NONE
         delivery.max_ack_pending = (
             min(max(config.max_ack_pending, 0), COUNT_MAX) if acknowledges else 0
@@ -247,19 +251,17 @@ class ServerConsumer(Taker):
         delivery = self.delivery
         self.take_removals()
         if delivery.requests:
-            self._take_all_requests()
+            self.intake.take_all()
         if not delivery.is_bound and self.pulls is None:
             delivery.check_binding()
         wants_more = delivery.deliver(visible_seq)
         for seq, deliveries in self.acks.take_exceeded():
-            self._advise("max_deliver", stream_seq=seq, deliveries=deliveries)
+            self.advisories.add("max_deliver", stream_seq=seq, deliveries=deliveries)
             delivery.touch(delivered=True)
             if self.acks.keeps_exceeded and self.context.give_up is not None:
                 self.context.give_up(self, GivenUp(seq, deliveries, MAX_DELIVER))
-        if self._advisories:
-            advisories, self._advisories = self._advisories, []
-            for kind, fields in advisories:
-                self.context.advise(kind, fields)
+        if self.advisories.waiting:
+            self.advisories.publish()
         return wants_more
 
     def wait_for_disk(self) -> None:
@@ -281,8 +283,8 @@ class ServerConsumer(Taker):
         if delivery.heartbeat_ns and delivery.heartbeat_due_ns <= now_ns:
             delivery.heartbeat_due_ns = later(now_ns, delivery.heartbeat_ns)
             self._heartbeat()
-        if 0 < delivery.pin_due_ns <= now_ns:
-            self._unpin("timeout")
+        if 0 < self.pinned.due_ns <= now_ns:
+            self.pinned.unpin("timeout")
         if 0 < delivery.save_due_ns <= now_ns:
             self.save_now()
         if 0 < self._inactive_deadline_ns() <= now_ns:
@@ -300,7 +302,7 @@ class ServerConsumer(Taker):
             delivery.heartbeat_due_ns if delivery.heartbeat_ns else 0,
             delivery.pace_due,
             self._pause_due_ns,
-            delivery.pin_due_ns,
+            self.pinned.due_ns,
             delivery.save_due_ns,
             self._inactive_deadline_ns(),
         )
@@ -323,11 +325,7 @@ class ServerConsumer(Taker):
     def advise_pause(self) -> None:
         """Tell whether and until when it delivers nothing."""
         until = self.config.pause_until or ZERO_TIME
-        self._advise("consumer_pause", paused=self.delivery.paused, pause_until=until)
-
-    def _advise(self, kind: str, **fields: object) -> None:
-        self._advisories.append((kind, fields))
-        self.turn.add_woken(self)
+        self.advisories.add("consumer_pause", paused=self.delivery.paused, pause_until=until)
 
     # ------------------------------------------------------------------ removals
 
@@ -341,7 +339,7 @@ class ServerConsumer(Taker):
             if forgotten is not None and not purged:
                 consumer_seq, deliveries = forgotten
                 self.delivery.note_activity()
-                self._advise(
+                self.advisories.add(
                     "terminated",
                     consumer_seq=consumer_seq,
                     stream_seq=seq,
@@ -365,67 +363,6 @@ class ServerConsumer(Taker):
             self.delivery.note_activity()
         self.delivery.touch(delivered=False)
 
-    # ------------------------------------------------------------------ pull requests
-
-    def _take_all_requests(self) -> None:
-        requests = self.delivery.take_requests()
-        for index, request in enumerate(requests):
-            try:
-                self._take_request(*request)
-            except StoreError:
-                # It is tried again, with those behind it.
-                self.delivery.requests[:0] = requests[index:]
-                raise
-
-    def _take_request(self, reply: bytes, header: bytes, payload: bytes) -> None:
-        """A request waits, or is refused with a status."""
-        if self.pulls is None:
-            self.delivery.send_status(reply, b"409 Consumer is push based")
-            return
-        try:
-            self._enter_request(reply, header, payload)
-        except RefusedRequestError as error:
-            self.delivery.send_status(reply, str(error).encode())
-        except StoreError:
-            raise
-        except Exception as error:
-            # Whoever else asks this consumer has nothing to do with it.
-            names = f"{self.context.account.name} > {self.context.stream_name} > {self.name}"
-            self.context.router.faults.contain("pull request", error, f"of '{names}'")
-            self.delivery.send_status(reply, INTERNAL_ERROR)
-
-    def _enter_request(self, reply: bytes, header: bytes, payload: bytes) -> None:
-        delivery = self.delivery
-        request, has_group = decode_pull(header, payload)
-        check_pull(request, self.config, has_group=has_group)
-        now_ns = self.turn.monotonic_ns
-        self._check_pin(request.id)
-        pulls = self.pulls
-        assert pulls is not None
-        wanted = delivery.sweep() if request.no_wait or pulls.count >= pulls.count_max else 0
-        if request.no_wait:
-            delivery.active_ns = now_ns
-            left = self.cursor.num_pending + self.acks.queue_count
-            if left == 0 and request.expires <= 0:
-                raise RefusedRequestError("404 No Messages")
-            if 0 < left < wanted:
-                raise RefusedRequestError("408 Requests Pending")
-        entered = delivery.add_request(
-            reply,
-            request.batch,
-            request.max_bytes,
-            later(now_ns, request.expires) if request.expires else 0,
-            max(request.idle_heartbeat, 0),
-            request.no_wait,
-            request.min_pending,
-            request.min_ack_pending,
-            request.priority if has_group else PRIORITY_MAX + 1,
-            request.id.encode(),
-            has_group,
-        )
-        if not entered and request.idle_heartbeat <= 0:
-            raise RefusedRequestError("409 Exceeded MaxWaiting")
-
     # ------------------------------------------------------------------ acknowledgements
 
     def other_ack(
@@ -441,8 +378,7 @@ class ServerConsumer(Taker):
         if payload.startswith(b"+NXT"):
             self.delivery.acknowledge(seq, consumer_seq, deliveries)
             if reply:
-                self.delivery.requests.append((reply, b"", payload[4:]))
-                self.turn.add_woken(self)
+                self.delivery.queue_request(reply, b"", payload[4:])
             return False
         if payload.startswith(b"-NAK"):
             self._nak(seq, consumer_seq, deliveries, payload[4:], header)
@@ -452,7 +388,7 @@ class ServerConsumer(Taker):
         elif payload.startswith(b"+TERM"):
             reason = payload[5:].strip().decode("utf-8", "replace")
             answered = self._terminate(seq, consumer_seq, deliveries, reason, reply)
-            self._advise(
+            self.advisories.add(
                 "terminated",
                 consumer_seq=consumer_seq,
                 stream_seq=seq,
@@ -517,7 +453,7 @@ class ServerConsumer(Taker):
             told = {"reason": reason, "delay": max(delay_ns, 0)}
         if not self.acks.nak(seq, consumer_seq, delay_ns, self.turn.monotonic_ns):
             return
-        self._advise(
+        self.advisories.add(
             "nak", consumer_seq=consumer_seq, stream_seq=seq, deliveries=deliveries, **told
         )
         self.delivery.touch(delivered=delay_ns >= 0)
@@ -539,7 +475,7 @@ class ServerConsumer(Taker):
             return
         self._sample_credit = max(self._sample_credit - 100, 0) if self._sample_percent < 100 else 0
         delivered_ns = self.acks.delivered_at(seq)
-        self._advise(
+        self.advisories.add(
             "consumer_ack",
             consumer_seq=consumer_seq,
             stream_seq=seq,
@@ -563,42 +499,6 @@ class ServerConsumer(Taker):
         seq = _header_number(header, b"Nats-Last-Stream")
         if seq > 0:
             self.delivery.acknowledge(seq, max(_header_number(header, b"Nats-Last-Consumer"), 0), 1)
-
-    # ------------------------------------------------------------------ pinned clients
-
-    def _check_pin(self, pin: str) -> None:
-        if self.delivery.pin_id and pin:
-            if pin.encode() != self.delivery.pin_id:
-                raise RefusedRequestError("423 Nats-Pin-Id mismatch")
-            self.delivery.pin_due_ns = later(self.turn.monotonic_ns, self.config.priority_timeout)
-
-    def new_pin(self) -> bytes:
-        """A request without a pin gets one, and with it all messages from now on."""
-        pin = self.context.new_id()
-        self._pinned_ns = self.turn.now_ns
-        self.delivery.pin_due_ns = later(self.turn.monotonic_ns, self.config.priority_timeout)
-        self._advise(
-            "consumer_group_pinned",
-            account=self.context.account.name,
-            group=self.config.priority_groups[0],
-            pinned_id=pin,
-        )
-        return pin.encode()
-
-    def _unpin(self, reason: str) -> None:
-        self.delivery.unpin()
-        self._pinned_ns = 0
-        self._advise(
-            "consumer_group_unpinned",
-            account=self.context.account.name,
-            group=self.config.priority_groups[0],
-            reason=reason,
-        )
-
-    def unpin_group(self) -> None:
-        """An administrator wants somebody else to be served."""
-        if self.delivery.pin_id:
-            self._unpin("admin")
 
     # ------------------------------------------------------------------ life
 
@@ -672,13 +572,7 @@ class ServerConsumer(Taker):
         if not delivery.closed:
             self.save_now()
             if status:
-                # Those that came in the same turn are not in the list yet.
-                for request in delivery.take_requests():
-                    try:
-                        self._take_request(*request)
-                    except StoreError:
-                        delivery.send_status(request[0], status)
-                delivery.end_requests(status, counts=status == SHUTDOWN)
+                self.intake.end_all(status, counts=status == SHUTDOWN)
             delivery.detach(self.context.removals)
 
     # ------------------------------------------------------------------ the state, to be written
@@ -740,8 +634,8 @@ class ServerConsumer(Taker):
         return [
             PriorityGroupState(
                 group=self.config.priority_groups[0],
-                pinned_client_id=self.delivery.pin_id.decode(),
-                pinned_ts=format_time(self._pinned_ns if self.delivery.pin_id else ZERO_TIME_NS),
+                pinned_client_id=self.pinned.pin.decode(),
+                pinned_ts=format_time(self.pinned.pinned_ns or ZERO_TIME_NS),
             )
         ]
 

@@ -94,7 +94,6 @@ cdef class Delivery(TakerPart):
     cdef bint overflow
     cdef bint pins
     cdef readonly bytes pin_id              # b"": nobody is pinned
-    cdef public int64_t pin_due_ns
 
     cdef int _changed(self) except -1
     cdef int _pick(self, Record* record) except -1
@@ -123,3 +122,4 @@ cdef class Delivery(TakerPart):
     cdef int _sweep(self, bint at_end, bint check_interest) except -1
     cdef int _flow_answer(self, Message* message) except -1
     cdef int _request(self, Message* message) except -1
+    cpdef int queue_request(self, bytes reply, bytes header, bytes payload) except -1

@@ -485,7 +485,6 @@ cdef class Delivery(TakerPart):
     def unpin(self):
         """Pin nobody; the next request without a pin will be pinned."""
         self.pin_id = b""
-        self.pin_due_ns = 0
 
     cdef int _answered(self, PullRequest* request, size_t size) except -1:
         """Record that a request received a message."""
@@ -728,19 +727,27 @@ cdef class Delivery(TakerPart):
         self._changed()
 
     cdef int _request(self, Message* message) except -1:
-        """Queue a pull request until the turn ends."""
         if message.reply_size:
-            self.requests.append((
+            self.queue_request(
                 message.reply[:message.reply_size], message.body[:message.header_size],
-                message.body[message.header_size:message.total_size]))
-            self.turn.wake(self.owner)
+                message.body[message.header_size:message.total_size])
         return 1
+
+    cpdef int queue_request(self, bytes reply, bytes header, bytes payload) except -1:
+        """Queue a pull request until the turn ends."""
+        self.requests.append((reply, header, payload))
+        self.turn.wake(self.owner)
+        return 0
 
     def take_requests(self):
         """Take the requests that arrived since the last call."""
         taken = self.requests
         self.requests = []
         return taken
+
+    def return_requests(self, list requests not None):
+        """These could not be handled: they are taken again, before those that arrive later."""
+        self.requests[:0] = requests
 
     def note_activity(self):
         """An ack by the server itself, for a message that is gone, counts as one from the client.

@@ -177,14 +177,14 @@ def failing_for(consumer: ServerConsumer) -> Callable[[ServerConsumer], int]:
 
 
 def a_pull_request(world: World, patch: Patch) -> None:
-    real = world.consumer()._enter_request
+    real = world.consumer().intake._enter
 
     def enter(reply: bytes, header: bytes, payload: bytes) -> None:
         if b"poison" in payload:
             raise Broken("injected")
         real(reply, header, payload)
 
-    patch.setattr(world.consumer(), "_enter_request", enter)
+    patch.setattr(world.consumer().intake, "_enter", enter)
     world.friend.publish("S.x", b"for the next")
     subject = b"$JS.API.CONSUMER.MSG.NEXT.S.c"
     world.victim.connection.send(

@@ -160,7 +160,7 @@ def unpin(request: ApiRequest) -> ConsumerUnpinResponse:
     consumer = _consumer(request)
     if content.group not in consumer.config.priority_groups:
         raise errors.CONSUMER_INVALID_PRIORITY_GROUP()
-    consumer.unpin_group()
+    consumer.pinned.unpin("admin")
     return ConsumerUnpinResponse()
 
 

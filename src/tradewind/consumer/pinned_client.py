@@ -1,0 +1,83 @@
+"""The one client that a priority group with the policy `pinned_client` is served through.
+
+Owns since when a client is pinned and until when it has to ask again. The delivery knows the pin
+itself and decides who is pinned, by the first request that it serves; it asks here for the new pin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.consumer.delivery import Delivery
+from tradewind.consumer.pull_requests import RefusedRequestError
+from tradewind.consumer.queued_advisories import QueuedAdvisories
+from tradewind.durations import later
+
+
+class PinnedClient:
+    """That of one consumer. `pinned_ns` is wall time, `due_ns` monotonic; both are 0 exactly while
+    nobody is pinned.
+    """
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        advisories: QueuedAdvisories,
+        config: ConsumerConfig,
+        account_name: str,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._delivery = delivery
+        self._advisories = advisories
+        self._account_name = account_name
+        self._new_id = new_id
+        self.pinned_ns = 0
+        self.due_ns = 0
+        self.configure(config)
+
+    def configure(self, config: ConsumerConfig) -> None:
+        """A changed timeout counts from the next request on."""
+        self._config = config
+
+    @property
+    def pin(self) -> bytes:
+        """The pin that counts; empty while nobody is pinned."""
+        return self._delivery.pin_id
+
+    def check(self, pin: str) -> None:
+        """A request names a pin: the pinned client goes on; RefusedRequestError for any other."""
+        if self.pin and pin:
+            if pin.encode() != self.pin:
+                raise RefusedRequestError("423 Nats-Pin-Id mismatch")
+            self._prolong()
+
+    def new_pin(self) -> bytes:
+        """A request without a pin gets one, and with it all messages from now on."""
+        pin = self._new_id()
+        self.pinned_ns = self._delivery.turn.now_ns
+        self._prolong()
+        self._advisories.add(
+            "consumer_group_pinned",
+            account=self._account_name,
+            group=self._config.priority_groups[0],
+            pinned_id=pin,
+        )
+        return pin.encode()
+
+    def unpin(self, reason: str) -> None:
+        """Serve somebody else from now on: the client is silent, or an administrator wants it."""
+        if not self.pin:
+            return
+        self._delivery.unpin()
+        self.pinned_ns = 0
+        self.due_ns = 0
+        self._advisories.add(
+            "consumer_group_unpinned",
+            account=self._account_name,
+            group=self._config.priority_groups[0],
+            reason=reason,
+        )
+
+    def _prolong(self) -> None:
+        self.due_ns = later(self._delivery.turn.monotonic_ns, self._config.priority_timeout)

@@ -1,0 +1,119 @@
+"""The way of a pull request from the turn in which it came to the queue of those that wait.
+
+Owns that each request ends in one of three ways: it waits in the queue, it is refused with a
+status, or, while the disk cannot be read, it is taken again later, before those behind it. The
+delivery collects the requests of a turn, and serves those that wait. Texts and limits are those of
+`pull_requests`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.consumer.delivery import Delivery
+from tradewind.consumer.pinned_client import PinnedClient
+from tradewind.consumer.pull_requests import (
+    PRIORITY_MAX,
+    RefusedRequestError,
+    check_pull,
+    decode_pull,
+)
+from tradewind.durations import later
+from tradewind.errors import StoreError
+from tradewind.faults import Faults
+
+INTERNAL_ERROR: Final = b"500 Internal Server Error"
+
+
+class PullIntake:
+    """That of one consumer; one that pushes refuses all requests. `label` names it in the log."""
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        pinned: PinnedClient,
+        config: ConsumerConfig,
+        faults: Faults,
+        label: str,
+    ) -> None:
+        self._delivery = delivery
+        self._pinned = pinned
+        self._faults = faults
+        self._label = label
+        self.configure(config)
+
+    def configure(self, config: ConsumerConfig) -> None:
+        """The limits of requests that come from now on."""
+        self._config = config
+
+    def take_all(self) -> None:
+        """Take what came in this turn; StoreError if the store cannot be read."""
+        requests = self._delivery.take_requests()
+        for index, request in enumerate(requests):
+            try:
+                self._take(*request)
+            except StoreError:
+                # It is tried again, with those behind it.
+                self._delivery.return_requests(requests[index:])
+                raise
+
+    def end_all(self, status: bytes, *, counts: bool) -> None:
+        """Tell whoever waits that nothing comes any more; with `counts` also how much is missing.
+
+        Those that came in the same turn are not in the queue yet.
+        """
+        for request in self._delivery.take_requests():
+            try:
+                self._take(*request)
+            except StoreError:
+                self._delivery.send_status(request[0], status)
+        self._delivery.end_requests(status, counts=counts)
+
+    def _take(self, reply: bytes, header: bytes, payload: bytes) -> None:
+        """A request waits, or is refused with a status."""
+        if self._delivery.pulls is None:
+            self._delivery.send_status(reply, b"409 Consumer is push based")
+            return
+        try:
+            self._enter(reply, header, payload)
+        except RefusedRequestError as error:
+            self._delivery.send_status(reply, str(error).encode())
+        except StoreError:
+            raise
+        except Exception as error:
+            # Whoever else asks this consumer has nothing to do with it.
+            self._faults.contain("pull request", error, f"of '{self._label}'")
+            self._delivery.send_status(reply, INTERNAL_ERROR)
+
+    def _enter(self, reply: bytes, header: bytes, payload: bytes) -> None:
+        delivery = self._delivery
+        request, has_group = decode_pull(header, payload)
+        check_pull(request, self._config, has_group=has_group)
+        now_ns = delivery.turn.monotonic_ns
+        self._pinned.check(request.id)
+        pulls = delivery.pulls
+        assert pulls is not None
+        wanted = delivery.sweep() if request.no_wait or pulls.count >= pulls.count_max else 0
+        if request.no_wait:
+            delivery.active_ns = now_ns
+            left = delivery.cursor.num_pending + delivery.acks.queue_count
+            if left == 0 and request.expires <= 0:
+                raise RefusedRequestError("404 No Messages")
+            if 0 < left < wanted:
+                raise RefusedRequestError("408 Requests Pending")
+        entered = delivery.add_request(
+            reply,
+            request.batch,
+            request.max_bytes,
+            later(now_ns, request.expires) if request.expires else 0,
+            max(request.idle_heartbeat, 0),
+            request.no_wait,
+            request.min_pending,
+            request.min_ack_pending,
+            request.priority if has_group else PRIORITY_MAX + 1,
+            request.id.encode(),
+            has_group,
+        )
+        if not entered and request.idle_heartbeat <= 0:
+            raise RefusedRequestError("409 Exceeded MaxWaiting")

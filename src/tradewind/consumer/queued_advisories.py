@@ -1,0 +1,40 @@
+"""What a consumer has to tell about its messages, until its turn comes.
+
+Owns the advisories and metrics that one consumer has not published yet. Most are noticed in the
+middle of a delivery, where nothing may be sent: adding one wakes the consumer, which publishes them
+once it has delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tradewind.broker.turn import Participant, Turn
+
+
+class QueuedAdvisories:
+    """Those of one consumer. `waiting` are (kind, fields), in the order in which they came."""
+
+    def __init__(
+        self,
+        consumer: Participant,
+        turn: Turn,
+        publish: Callable[[str, dict[str, object]], None],
+    ) -> None:
+        self._consumer = consumer
+        self._turn = turn
+        self._publish = publish
+        self.waiting: list[tuple[str, dict[str, object]]] = []
+
+    def add(self, kind: str, **fields: object) -> None:
+        """Have it published in this turn."""
+        self.waiting.append((kind, fields))
+        self._turn.add_woken(self._consumer)
+
+    def publish(self) -> None:
+        """Publish all that wait."""
+        advisories, self.waiting = self.waiting, []
+        for kind, fields in advisories:
+            self._publish(kind, fields)
