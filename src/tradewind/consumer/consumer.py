@@ -1,14 +1,15 @@
 """A consumer: its configuration, its timers, and everything that does not happen per message.
 
-Owns its deadlines (`next_deadline_ns`, `tick`), acks other than plain ones, pause, inactivity,
-heartbeats, info and the state to save. `Delivery` sends the messages; `PullIntake` takes requests
-for them. A consumer knows its stream only by name and store. It never removes a message, and never
-publishes outside of `fill` and `tick`.
+Owns its deadlines (`next_deadline_ns`, `tick`), pause, inactivity, heartbeats, info and the state
+to save. `Delivery` sends the messages; `PullIntake` takes the requests for them, and `OtherAcks`
+what clients say of them. A consumer knows its stream only by name and store. It never removes a
+message, and never publishes outside of `fill` and `tick`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -22,8 +23,6 @@ from tradewind.api.consumer_types import (
     ReplayPolicy,
     SequenceInfo,
 )
-from tradewind.api.dead_letter_rules import EXPIRED, MAX_DELIVER, TERM, dead_letters_of
-from tradewind.api.nak_policy import nak_policy_of, reason_of
 from tradewind.api.preview import PREVIEW_SETS, preview_of
 from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
 from tradewind.broker.accounts import Account
@@ -40,11 +39,11 @@ from tradewind.consumer.deliver_policies import (
 )
 from tradewind.consumer.delivery import Delivery
 from tradewind.consumer.done_listener import DoneListener
-from tradewind.consumer.given_up import GivenUp
+from tradewind.consumer.given_up import ConsumerDeadLetters, GivenUp
+from tradewind.consumer.other_acks import OtherAcks
 from tradewind.consumer.pending import AckState
 from tradewind.consumer.pinned_client import PinnedClient
 from tradewind.consumer.pull_intake import PullIntake
-from tradewind.consumer.pull_requests import nak_delay_ns
 from tradewind.consumer.pulls import Pulls
 from tradewind.consumer.queued_advisories import QueuedAdvisories
 from tradewind.consumer.removals import RemovalFanOut
@@ -123,8 +122,6 @@ class ServerConsumer(Taker):
         )
         cursor = Cursor(store, filters_of(config), start.next_seq, start.skip)
         pulls = None if config.deliver_subject else _new_pulls(config)
-        preview = preview_of(config.metadata)
-        word = "A" if preview == PREVIEW_SETS else "ACK"
         self.delivery = Delivery(
             self,
             context.router,
@@ -132,7 +129,7 @@ class ServerConsumer(Taker):
             cursor,
             acks,
             pulls,
-            f"$JS.{word}.{self._names()}.".encode(),
+            self._ack_prefix(),
             config.deliver_subject.encode(),
             config.deliver_group.encode(),
         )
@@ -145,15 +142,21 @@ class ServerConsumer(Taker):
         )
         label = f"{account_name} > {context.stream_name} > {name}"
         self.intake = PullIntake(self.delivery, self.pinned, config, context.router.faults, label)
-        # Called by the delivery, see `DeliveryOwner`.
+        give_up = partial(context.give_up, self) if context.give_up is not None else None
+        self.dead_letters = ConsumerDeadLetters(self.delivery, give_up)
+        self.other_acks = OtherAcks(
+            self.delivery, self.advisories, self.dead_letters, context.chance
+        )
+        # Called by the delivery, see `DeliveryOwner`; for single messages, so without a frame more.
         self.new_pin = self.pinned.new_pin
-        self.delivery.is_preview = bool(preview)
+        self.other_ack, self.sampled = self.other_acks.other_ack, self.other_acks.sampled
+        self.flow_acknowledged = self.other_acks.flow_acknowledged
+        self.delivery.is_preview = bool(preview_of(config.metadata))
         self.delivery.on_done = context.on_done
         self.delivery.keeps_acks = context.keep_acks is not None
         self._pause_due_ns = 0
         self._inactive_due_ns = 0
         self._looked_ns = 0
-        self._sample_credit = 0
         if state is not None:
             self._restore(state)
         self._apply(config)
@@ -184,6 +187,10 @@ class ServerConsumer(Taker):
         is_long = self.context.long_subjects and not preview_of(self.config.metadata)
         return f"{self._place()}.{names}" if is_long else names
 
+    def _ack_prefix(self) -> bytes:
+        word = "A" if preview_of(self.config.metadata) == PREVIEW_SETS else "ACK"
+        return f"$JS.{word}.{self._names()}.".encode()
+
     def _attach(self) -> None:
         names = f"{self.context.stream_name}.{self.name}"
         acks = []
@@ -201,25 +208,19 @@ class ServerConsumer(Taker):
     def _apply(self, config: ConsumerConfig) -> None:
         """What may change in the life of a consumer."""
         delivery = self.delivery
-        self._nak_policy = nak_policy_of(config.metadata)
-        self.config = config
-        self.pinned.configure(config)
-        self.intake.configure(config)
+        self.other_acks.configure(config)
+        self.config = self.pinned.config = self.intake.config = config
         acknowledges = config.ack_policy != AckPolicy.NONE
         delivery.max_ack_pending = (
             min(max(config.max_ack_pending, 0), COUNT_MAX) if acknowledges else 0
         )
         delivery.headers_only = config.headers_only
-        self._sample_percent = int(config.sample_freq.rstrip("%") or 0)
-        delivery.samples = self._sample_percent > 0
         delivery.set_rate(config.rate_limit_bps // 8, self.context.message_bytes_max)
         delivery.set_priorities(
             config.priority_policy == PriorityPolicy.OVERFLOW,
             config.priority_policy == PriorityPolicy.PINNED_CLIENT,
         )
-        self.dead_letters = dead_letters_of(config.metadata)
-        self.acks.keeps_exceeded = self._gives_up(MAX_DELIVER)
-        self.acks.keep_attempts(self.dead_letters is not None)
+        self.dead_letters.configure(config)
         self._inactive_ns = _inactive_threshold_ns(config)
         self._inactive_due_ns = 0
         self._pause_until_ns = parse_time(config.pause_until) if config.pause_until else 0
@@ -258,8 +259,7 @@ class ServerConsumer(Taker):
         for seq, deliveries in self.acks.take_exceeded():
             self.advisories.add("max_deliver", stream_seq=seq, deliveries=deliveries)
             delivery.touch(delivered=True)
-            if self.acks.keeps_exceeded and self.context.give_up is not None:
-                self.context.give_up(self, GivenUp(seq, deliveries, MAX_DELIVER))
+            self.dead_letters.exceeded(seq, deliveries)
         if self.advisories.waiting:
             self.advisories.publish()
         return wants_more
@@ -365,60 +365,6 @@ class ServerConsumer(Taker):
 
     # ------------------------------------------------------------------ acknowledgements
 
-    def other_ack(
-        self,
-        seq: int,
-        consumer_seq: int,
-        deliveries: int,
-        payload: bytes,
-        reply: bytes,
-        header: bytes,
-    ) -> bool:
-        """An ack that is more than a plain one; true if its sender gets an empty answer."""
-        if payload.startswith(b"+NXT"):
-            self.delivery.acknowledge(seq, consumer_seq, deliveries)
-            if reply:
-                self.delivery.queue_request(reply, b"", payload[4:])
-            return False
-        if payload.startswith(b"-NAK"):
-            self._nak(seq, consumer_seq, deliveries, payload[4:], header)
-        elif payload == b"+WPI":
-            if self.acks.progress(seq, self.turn.monotonic_ns):
-                self.delivery.touch(delivered=True)
-        elif payload.startswith(b"+TERM"):
-            reason = payload[5:].strip().decode("utf-8", "replace")
-            answered = self._terminate(seq, consumer_seq, deliveries, reason, reply)
-            self.advisories.add(
-                "terminated",
-                consumer_seq=consumer_seq,
-                stream_seq=seq,
-                deliveries=deliveries,
-                reason=reason,
-            )
-            return answered
-        return True
-
-    def _terminate(
-        self, seq: int, consumer_seq: int, deliveries: int, reason: str, reply: bytes
-    ) -> bool:
-        """Nobody wants it any more: it is done, or somebody else takes it first, and answers."""
-        if self._gives_up(TERM) and self.acks.rest(seq):
-            assert self.context.give_up is not None
-            count = self.acks.delivery_count(seq)
-            self.context.give_up(self, GivenUp(seq, count, TERM, reason, reply))
-            return False
-        return self.delivery.acknowledge(seq, consumer_seq, deliveries, measures=False)
-
-    def _gives_up(self, reason: str) -> bool:
-        """Whether somebody takes what it gives up for this reason."""
-        settings = self.dead_letters
-        return settings is not None and reason in settings.on and self.context.give_up is not None
-
-    @property
-    def keeps_expired(self) -> bool:
-        """Whether somebody takes what expires before it is done with it."""
-        return self._gives_up(EXPIRED)
-
     def misses(self, seq: int, subject: bytes) -> bool:
         """Whether it is not done with a message, or was not given it yet."""
         return self.cursor.accepts(subject) and (
@@ -431,58 +377,6 @@ class ServerConsumer(Taker):
             self.delivery.touch(delivered=True)
             self.turn.add_woken(self)
 
-    def let_go(self, given: GivenUp) -> None:
-        """Nobody takes a message that was given up: what always happens then."""
-        if given.reason == TERM:
-            self.delivery.acknowledge(given.seq, 0, given.deliveries, measures=False)
-        else:
-            self.acks.drop(given.seq)
-            self.delivery.touch(delivered=False)
-
-    def _nak(
-        self, seq: int, consumer_seq: int, deliveries: int, argument: bytes, header: bytes
-    ) -> None:
-        delay_ns = nak_delay_ns(argument)
-        if delay_ns is None:
-            delay_ns = -1
-        told: dict[str, object] = {}
-        if self._nak_policy is not None:
-            reason = reason_of(header)
-            if delay_ns < 0:
-                delay_ns = self._policy_delay_ns(seq, reason)
-            told = {"reason": reason, "delay": max(delay_ns, 0)}
-        if not self.acks.nak(seq, consumer_seq, delay_ns, self.turn.monotonic_ns):
-            return
-        self.advisories.add(
-            "nak", consumer_seq=consumer_seq, stream_seq=seq, deliveries=deliveries, **told
-        )
-        self.delivery.touch(delivered=delay_ns >= 0)
-
-    def _policy_delay_ns(self, seq: int, reason: str) -> int:
-        """What the configuration says of a refusal without a delay; -1: at once."""
-        assert self._nak_policy is not None
-        # What the subject of the refusal says of deliveries is the word of a client.
-        deliveries = self.acks.delivery_count(seq)
-        return (
-            self._nak_policy.wait_ns(reason, deliveries, self.config.backoff, self.context.chance)
-            or -1
-        )
-
-    def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:
-        """A pending message is being acknowledged: measure as many of these as configured."""
-        self._sample_credit += self._sample_percent
-        if self._sample_credit < 100:
-            return
-        self._sample_credit = max(self._sample_credit - 100, 0) if self._sample_percent < 100 else 0
-        delivered_ns = self.acks.delivered_at(seq)
-        self.advisories.add(
-            "consumer_ack",
-            consumer_seq=consumer_seq,
-            stream_seq=seq,
-            ack_time=self.turn.monotonic_ns - delivered_ns,
-            deliveries=deliveries,
-        )
-
     def keep_acks(self) -> None:
         """Somebody waits for the answer to an ack."""
         assert self.context.keep_acks is not None
@@ -491,14 +385,6 @@ class ServerConsumer(Taker):
     def flow_id(self) -> bytes:
         """The end of a subject for flow control: an answer from before a restart fits no more."""
         return self.context.new_id()[:FLOW_ID_LENGTH].encode()
-
-    def flow_acknowledged(self, header: bytes) -> None:
-        """An answer to flow control says how far the receiver has come."""
-        if self.config.ack_policy != AckPolicy.FLOW_CONTROL:
-            return
-        seq = _header_number(header, b"Nats-Last-Stream")
-        if seq > 0:
-            self.delivery.acknowledge(seq, max(_header_number(header, b"Nats-Last-Consumer"), 0), 1)
 
     # ------------------------------------------------------------------ life
 
@@ -664,13 +550,6 @@ def _inactive_threshold_ns(config: ConsumerConfig) -> int:
 
 def _time_or_none(time_ns: int) -> str | None:
     return format_time(time_ns) if time_ns else None
-
-
-def _header_number(header: bytes, name: bytes) -> int:
-    """The number in a header line; -1 if there is none."""
-    _, found, rest = header.partition(b"\r\n" + name + b":")
-    text = rest.partition(b"\r\n")[0].strip()
-    return int(text) if found and text.isdigit() and len(text) < 19 else -1
 
 
 __all__ = ["DELETED", "SHUTDOWN", "ConsumerContext", "ResetError", "ServerConsumer"]

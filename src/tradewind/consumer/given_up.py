@@ -1,8 +1,25 @@
-"""A message that a consumer does not want to deliver any more, for whoever takes such messages."""
+"""Messages that a consumer does not want to deliver any more, for whoever takes such messages.
+
+Owns what the configuration of one consumer says about them, and what happens to such a message:
+somebody takes it and acknowledges it when a copy is safe, or nobody does, and it ends as on a
+server without dead letters. Never copies a message.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
+
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.dead_letter_rules import (
+    EXPIRED,
+    MAX_DELIVER,
+    TERM,
+    DeadLetterSettings,
+    dead_letters_of,
+)
+from tradewind.consumer.delivery import Delivery
 
 
 class GivenUp(msgspec.Struct, frozen=True):
@@ -15,3 +32,56 @@ class GivenUp(msgspec.Struct, frozen=True):
     reason: str
     detail: str = ""
     reply: bytes = b""
+
+
+class ConsumerDeadLetters:
+    """Those of one consumer. `give_up` takes a message; None: nobody does, whatever the
+    configuration says. `settings` is None for a consumer without dead letters.
+    """
+
+    def __init__(self, delivery: Delivery, give_up: Callable[[GivenUp], None] | None) -> None:
+        self._delivery = delivery
+        self._give_up = give_up
+        self.settings: DeadLetterSettings | None = None
+
+    def configure(self, config: ConsumerConfig) -> None:
+        """What is given up from now on, and what is kept for it."""
+        acks = self._delivery.acks
+        self.settings = dead_letters_of(config.metadata)
+        acks.keeps_exceeded = self._takes(MAX_DELIVER)
+        acks.keep_attempts(self.settings is not None)
+
+    def _takes(self, reason: str) -> bool:
+        """Whether somebody takes what is given up for this reason."""
+        settings = self.settings
+        return settings is not None and reason in settings.on and self._give_up is not None
+
+    @property
+    def keeps_expired(self) -> bool:
+        """Whether somebody takes what expires before the consumer is done with it."""
+        return self._takes(EXPIRED)
+
+    def exceeded(self, seq: int, deliveries: int) -> None:
+        """It was delivered as often as allowed."""
+        if self._takes(MAX_DELIVER):
+            self._hand_over(GivenUp(seq, deliveries, MAX_DELIVER))
+
+    def terminated(self, seq: int, reason: str, reply: bytes) -> bool:
+        """A client wants it no more; true if somebody takes it, and answers."""
+        acks = self._delivery.acks
+        if not self._takes(TERM) or not acks.rest(seq):
+            return False
+        self._hand_over(GivenUp(seq, acks.delivery_count(seq), TERM, reason, reply))
+        return True
+
+    def _hand_over(self, given: GivenUp) -> None:
+        assert self._give_up is not None
+        self._give_up(given)
+
+    def let_go(self, given: GivenUp) -> None:
+        """Nobody takes a message that was given up: what always happens then."""
+        if given.reason == TERM:
+            self._delivery.acknowledge(given.seq, 0, given.deliveries, measures=False)
+        else:
+            self._delivery.acks.drop(given.seq)
+            self._delivery.touch(delivered=False)

@@ -16,8 +16,8 @@ from tradewind.durations import later
 
 
 class PinnedClient:
-    """That of one consumer. `pinned_ns` is wall time, `due_ns` monotonic; both are 0 exactly while
-    nobody is pinned.
+    """That of one consumer, which has this `config`. `pinned_ns` is wall time, `due_ns` monotonic;
+    both are 0 exactly while nobody is pinned.
     """
 
     def __init__(
@@ -30,15 +30,11 @@ class PinnedClient:
     ) -> None:
         self._delivery = delivery
         self._advisories = advisories
+        self.config = config
         self._account_name = account_name
         self._new_id = new_id
         self.pinned_ns = 0
         self.due_ns = 0
-        self.configure(config)
-
-    def configure(self, config: ConsumerConfig) -> None:
-        """A changed timeout counts from the next request on."""
-        self._config = config
 
     @property
     def pin(self) -> bytes:
@@ -60,7 +56,7 @@ class PinnedClient:
         self._advisories.add(
             "consumer_group_pinned",
             account=self._account_name,
-            group=self._config.priority_groups[0],
+            group=self.config.priority_groups[0],
             pinned_id=pin,
         )
         return pin.encode()
@@ -75,9 +71,9 @@ class PinnedClient:
         self._advisories.add(
             "consumer_group_unpinned",
             account=self._account_name,
-            group=self._config.priority_groups[0],
+            group=self.config.priority_groups[0],
             reason=reason,
         )
 
     def _prolong(self) -> None:
-        self.due_ns = later(self._delivery.turn.monotonic_ns, self._config.priority_timeout)
+        self.due_ns = later(self._delivery.turn.monotonic_ns, self.config.priority_timeout)

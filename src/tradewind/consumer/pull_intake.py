@@ -27,7 +27,9 @@ INTERNAL_ERROR: Final = b"500 Internal Server Error"
 
 
 class PullIntake:
-    """That of one consumer; one that pushes refuses all requests. `label` names it in the log."""
+    """That of one consumer, which has this `config`; one that pushes refuses all requests. `label`
+    names it in the log.
+    """
 
     def __init__(
         self,
@@ -39,13 +41,9 @@ class PullIntake:
     ) -> None:
         self._delivery = delivery
         self._pinned = pinned
+        self.config = config
         self._faults = faults
         self._label = label
-        self.configure(config)
-
-    def configure(self, config: ConsumerConfig) -> None:
-        """The limits of requests that come from now on."""
-        self._config = config
 
     def take_all(self) -> None:
         """Take what came in this turn; StoreError if the store cannot be read."""
@@ -89,7 +87,7 @@ class PullIntake:
     def _enter(self, reply: bytes, header: bytes, payload: bytes) -> None:
         delivery = self._delivery
         request, has_group = decode_pull(header, payload)
-        check_pull(request, self._config, has_group=has_group)
+        check_pull(request, self.config, has_group=has_group)
         now_ns = delivery.turn.monotonic_ns
         self._pinned.check(request.id)
         pulls = delivery.pulls

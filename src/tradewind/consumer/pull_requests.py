@@ -1,4 +1,4 @@
-"""Parses pull requests and the arguments of acknowledgements.
+"""Parses pull requests.
 
 Owns their texts and limits. It never uses anything of a consumer but its configuration.
 """
@@ -15,7 +15,7 @@ from tradewind.api.errors import ApiError
 from tradewind.api.request_types import NextRequest
 from tradewind.api.requests import decode_lenient
 from tradewind.api.versioning import is_level_known
-from tradewind.durations import DURATION_NS_MAX, format_duration, parse_duration_ns
+from tradewind.durations import format_duration
 
 PRIORITY_MAX: Final = 9
 _DECODER: Final = msgspec.json.Decoder(NextRequest)
@@ -95,22 +95,3 @@ def check_pull(request: NextRequest, config: ConsumerConfig, *, has_group: bool)
         raise RefusedRequestError("400 Bad Request - Priority Group missing")
     if request.group not in config.priority_groups:
         raise RefusedRequestError("400 Bad Request - Invalid Priority Group")
-
-
-class _NakOptions(msgspec.Struct):
-    delay: int = 0
-
-
-def nak_delay_ns(argument: bytes) -> int | None:
-    """How long to wait with a redelivery: -1 at once; None if the argument is neither."""
-    text = argument.strip()
-    if not text:
-        return -1
-    try:
-        if text.startswith(b"{"):
-            delay_ns: int | None = msgspec.json.decode(text, type=_NakOptions).delay
-        else:
-            delay_ns = parse_duration_ns(text.decode())
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return None if delay_ns is None else min(max(delay_ns, 0), DURATION_NS_MAX // 4)

@@ -373,8 +373,9 @@ class HostedStream:
         """It may have something to send, and other deadlines."""
         self.consumer_configs[consumer.name] = consumer.config
         self._share_work()
-        if consumer.keeps_expired or self.expiry_keepers:
-            self._share_expiry(consumer, is_keeper=consumer.keeps_expired)
+        keeps_expired = consumer.dead_letters.keeps_expired
+        if keeps_expired or self.expiry_keepers:
+            self._share_expiry(consumer, is_keeper=keeps_expired)
         self.demand.add(consumer)
         self.engine.turn.add_woken(consumer)
         self.engine.timers.set(consumer, consumer.next_deadline_ns)

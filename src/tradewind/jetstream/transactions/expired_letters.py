@@ -72,7 +72,7 @@ class ExpiredLetters:
         return [
             consumer
             for consumer in self._hosted.expiry_keepers.values()
-            if consumer.keeps_expired and consumer.misses(copy.seq, copy.subject)
+            if consumer.dead_letters.keeps_expired and consumer.misses(copy.seq, copy.subject)
         ]
 
     def let_go(self, seq: int, *, is_done: bool) -> None:

@@ -230,7 +230,7 @@ class DeadLetterProposal(ABC):
         goes nowhere. ApiError if the stream does not take it.
         """
         hosted, consumer = self.hosted, letter.consumer
-        settings = consumer.dead_letters
+        settings = consumer.dead_letters.settings
         assert settings is not None
         letter.target = settings.stream
         place = f"{hosted.name}/{consumer.name}"
@@ -269,7 +269,7 @@ class GivenUpProposal(DeadLetterProposal):
         self, owner: DeadLetterDesk, hosted: HostedStream, consumer: ServerConsumer, given: GivenUp
     ) -> None:
         super().__init__(owner, hosted)
-        settings = consumer.dead_letters
+        settings = consumer.dead_letters.settings
         self.consumer = consumer
         self.given = given
         self.letters = [Letter(consumer, given, settings.stream if settings is not None else "")]
@@ -286,19 +286,19 @@ class GivenUpProposal(DeadLetterProposal):
             raise NotWantedError
         if not consumer.acks.is_awaited(given.seq):
             raise NotWantedError
-        settings = consumer.dead_letters
+        settings = consumer.dead_letters.settings
         if settings is None or given.reason not in settings.on:
-            consumer.let_go(given)
+            consumer.dead_letters.let_go(given)
             raise NotWantedError
         try:
             copy = hosted.stream.store.get(given.seq)
         except NotFoundError:
-            consumer.let_go(given)
+            consumer.dead_letters.let_go(given)
             raise NotWantedError from None
         except StoreError as error:
             raise errors.STREAM_STORE_FAILED(err=str(error)) from None
         if not self.add_letter(plan, self.letters[0], copy):
-            consumer.let_go(given)
+            consumer.dead_letters.let_go(given)
             path = ", ".join(path_of(copy.header).split(","))
             raise NotWantedError(f"it has been given up here before: {path}")
         plan.add_ack(AckPart(hosted, consumer, given.seq, 0, 0, is_measured=False))
