@@ -1,6 +1,6 @@
 """A consumer: its configuration, its timers, and everything that does not happen per message.
 
-Owns its deadlines (`next_deadline_ns`, `tick`), pause, inactivity, heartbeats, info and the state
+Owns its deadlines (`next_deadline_ns`, `tick`), pause, heartbeats, info and the state
 to save. `Delivery` sends the messages; `PullIntake` takes the requests for them, and `OtherAcks`
 what clients say of them. A consumer knows its stream only by name and store. It never removes a
 message, and never publishes outside of `fill` and `tick`.
@@ -40,6 +40,7 @@ from tradewind.consumer.deliver_policies import (
 from tradewind.consumer.delivery import Delivery
 from tradewind.consumer.done_listener import DoneListener
 from tradewind.consumer.given_up import ConsumerDeadLetters, GivenUp
+from tradewind.consumer.inactivity import Inactivity
 from tradewind.consumer.other_acks import OtherAcks
 from tradewind.consumer.pending import AckState
 from tradewind.consumer.pinned_client import PinnedClient
@@ -55,9 +56,6 @@ from tradewind.store.table.message_store import MessageStore
 
 # What a configuration may name, and nobody can reach.
 COUNT_MAX: Final = 2**32 - 1
-INACTIVE_DEFAULT_NS: Final = 5_000_000_000
-# Added to a configured threshold, as the official server does (with some chance).
-INACTIVE_SLACK_NS: Final = 100_000_000
 # The official server counts the size of a message against the largest payload.
 BURST_BYTES_DEFAULT: Final = 1024 * 1024
 
@@ -147,6 +145,7 @@ class ServerConsumer(Taker):
         self.other_acks = OtherAcks(
             self.delivery, self.advisories, self.dead_letters, context.chance
         )
+        self.inactivity = Inactivity(self.delivery, partial(context.inactive, self))
         # Called by the delivery, see `DeliveryOwner`; for single messages, so without a frame more.
         self.new_pin = self.pinned.new_pin
         self.other_ack, self.sampled = self.other_acks.other_ack, self.other_acks.sampled
@@ -155,8 +154,6 @@ class ServerConsumer(Taker):
         self.delivery.on_done = context.on_done
         self.delivery.keeps_acks = context.keep_acks is not None
         self._pause_due_ns = 0
-        self._inactive_due_ns = 0
-        self._looked_ns = 0
         if state is not None:
             self._restore(state)
         self._apply(config)
@@ -221,8 +218,7 @@ class ServerConsumer(Taker):
             config.priority_policy == PriorityPolicy.PINNED_CLIENT,
         )
         self.dead_letters.configure(config)
-        self._inactive_ns = _inactive_threshold_ns(config)
-        self._inactive_due_ns = 0
+        self.inactivity.configure(config)
         self._pause_until_ns = parse_time(config.pause_until) if config.pause_until else 0
         delivery.paused = self._pause_until_ns > self.turn.now_ns
         self._pause_due_ns = self._pause_until_ns - self._offset_ns if delivery.paused else 0
@@ -287,8 +283,8 @@ class ServerConsumer(Taker):
             self.pinned.unpin("timeout")
         if 0 < delivery.save_due_ns <= now_ns:
             self.save_now()
-        if 0 < self._inactive_deadline_ns() <= now_ns:
-            self._check_inactive(now_ns)
+        if 0 < self.inactivity.deadline_ns() <= now_ns:
+            self.inactivity.check(now_ns)
         self.turn.add_woken(self)
 
     @property
@@ -304,7 +300,7 @@ class ServerConsumer(Taker):
             self._pause_due_ns,
             self.pinned.due_ns,
             delivery.save_due_ns,
-            self._inactive_deadline_ns(),
+            self.inactivity.deadline_ns(),
         )
         return min((max(due_ns, 1) for due_ns in candidates if due_ns), default=0)
 
@@ -387,36 +383,6 @@ class ServerConsumer(Taker):
         return self.context.new_id()[:FLOW_ID_LENGTH].encode()
 
     # ------------------------------------------------------------------ life
-
-    def _inactive_deadline_ns(self) -> int:
-        """When to look whether anybody needs it; 0: somebody does."""
-        delivery = self.delivery
-        if self._inactive_ns == 0 or (self.pulls is None and delivery.is_bound):
-            return 0
-        due_ns = delivery.active_ns + self._inactive_ns
-        # What was found at the last look counts until it is used again.
-        return (
-            max(due_ns, self._inactive_due_ns) if delivery.active_ns <= self._looked_ns else due_ns
-        )
-
-    def _check_inactive(self, now_ns: int) -> None:
-        """Nobody has used it for long: unless somebody waits or works on a message, it goes."""
-        self._looked_ns = now_ns
-        if self.pulls is None:
-            self.delivery.check_binding()
-            if self.delivery.is_bound:
-                return
-        else:
-            self.delivery.sweep()
-            if self.pulls.count:
-                self._inactive_due_ns = now_ns + self._inactive_ns
-                return
-            latest_ns = self.acks.latest_due_ns
-            if latest_ns and latest_ns + self._inactive_ns > now_ns:
-                self._inactive_due_ns = latest_ns + self._inactive_ns
-                return
-        self._inactive_due_ns = now_ns + self._inactive_ns
-        self.context.inactive(self)
 
     def look_at_binding(self) -> None:
         """Somebody may have come to the deliver subject, or everybody may have left."""
@@ -539,13 +505,6 @@ def _ack_settings(config: ConsumerConfig) -> tuple[int, list[int], int]:
 def _new_pulls(config: ConsumerConfig) -> Pulls:
     prioritized = config.priority_policy == PriorityPolicy.PRIORITIZED
     return Pulls(min(max(config.max_waiting, 1), COUNT_MAX), prioritized)
-
-
-def _inactive_threshold_ns(config: ConsumerConfig) -> int:
-    """How long a consumer lives that nobody uses; 0: for ever."""
-    if config.inactive_threshold > 0:
-        return config.inactive_threshold + INACTIVE_SLACK_NS
-    return 0 if config.durable_name else INACTIVE_DEFAULT_NS
 
 
 def _time_or_none(time_ns: int) -> str | None:

@@ -162,18 +162,9 @@ def a_consumer(world: World, patch: Patch) -> None:
 
 def a_consumer_that_cannot_say_its_deadline(world: World, patch: Patch) -> None:
     wait_for_a_message(world)
-    patch.setattr(type(world.consumer()), "_inactive_deadline_ns", failing_for(world.consumer()))
+    patch.setattr(world.consumer().inactivity, "deadline_ns", fail)
     world.victim.publish("S.x", b"for both")
     assert [payload for *_, payload in pull(world.friend, "S", "d")] == [b"for both"]
-
-
-def failing_for(consumer: ServerConsumer) -> Callable[[ServerConsumer], int]:
-    def deadline(found: ServerConsumer) -> int:
-        if found is consumer:
-            raise Broken("injected")
-        return 0
-
-    return deadline
 
 
 def a_pull_request(world: World, patch: Patch) -> None:

@@ -1,0 +1,72 @@
+"""When a consumer that nobody uses goes.
+
+Owns how long that takes and when it was last found in use. A consumer is used while somebody
+subscribes to its deliver subject, asks for messages, or works on one. To look costs a pass over all
+requests, so it happens only when the last request, delivery or ack is long enough ago. Never
+removes the consumer: whoever has it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.consumer.delivery import Delivery
+
+INACTIVE_DEFAULT_NS: Final = 5_000_000_000
+# Added to a configured threshold, as the official server does (with some chance).
+INACTIVE_SLACK_NS: Final = 100_000_000
+
+
+class Inactivity:
+    """That of one consumer. `on_inactive` is called when nobody has used it for long."""
+
+    def __init__(self, delivery: Delivery, on_inactive: Callable[[], None]) -> None:
+        self._delivery = delivery
+        self._on_inactive = on_inactive
+        self._threshold_ns = 0  # 0: it stays for ever
+        self._looked_ns = 0
+        # When to look again, by what the last look has found.
+        self._due_ns = 0
+
+    def configure(self, config: ConsumerConfig) -> None:
+        """Count anew with this threshold."""
+        self._threshold_ns = _threshold_ns(config)
+        self._due_ns = 0
+
+    def deadline_ns(self) -> int:
+        """When to look whether anybody needs it; 0: somebody does."""
+        delivery = self._delivery
+        if self._threshold_ns == 0 or (delivery.pulls is None and delivery.is_bound):
+            return 0
+        due_ns = delivery.active_ns + self._threshold_ns
+        # What was found at the last look counts until it is used again.
+        return max(due_ns, self._due_ns) if delivery.active_ns <= self._looked_ns else due_ns
+
+    def check(self, now_ns: int) -> None:
+        """Nobody has used it for long: unless somebody waits or works on a message, it goes."""
+        delivery = self._delivery
+        self._looked_ns = now_ns
+        if delivery.pulls is None:
+            delivery.check_binding()
+            if delivery.is_bound:
+                return
+        else:
+            delivery.sweep()
+            if delivery.pulls.count:
+                self._due_ns = now_ns + self._threshold_ns
+                return
+            latest_ns = delivery.acks.latest_due_ns
+            if latest_ns and latest_ns + self._threshold_ns > now_ns:
+                self._due_ns = latest_ns + self._threshold_ns
+                return
+        self._due_ns = now_ns + self._threshold_ns
+        self._on_inactive()
+
+
+def _threshold_ns(config: ConsumerConfig) -> int:
+    """How long a consumer lives that nobody uses; 0: for ever."""
+    if config.inactive_threshold > 0:
+        return config.inactive_threshold + INACTIVE_SLACK_NS
+    return 0 if config.durable_name else INACTIVE_DEFAULT_NS
