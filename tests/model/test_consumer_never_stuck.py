@@ -14,6 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tradewind.consumer.consumer_document import consumer_document
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit/consumer"))
 from consumer_kit import MS, SECOND, Client, Frame, World
 
@@ -242,9 +244,8 @@ class Life:
             if not self.pushes:
                 self.client.pull(self.consumer, "inbox", batch=20, no_wait=True, expires=MS)
             self.world.server.advance(1)
-        pytest.fail(
-            f"stuck, waiting for {self.consumer.delivery.waits_for}: {self.consumer.info()}"
-        )
+        info = consumer_document(self.consumer)
+        pytest.fail(f"stuck, waiting for {self.consumer.delivery.waits_for}: {info}")
 
 
 @pytest.mark.parametrize("seed", range(LIVES))

@@ -1,9 +1,9 @@
 """A consumer: its configuration, its timers, and everything that does not happen per message.
 
-Owns its deadlines (`next_deadline_ns`, `tick`), pause, heartbeats, info and the state
-to save. `Delivery` sends the messages; `PullIntake` takes the requests for them, and `OtherAcks`
-what clients say of them. A consumer knows its stream only by name and store. It never removes a
-message, and never publishes outside of `fill` and `tick`.
+Owns its deadlines (`next_deadline_ns`, `tick`), pause, heartbeats and the state to save. `Delivery`
+sends the messages; `PullIntake` takes the requests for them, and `OtherAcks` what clients say of
+them. A consumer knows its stream only by name and store. It never removes a message, and never
+publishes outside of `fill` and `tick`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,11 @@ import msgspec
 from tradewind.api.consumer_types import (
     AckPolicy,
     ConsumerConfig,
-    ConsumerInfo,
-    PriorityGroupState,
     PriorityPolicy,
     ReplayPolicy,
-    SequenceInfo,
 )
 from tradewind.api.preview import PREVIEW_SETS, preview_of
-from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
+from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
 from tradewind.consumer.ack_codec import encode_whole, take_changes
@@ -99,6 +96,15 @@ class ConsumerContext(msgspec.Struct, frozen=True):
 
 class ServerConsumer(Taker):
     """One consumer of one stream. `config` is complete and valid. It is a `DeliveryOwner`."""
+
+    # Its parts.
+    delivery: Delivery
+    advisories: QueuedAdvisories
+    pinned: PinnedClient
+    intake: PullIntake
+    dead_letters: ConsumerDeadLetters
+    other_acks: OtherAcks
+    inactivity: Inactivity
 
     def __init__(
         self,
@@ -318,6 +324,11 @@ class ServerConsumer(Taker):
         if acks_by_flow and self.acks.count and not self.delivery.flow_subject:
             self.delivery.ask_flow()
 
+    @property
+    def pause_left_ns(self) -> int:
+        """How long it still delivers nothing; 0: it does."""
+        return max(self._pause_until_ns - self.turn.now_ns, 0) if self.delivery.paused else 0
+
     def advise_pause(self) -> None:
         """Tell whether and until when it delivers nothing."""
         until = self.config.pause_until or ZERO_TIME
@@ -446,51 +457,6 @@ class ServerConsumer(Taker):
         """See `StateSource`."""
         return take_changes(self.acks, self._offset_ns)
 
-    # ------------------------------------------------------------------ information
-
-    def info(self) -> ConsumerInfo:
-        """The answer to CONSUMER.INFO."""
-        delivery = self.delivery
-        acks = self.acks
-        delivery.sweep()
-        left_ns = self._pause_until_ns - self.turn.now_ns if delivery.paused else 0
-        return ConsumerInfo(
-            stream_name=self.context.stream_name,
-            name=self.name,
-            created=format_time(self.created_ns),
-            config=self.config,
-            delivered=SequenceInfo(
-                consumer_seq=acks.delivered_consumer,
-                stream_seq=acks.delivered_stream,
-                last_active=_time_or_none(delivery.last_delivered_ns),
-            ),
-            ack_floor=SequenceInfo(
-                consumer_seq=acks.floor_consumer,
-                stream_seq=acks.floor_stream,
-                last_active=_time_or_none(delivery.last_acked_ns),
-            ),
-            num_ack_pending=acks.count,
-            num_redelivered=0 if self.config.max_deliver == 1 else len(acks.redelivered),
-            num_waiting=self.pulls.count if self.pulls is not None else 0,
-            num_pending=self.cursor.num_pending,
-            push_bound=delivery.is_bound,
-            paused=left_ns > 0,
-            pause_remaining=max(left_ns, 0),
-            ts=format_time(self.turn.now_ns),
-            priority_groups=self._group_states(),
-        )
-
-    def _group_states(self) -> list[PriorityGroupState]:
-        if not self.config.priority_groups:
-            return []
-        return [
-            PriorityGroupState(
-                group=self.config.priority_groups[0],
-                pinned_client_id=self.pinned.pin.decode(),
-                pinned_ts=format_time(self.pinned.pinned_ns or ZERO_TIME_NS),
-            )
-        ]
-
 
 def _ack_settings(config: ConsumerConfig) -> tuple[int, list[int], int]:
     """(ack wait, backoff, deliveries) for the ack state."""
@@ -505,10 +471,6 @@ def _ack_settings(config: ConsumerConfig) -> tuple[int, list[int], int]:
 def _new_pulls(config: ConsumerConfig) -> Pulls:
     prioritized = config.priority_policy == PriorityPolicy.PRIORITIZED
     return Pulls(min(max(config.max_waiting, 1), COUNT_MAX), prioritized)
-
-
-def _time_or_none(time_ns: int) -> str | None:
-    return format_time(time_ns) if time_ns else None
 
 
 __all__ = ["DELETED", "SHUTDOWN", "ConsumerContext", "ResetError", "ServerConsumer"]

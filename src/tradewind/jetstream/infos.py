@@ -16,6 +16,7 @@ from tradewind.api.request_types import StreamConfigRequest
 from tradewind.api.stream_types import ClusterInfo, StreamConfig, StreamInfo
 from tradewind.api.times import format_time
 from tradewind.api.versioning import answered_metadata
+from tradewind.consumer.consumer_document import consumer_document
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def consumer_info(
     cluster: bool = False,
 ) -> ConsumerInfo:
     """The document about a consumer."""
-    info = consumer.info()
+    info = consumer_document(consumer)
     config = info.config
     if dynamic:
         config = _answered(config)

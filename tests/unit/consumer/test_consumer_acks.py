@@ -6,6 +6,7 @@ import pytest
 from consumer_kit import MS, SECOND, Client, Frame, World
 
 from tradewind.consumer.consumer import ServerConsumer
+from tradewind.consumer.consumer_document import consumer_document
 from tradewind.store.format.consumer_file import decode_consumer_state, encode_consumer_state
 
 
@@ -82,7 +83,7 @@ def test_term_ends_redelivery_and_gives_its_reason(world: World, client: Client)
     client.ack(frame, b"+TERM no such order", "inbox")
     (answer,) = client.take()
     assert answer.payload == b""
-    assert consumer.info().num_ack_pending == 0
+    assert consumer_document(consumer).num_ack_pending == 0
     kind, fields = world.advisories[0]
     assert (kind, fields["reason"], fields["deliveries"]) == ("terminated", "no such order", 1)
 
@@ -96,7 +97,7 @@ def test_next_acknowledges_and_asks_for_more(world: World, client: Client) -> No
     assert following.subject == "b"
     client.ack(following, b'+NXT {"batch": 2, "no_wait": true}', "inbox")
     assert [frame.subject for frame in client.take()][:1] == ["c"]
-    assert consumer.info().ack_floor.stream_seq == 2
+    assert consumer_document(consumer).ack_floor.stream_seq == 2
 
 
 def test_an_ack_of_what_was_never_sent_is_not_answered(world: World, client: Client) -> None:
@@ -115,7 +116,7 @@ def test_a_wrong_ack_subject_changes_nothing(world: World, client: Client, subje
     fetch(world, client, consumer, 1)
     client.publish(subject, b"", "inbox")
     assert [frame for frame in client.take() if frame.status != "503"] == []
-    assert consumer.info().num_ack_pending == 1
+    assert consumer_document(consumer).num_ack_pending == 1
 
 
 def test_the_long_ack_subject_is_understood(world: World, client: Client) -> None:
@@ -124,7 +125,7 @@ def test_the_long_ack_subject_is_understood(world: World, client: Client) -> Non
     fetch(world, client, consumer, 1)
     client.publish("$JS.ACK._.HASH.S.C.1.1.1.1.0.random", b"", "inbox")
     assert [frame.payload for frame in client.take()] == [b""]
-    assert consumer.info().num_ack_pending == 0
+    assert consumer_document(consumer).num_ack_pending == 0
 
 
 def test_ack_all_takes_everything_before_it(world: World, client: Client) -> None:
@@ -132,7 +133,7 @@ def test_ack_all_takes_everything_before_it(world: World, client: Client) -> Non
     world.store_messages("a", "a", "a", "a")
     frames = fetch(world, client, consumer, 4)
     client.ack(frames[2])
-    info = consumer.info()
+    info = consumer_document(consumer)
     assert (info.ack_floor.consumer_seq, info.ack_floor.stream_seq) == (3, 3)
     assert info.num_ack_pending == 1
 
@@ -152,7 +153,7 @@ def test_backoff_waits_longer_each_time_and_max_deliver_gives_up(
     assert world.advisories == [
         ("max_deliver", {"stream_seq": 1, "deliveries": 3}),
     ]
-    info = consumer.info()
+    info = consumer_document(consumer)
     assert (info.num_ack_pending, info.num_redelivered) == (0, 1)
 
 
@@ -162,7 +163,7 @@ def test_a_deleted_message_is_not_awaited_any_more(world: World, client: Client)
     fetch(world, client, consumer, 2)
     world.store.remove(1)
     world.wake()
-    info = consumer.info()
+    info = consumer_document(consumer)
     assert (info.num_ack_pending, info.ack_floor.stream_seq) == (1, 1)
     kind, fields = world.advisories[0]
     assert (kind, fields["reason"]) == ("terminated", "Unacknowledged message was deleted")
@@ -174,7 +175,7 @@ def test_a_purge_is_silent_and_moves_the_floors(world: World, client: Client) ->
     fetch(world, client, consumer, 2)
     world.store.purge()
     world.wake()
-    info = consumer.info()
+    info = consumer_document(consumer)
     assert (info.num_ack_pending, info.num_pending) == (0, 0)
     assert (info.delivered.consumer_seq, info.delivered.stream_seq) == (2, 3)
     assert (info.ack_floor.consumer_seq, info.ack_floor.stream_seq) == (2, 3)
@@ -188,7 +189,7 @@ def test_a_purge_of_a_subject_is_silent_too(world: World, client: Client) -> Non
     world.store.purge(b"a")
     world.removals.purged()
     world.wake()
-    info = consumer.info()
+    info = consumer_document(consumer)
     assert (info.num_ack_pending, info.num_pending) == (1, 0)
     assert world.advisories == []
 
@@ -219,7 +220,7 @@ def test_a_changed_state_is_saved_once_per_interval_and_restored(
     consumer.close()
     world.consumers.clear()
     again = world.consumer(state=state, ack_wait=SECOND)
-    info = again.info()
+    info = consumer_document(again)
     assert (info.delivered.consumer_seq, info.delivered.stream_seq) == (3, 3)
     assert (info.ack_floor.consumer_seq, info.ack_floor.stream_seq) == (1, 1)
     assert (info.num_ack_pending, info.num_pending) == (2, 0)
@@ -233,7 +234,7 @@ def test_a_new_consumer_that_delivered_nothing_keeps_its_place(world: World) -> 
     state = consumer.state()
     consumer.close()
     world.store_messages("a")
-    assert world.consumer(state=state, deliver_policy="new").info().num_pending == 1
+    assert consumer_document(world.consumer(state=state, deliver_policy="new")).num_pending == 1
 
 
 def test_a_state_ahead_of_the_stream_is_taken_back(world: World, client: Client) -> None:
@@ -244,10 +245,10 @@ def test_a_state_ahead_of_the_stream_is_taken_back(world: World, client: Client)
     lost = World()
     lost.store_messages("a", "b")
     restored = lost.consumer(state=state)
-    info = restored.info()
+    info = consumer_document(restored)
     assert (info.delivered.stream_seq, info.num_ack_pending) == (2, 1)
     lost.store_messages("c")
-    assert restored.info().num_pending == 1
+    assert consumer_document(restored).num_pending == 1
 
 
 def test_a_reset_starts_over_behind_the_floor(world: World, client: Client) -> None:
@@ -256,7 +257,7 @@ def test_a_reset_starts_over_behind_the_floor(world: World, client: Client) -> N
     frames = fetch(world, client, consumer, 3)
     client.ack(frames[0])
     assert consumer.reset() == 2
-    info = consumer.info()
+    info = consumer_document(consumer)
     assert (info.delivered.consumer_seq, info.delivered.stream_seq) == (0, 1)
     assert (info.num_ack_pending, info.num_pending) == (0, 2)
     assert [frame.numbers[:3] for frame in fetch(world, client, consumer, 2)] == [

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from consumer_kit import MS, SECOND, Client, World
 
+from tradewind.consumer.consumer_document import consumer_document
+
 PENDING = {"Nats-Pending-Messages", "Nats-Pending-Bytes"}
 
 
@@ -38,11 +40,11 @@ def test_an_ack_moves_the_floor(world: World, client: Client) -> None:
     client.pull(consumer, batch=3)
     frames = client.take()
     client.ack(frames[1], b"+ACK")
-    info = consumer.info()
+    info = consumer_document(consumer)
     assert (info.ack_floor.consumer_seq, info.ack_floor.stream_seq) == (0, 0)
     assert info.num_ack_pending == 2
     client.ack(frames[0])
-    info = consumer.info()
+    info = consumer_document(consumer)
     assert (info.ack_floor.consumer_seq, info.ack_floor.stream_seq) == (2, 2)
 
 
@@ -60,10 +62,10 @@ def test_a_waiting_request_gets_a_message_when_it_comes(world: World, client: Cl
     consumer = world.consumer()
     client.pull(consumer)
     assert client.take() == []
-    assert consumer.info().num_waiting == 1
+    assert consumer_document(consumer).num_waiting == 1
     world.store_messages("a")
     assert [frame.subject for frame in client.take()] == ["a"]
-    assert consumer.info().num_waiting == 0
+    assert consumer_document(consumer).num_waiting == 0
 
 
 def test_no_wait_without_messages_is_refused(world: World, client: Client) -> None:
@@ -77,7 +79,7 @@ def test_no_wait_ends_with_the_stream(world: World, client: Client) -> None:
     world.store_messages("a", "b")
     client.pull(consumer, batch=5, no_wait=True)
     assert [frame.subject for frame in client.take()][:2] == ["a", "b"]
-    assert consumer.info().num_waiting == 0
+    assert consumer_document(consumer).num_waiting == 0
 
 
 def test_a_request_expires_with_what_it_did_not_get(world: World, client: Client) -> None:
@@ -135,7 +137,7 @@ def test_messages_come_again_when_the_ack_wait_is_over(world: World, client: Cli
     assert len(client.take()) == 2
     world.server.advance(1.1)
     assert [frame.numbers for frame in client.take()] == [(2, 1, 3, 0), (2, 2, 4, 0)]
-    assert consumer.info().num_redelivered == 2
+    assert consumer_document(consumer).num_redelivered == 2
 
 
 def test_max_ack_pending_stalls_until_an_ack(world: World, client: Client) -> None:
@@ -260,7 +262,7 @@ def test_a_receiver_that_does_not_read_is_given_time(world: World, client: Clien
     client.pull(consumer, batch=300)
     world.server.advance(0.05)
     assert consumer.delivery.waits_for == "receiver"
-    assert consumer.info().delivered.consumer_seq < 20
+    assert consumer_document(consumer).delivered.consumer_seq < 20
     client.connection.resume_reading()
     world.server.advance(1)
     assert len(client.take()) == 300

@@ -7,6 +7,7 @@ import pytest
 from consumer_kit import SECOND, Client, World
 
 from tradewind.api.times import format_time
+from tradewind.consumer.consumer_document import consumer_document
 
 
 @pytest.fixture
@@ -26,14 +27,14 @@ def subjects(client: Client) -> list[str]:
 def test_messages_are_pushed_once_somebody_is_there(world: World, client: Client) -> None:
     consumer = world.consumer(deliver_subject="out")
     world.store_messages("a", "b")
-    assert not consumer.info().push_bound
+    assert not consumer_document(consumer).push_bound
     client.subscribe("out")
     world.wake()
     assert [(frame.subject, frame.numbers) for frame in client.take()] == [
         ("a", (1, 1, 1, 1)),
         ("b", (1, 2, 2, 0)),
     ]
-    assert consumer.info().push_bound
+    assert consumer_document(consumer).push_bound
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_only_a_subscription_of_exactly_the_subject_and_group_binds(
     consumer = world.consumer(deliver_subject="out", deliver_group=group)
     client.subscribe(subject, queue=queue)
     world.wake()
-    assert consumer.info().push_bound is bound
+    assert consumer_document(consumer).push_bound is bound
 
 
 def test_delivery_stops_when_the_receiver_leaves(world: World, client: Client) -> None:
@@ -63,7 +64,7 @@ def test_delivery_stops_when_the_receiver_leaves(world: World, client: Client) -
     client.unsubscribe(sid)
     world.store_messages("a")
     assert consumer.delivery.waits_for == "demand"
-    assert consumer.info().delivered.consumer_seq == 0
+    assert consumer_document(consumer).delivered.consumer_seq == 0
 
 
 def test_headers_only_says_how_large_the_message_is(world: World, client: Client) -> None:
@@ -111,7 +112,7 @@ def test_flow_control_asks_at_half_of_the_window_and_stops_at_all_of_it(
     client.publish(question.reply)
     world.server.advance(0.5)
     assert len([frame for frame in client.take() if frame.payload]) == 19
-    assert consumer.info().num_pending == 0
+    assert consumer_document(consumer).num_pending == 0
 
 
 def test_rate_limit_spreads_messages_over_time(world: World, client: Client) -> None:
@@ -124,7 +125,7 @@ def test_rate_limit_spreads_messages_over_time(world: World, client: Client) -> 
     world.server.advance(1)
     assert len(client.take()) in (10, 11)
     world.server.advance(3)
-    assert consumer.info().num_pending == 0
+    assert consumer_document(consumer).num_pending == 0
 
 
 def test_replay_keeps_the_distances_in_time(world: World, client: Client) -> None:
@@ -154,11 +155,11 @@ def test_a_paused_consumer_sends_nothing_until_its_time(world: World, client: Cl
     client.subscribe("out")
     world.store_messages("a")
     assert subjects(client) == []
-    info = consumer.info()
+    info = consumer_document(consumer)
     assert (info.paused, info.pause_remaining) == (True, 5 * SECOND)
     world.server.advance(5.1)
     assert subjects(client) == ["a"]
-    assert not consumer.info().paused
+    assert not consumer_document(consumer).paused
     assert [kind for kind, _ in world.advisories] == ["consumer_pause"]
 
 
@@ -221,9 +222,9 @@ def test_an_update_of_the_filter_changes_what_comes(world: World, client: Client
     consumer = world.consumer(filter_subject="a")
     client.subscribe("inbox")
     world.store_messages("a", "b", "a", "b")
-    assert consumer.info().num_pending == 2
+    assert consumer_document(consumer).num_pending == 2
     consumer.update(msgspec.structs.replace(consumer.config, filter_subject="b"))
-    assert consumer.info().num_pending == 2
+    assert consumer_document(consumer).num_pending == 2
     client.pull(consumer, batch=2)
     assert subjects(client) == ["b", "b"]
 
@@ -241,7 +242,7 @@ def test_pinned_client_gets_everything_until_it_is_silent(world: World) -> None:
     frames = first.take()
     assert [frame.lines["Nats-Pin-Id"] for frame in frames] == ["PIN1", "PIN1"]
     assert second.take() == []
-    assert consumer.info().priority_groups[0].pinned_client_id == "PIN1"
+    assert consumer_document(consumer).priority_groups[0].pinned_client_id == "PIN1"
     second.pull(consumer, "two", batch=1, group="g", id="WRONG")
     assert [frame.status for frame in second.take()] == ["423 Nats-Pin-Id mismatch"]
     world.server.advance(6)
