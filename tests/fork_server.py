@@ -21,7 +21,7 @@ import sys
 MODULES = (
     "tradewind.server.process_signals",
     "tradewind.server.command",
-    "tradewind.server.app",
+    "tradewind.server.server_process",
     "tradewind.server.jetstream_service",
     "tradewind.server.garbage",
     "tradewind.monitor.jsz",

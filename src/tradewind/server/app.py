@@ -13,7 +13,6 @@ import asyncio
 import random
 import signal
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,20 +26,14 @@ from tradewind.errors import ConfigError, ServerStartError, TradewindError
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.system_answers import SystemServices
 from tradewind.nkeys import create_server_id
-from tradewind.options import (
-    LOOPBACK,
-    SECOND_NS,
-    OpenTelemetryOptions,
-    ServerOptions,
-    TlsOptions,
-)
+from tradewind.options import SECOND_NS, OpenTelemetryOptions, ServerOptions, TlsOptions
 from tradewind.server.auth import build_gate, gate_notices
 from tradewind.server.banner import log_start
-from tradewind.server.listener import Listener, bind
+from tradewind.server.listener import Listener, address_text, advertised, bind, client_url
 from tradewind.server.logs import Log
+from tradewind.server.monitor_ports import MonitorPorts, monitor_tls
 from tradewind.server.password_threads import PasswordThreads
-from tradewind.server.process_signals import NAMES, ProcessSignals
-from tradewind.server.service_manager import READY, STOPPING, tell_service_manager
+from tradewind.server.process_signals import NAMES
 from tradewind.server.turn_budget import set_turn_budget
 from tradewind.server.turn_loop import TurnLoop
 from tradewind.wire import ops
@@ -48,21 +41,18 @@ from tradewind.wire import ops
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from tradewind.monitor.http import MonitorServer
-    from tradewind.monitor.pages import Guest
     from tradewind.server.auth.callout_client import CalloutDesk
     from tradewind.server.jetstream_service import RunningJetStream
     from tradewind.server.leafnodes import RunningLeafnodes
     from tradewind.server.operators.operator_mode import Operators
     from tradewind.server.pid_files import PortsFile
     from tradewind.server.telemetry import Telemetry
-    from tradewind.server.tls import RenewableContext, ServerContext
+    from tradewind.server.tls import ServerContext
     from tradewind.server.websocket_listener import WebSocketListener
 
 LAME_DUCK_STEP_SECONDS_MAX = 1.0
 # Whatever is closed at the end; each has bounds of its own, which are tighter.
 STOP_STEP_SECONDS_MAX = 60.0
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 # When the events of the system account are tried again after a fault.
 EVENT_PAUSE_NS = SECOND_NS
 
@@ -85,10 +75,6 @@ class ServerApp:
         self._event_timer: asyncio.TimerHandle | None = None
         self._listener: Listener | None = None
         self._websocket: WebSocketListener | None = None
-        self._monitors: list[MonitorServer] = []
-        self._monitor_guests: list[Guest] = []
-        self._monitor_urls: list[str] = []
-        self._monitor_tls: RenewableContext | None = None
         self._ports_file: PortsFile | None = None
         self._telemetry: Telemetry | None = None
         self._stopping = False
@@ -128,6 +114,7 @@ class ServerApp:
         self.turns = TurnLoop(self.broker)
         self._passwords = PasswordThreads(self.broker, self.turns.turn_needed)
         self.view = MonitorView(self.broker)
+        self._monitoring = MonitorPorts(self.view, log)
         self.system = SystemServices(
             self.broker, self.reload, self.broker.kick, self.broker.announce_lame_duck, self.view
         )
@@ -179,7 +166,7 @@ class ServerApp:
     @property
     def monitor_url(self) -> str:
         """Where the monitoring pages are; empty without a monitoring port."""
-        return self._monitor_urls[0] if self._monitor_urls else ""
+        return self._monitoring.urls[0] if self._monitoring.urls else ""
 
     async def start(self, before_ready: Callable[[], None] = lambda: None) -> None:
         """Bind everything and accept connections; ServerStartError when something cannot be had.
@@ -195,7 +182,7 @@ class ServerApp:
                 self._write_pid_file()
             if self._operators is not None:
                 self._operators.start(self.broker, self.turns.turn_needed)
-            await self._start_monitors()
+            await self._monitoring.start(self.options)
             if self.options.jetstream.enabled:
                 self._start_jetstream()
             if self.options.opentelemetry is not None:
@@ -324,41 +311,9 @@ class ServerApp:
         To be called before `start`. It runs in the loop of the server: what takes long belongs
         into a thread.
         """
-        from tradewind.monitor.pages import Guest
-
         if self._listener is not None:
             raise RuntimeError("add_monitoring: the server is started already")
-        if any(guest.path == path for guest in self._monitor_guests):
-            raise ValueError(f"path of a monitoring application: {path!r} is taken")
-        self._monitor_guests.append(Guest(label, path, application))
-
-    async def _start_monitors(self) -> None:
-        options = self.options
-        wanted: list[tuple[str, int, RenewableContext | None]] = []
-        if options.http_port:
-            wanted.append(("http", options.http_port, None))
-        if options.https_port:
-            from tradewind.server.tls import renewable_context
-
-            secure = monitor_tls(options)
-            if secure is None:
-                raise ServerStartError("https_port needs a tls block with a certificate")
-            self._monitor_tls = renewable_context(secure)
-            wanted.append(("https", options.https_port, self._monitor_tls))
-        for scheme, port, context in wanted:
-            host = options.http_host or LOOPBACK
-            from tradewind.monitor.http import MonitorServer
-
-            monitor = MonitorServer(
-                self.view, host, port, context, options.http_base_path, self._monitor_guests
-            )
-            try:
-                bound = await monitor.start()
-            except ServerStartError as error:
-                raise ServerStartError(f"Can't start monitoring: {error}") from None
-            self._monitors.append(monitor)
-            self.log.notice(f"Starting {scheme} monitor on {address_text(host, bound)}")
-            self._monitor_urls.append(client_url(scheme, host, bound))
+        self._monitoring.add_guest(label, path, application)
 
     def _write_pid_file(self) -> None:
         from tradewind.server.pid_files import write_pid_file
@@ -375,7 +330,7 @@ class ServerApp:
             self._ports_file.write(
                 {
                     "nats": [self.url],
-                    "monitoring": self._monitor_urls,
+                    "monitoring": self._monitoring.urls,
                     "websocket": [self.websocket_url] if self.websocket_url else [],
                 }
             )
@@ -437,9 +392,9 @@ class ServerApp:
                 await self._try_waiting(listener.cancel_handshakes())
         if self.leafnodes is not None:
             await self._try_waiting(self.leafnodes.stop())
-        for monitor in self._monitors:
+        for monitor in self._monitoring.servers:
             await self._try_waiting(monitor.stop())
-        self._monitors = []
+        self._monitoring.servers.clear()
 
     # ---------------------------------------------------------------- turns
 
@@ -489,8 +444,7 @@ class ServerApp:
             self._listener.set_tls(options.tls, context, allow_non_tls=options.allow_non_tls)
         if self._websocket is not None and options.websocket is not None:
             self._websocket.set_tls(options.websocket.tls, websocket_context, allow_non_tls=False)
-        if self._monitor_tls is not None and monitor_context is not None:
-            self._monitor_tls.current = monitor_context
+        self._monitoring.set_tls(monitor_context)
         self.broker.reload(
             options, gates, account_limits(options), identities_changed=identities_changed
         )
@@ -626,15 +580,6 @@ def websocket_tls(options: ServerOptions) -> ServerContext | None:
     return server_context(websocket.tls)
 
 
-def monitor_tls(options: ServerOptions) -> ServerContext | None:
-    """For pages. As on nats-server nobody is asked for a certificate: pages have no login."""
-    if options.tls is None or not options.https_port:
-        return None
-    from tradewind.server.tls import server_context
-
-    return server_context(options.tls, asks_client=False)
-
-
 def tls_of(options: ServerOptions, connection_type: str) -> TlsOptions | None:
     """The TLS of one kind of listener."""
     if connection_type == "STANDARD":
@@ -670,70 +615,4 @@ def account_limits(options: ServerOptions) -> dict[str, AccountLimits]:
     return limits
 
 
-def address_text(host: str, port: int) -> str:
-    """host:port, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def client_url(scheme: str, host: str, port: int) -> str:
-    """A url for a bound address; a wildcard address is reached over loopback."""
-    return f"{scheme}://{address_text(host, port)}"
-
-
-def advertised(advertise: str, host: str, port: int) -> tuple[str, int]:
-    """What INFO says: `client_advertise` if set, else what was bound."""
-    if not advertise:
-        return host, port
-    name, _, text = advertise.rpartition(":")
-    if not name:
-        return advertise, port
-    return name.strip("[]"), int(text)
-
-
-def run_server(
-    options: ServerOptions,
-    log: Log,
-    reload_options: Callable[[], ServerOptions],
-    signals: ProcessSignals,
-) -> int:
-    """Run until a signal ends it; gives the exit code of the process."""
-    import uvloop
-
-    from tradewind.server.garbage import leave_out_what_is_there, name_collections
-    from tradewind.server.heap import join_freed_memory_at_once
-
-    async def serve() -> None:
-        server = ServerApp(options, log, reload_options)
-        asyncio.get_running_loop().set_exception_handler(server.loop_failed)
-        name_collections(server.broker.watch)
-
-        def trapped(number: signal.Signals) -> None:
-            if number in ENDING_SIGNALS:
-                tell_service_manager(STOPPING)
-            server.trapped(number)
-
-        await server.start(lambda: signals.run(asyncio.get_running_loop(), trapped))
-        leave_out_what_is_there()
-        server.broker.watch.start()
-        tell_service_manager(READY)
-        await server.stopped.wait()
-        signals.end()
-
-    raise_file_limit()
-    join_freed_memory_at_once()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve())
-    return 0
-
-
-def raise_file_limit() -> None:
-    """As many connections as the system lets us have."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-__all__ = ["ServerApp", "run_server"]
+__all__ = ["ServerApp"]

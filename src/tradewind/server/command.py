@@ -91,8 +91,8 @@ def _run(flags: Flags, signals: ProcessSignals) -> int:
     def reload_options() -> ServerOptions:
         return load_options(flags).options
 
-    from tradewind.server.app import run_server
     from tradewind.server.logs import open_log
+    from tradewind.server.server_process import run_server
 
     log = open_log(options)
     signals.log = log

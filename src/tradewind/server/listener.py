@@ -37,6 +37,26 @@ ACCEPT_PAUSE_SECONDS = 0.2
 PENDING_HANDSHAKES_MAX = 8192
 
 
+def address_text(host: str, port: int) -> str:
+    """host:port, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def client_url(scheme: str, host: str, port: int) -> str:
+    """A url for a bound address; a wildcard address is reached over loopback."""
+    return f"{scheme}://{address_text(host, port)}"
+
+
+def advertised(advertise: str, host: str, port: int) -> tuple[str, int]:
+    """What INFO says: `client_advertise` if set, else what was bound."""
+    if not advertise:
+        return host, port
+    name, _, text = advertise.rpartition(":")
+    if not name:
+        return advertise, port
+    return name.strip("[]"), int(text)
+
+
 def bind(host: str, port: int) -> list[socket.socket]:
     """Bind every address of a host name; port -1 or 0 means any free one, the same for all."""
     sockets: list[socket.socket] = []
@@ -61,7 +81,7 @@ def bind(host: str, port: int) -> list[socket.socket]:
     except OSError as error:
         for listening in sockets:
             listening.close()
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        place = address_text(host, port)
         reason = f"listen tcp {place}: bind: {(error.strerror or str(error)).lower()}"
         if isinstance(error, socket.gaierror):
             reason = f"listen tcp: lookup {host}: no such host"

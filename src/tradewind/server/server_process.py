@@ -1,0 +1,67 @@
+"""The process of a server: one event loop, from the first step to the exit code.
+
+Owns what is set for the whole process: the loop, the limit of open files, the behaviour of memory
+and garbage, the way of signals to the server, and what the service manager is told. The server
+itself is `app`; one that is embedded has another process around it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+
+from tradewind.options import ServerOptions
+from tradewind.server.app import ServerApp
+from tradewind.server.logs import Log
+from tradewind.server.process_signals import ProcessSignals
+from tradewind.server.service_manager import READY, STOPPING, tell_service_manager
+
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
+
+
+def run_server(
+    options: ServerOptions,
+    log: Log,
+    reload_options: Callable[[], ServerOptions],
+    signals: ProcessSignals,
+) -> int:
+    """Run until a signal ends it; gives the exit code of the process."""
+    import uvloop
+
+    from tradewind.server.garbage import leave_out_what_is_there, name_collections
+    from tradewind.server.heap import join_freed_memory_at_once
+
+    async def serve() -> None:
+        server = ServerApp(options, log, reload_options)
+        asyncio.get_running_loop().set_exception_handler(server.loop_failed)
+        name_collections(server.broker.watch)
+
+        def trapped(number: signal.Signals) -> None:
+            if number in ENDING_SIGNALS:
+                tell_service_manager(STOPPING)
+            server.trapped(number)
+
+        await server.start(lambda: signals.run(asyncio.get_running_loop(), trapped))
+        leave_out_what_is_there()
+        server.broker.watch.start()
+        tell_service_manager(READY)
+        await server.stopped.wait()
+        signals.end()
+
+    raise_file_limit()
+    join_freed_memory_at_once()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve())
+    return 0
+
+
+def raise_file_limit() -> None:
+    """As many connections as the system lets us have."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
