@@ -152,7 +152,7 @@ class ServerConsumer(Taker):
             self.delivery, self.advisories, self.dead_letters, context.chance
         )
         self.inactivity = Inactivity(self.delivery, partial(context.inactive, self))
-        # Called by the delivery, see `DeliveryOwner`; for single messages, so without a frame more.
+        # What the delivery asks of its owner for one message is of these parts: no frame between.
         self.new_pin = self.pinned.new_pin
         self.other_ack, self.sampled = self.other_acks.other_ack, self.other_acks.sampled
         self.flow_acknowledged = self.other_acks.flow_acknowledged
@@ -370,7 +370,7 @@ class ServerConsumer(Taker):
             self.delivery.note_activity()
         self.delivery.touch(delivered=False)
 
-    # ------------------------------------------------------------------ acknowledgements
+    # ------------------------------------------------------------------ single messages
 
     def misses(self, seq: int, subject: bytes) -> bool:
         """Whether it is not done with a message, or was not given it yet."""
