@@ -39,6 +39,8 @@ class ConsumerDeadLetters:
     configuration says. `settings` is None for a consumer without dead letters.
     """
 
+    __slots__ = ("_delivery", "_give_up", "settings")
+
     def __init__(self, delivery: Delivery, give_up: Callable[[GivenUp], None] | None) -> None:
         self._delivery = delivery
         self._give_up = give_up

@@ -22,6 +22,8 @@ INACTIVE_SLACK_NS: Final = 100_000_000
 class Inactivity:
     """That of one consumer. `on_inactive` is called when nobody has used it for long."""
 
+    __slots__ = ("_delivery", "_due_ns", "_looked_ns", "_on_inactive", "_threshold_ns")
+
     def __init__(self, delivery: Delivery, on_inactive: Callable[[], None]) -> None:
         self._delivery = delivery
         self._on_inactive = on_inactive

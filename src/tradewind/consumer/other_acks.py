@@ -31,6 +31,18 @@ class OtherAcks:
     and one that makes it 100 is measured.
     """
 
+    __slots__ = (
+        "_advisories",
+        "_backoff_ns",
+        "_chance",
+        "_dead_letters",
+        "_delivery",
+        "_flow_acknowledges",
+        "_nak_policy",
+        "_sample_credit",
+        "_sample_percent",
+    )
+
     def __init__(
         self,
         delivery: Delivery,

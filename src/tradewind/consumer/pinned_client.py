@@ -20,6 +20,16 @@ class PinnedClient:
     both are 0 exactly while nobody is pinned.
     """
 
+    __slots__ = (
+        "_account_name",
+        "_advisories",
+        "_delivery",
+        "_new_id",
+        "config",
+        "due_ns",
+        "pinned_ns",
+    )
+
     def __init__(
         self,
         delivery: Delivery,

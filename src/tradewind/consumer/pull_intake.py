@@ -31,6 +31,8 @@ class PullIntake:
     names it in the log.
     """
 
+    __slots__ = ("_delivery", "_faults", "_label", "_pinned", "config")
+
     def __init__(
         self,
         delivery: Delivery,

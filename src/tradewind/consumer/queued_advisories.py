@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class QueuedAdvisories:
     """Those of one consumer. `waiting` are (kind, fields), in the order in which they came."""
 
+    __slots__ = ("_consumer", "_publish", "_turn", "waiting")
+
     def __init__(
         self,
         consumer: Participant,
