@@ -11,12 +11,12 @@ import json
 import struct
 from bisect import bisect
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 
 from store_verdict import Content, consistency_problems, content_of
 
+from power_cuts import cut_off
 from store_workloads import (
     FOLDER,
     Run,
@@ -31,7 +31,7 @@ from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport
 from tradewind.store.table.marks import MARK_SYNCED_KIND
 from tradewind.testing.disk_damage import DiskDamage
-from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 MESSAGES = f"{FOLDER}/msgs"
 DAMAGE = f"{FOLDER}/damage"
@@ -241,15 +241,17 @@ def hits_of(store: Store, disk: SimulatedDisk) -> Hits:
     only_lengths: set[int] = set()
     for record in store.records:
         old, new = before[record.path], now.get(record.path, b"")
+        end = record.offset + record.size
+        if old[record.offset : end] == new[record.offset : end]:
+            continue
         places = [
             place
-            for place in range(record.offset, record.offset + record.size)
+            for place in range(record.offset, end)
             if place >= len(new) or old[place] != new[place]
         ]
-        if places:
-            hit.append(record)
-            if record.kind == "message" and record.lengths.issuperset(places):
-                only_lengths.add(record.seq)
+        hit.append(record)
+        if record.kind == "message" and record.lengths.issuperset(places):
+            only_lengths.add(record.seq)
     return Hits(hit, only_lengths)
 
 
@@ -391,23 +393,14 @@ def check_cut_recovery(store: Store, disk: SimulatedDisk) -> None:
     loss is not forgotten.
     """
     workload, now_ns = store.workload, store.run.ledger.now_ns
-    whole = disk.crash_keeping_unsynced()
-    opened, expected = open_workload(whole, workload, now_ns)
-    for stop_at in range(1, whole.steps + 1):
-        cut = disk.crash_keeping_unsynced()
-        cut.stop_at = stop_at
-        with suppress(PowerLoss):
-            open_workload(cut, workload, now_ns)
-        for after in (
-            cut.crash_losing_unsynced(),
-            cut.crash(stop_at),
-            cut.crash_keeping_unsynced(),
-        ):
-            told = written_lost(after)
-            again, report = open_workload(after, workload, now_ns)
-            assert content_of(again) == content_of(opened)
-            assert again.table.last_seq == opened.table.last_seq
-            assert told | set(report.lost) == set(expected.lost)
+    opened, expected = open_workload(disk.crash_keeping_unsynced(), workload, now_ns)
+    content, lost = content_of(opened), set(expected.lost)
+    for step, after in cut_off(disk, lambda cut: open_workload(cut, workload, now_ns)):
+        told = written_lost(after)
+        again, report = open_workload(after, workload, now_ns)
+        assert content_of(again) == content, step
+        assert again.table.last_seq == opened.table.last_seq, step
+        assert told | set(report.lost) == lost, step
 
 
 def written_lost(disk: SimulatedDisk) -> set[int]:

@@ -14,18 +14,18 @@ from hashlib import blake2b
 from itertools import islice
 from random import Random
 
+from power_cuts import Holdings, WatchedDisk, cut_off, holdings_of
 from store_workloads import (
     FOLDER,
     Ledger,
     Run,
-    WatchedDisk,
     Workload,
     open_workload,
     plain_files,
     record_bytes,
 )
 from tradewind.errors import StoreError
-from tradewind.store.contract import MessageCopy
+from tradewind.store.contract import MessageCopy, StoreLimits
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.format import s2
 from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
@@ -48,13 +48,12 @@ class Outcome:
     on_disk: bytes = b""  # what all files held before they were opened
 
 
-def digest_of(disk: SimulatedDisk, circumstances: str = "") -> bytes:
-    """Equal for equal disks under equal circumstances."""
-    key = blake2b(circumstances.encode(), digest_size=16)
-    for path, content in sorted(disk.snapshot_tree().items()):
-        key.update(f"{path} {-1 if content is None else len(content)} ".encode())
-        key.update(content or b"")
-    return key.digest()
+def share_of(holdings: Holdings, share: int) -> bool:
+    """Whether this disk is among one of so many; always the same ones, and none of 0."""
+    key = blake2b(digest_size=1)
+    for path, content in holdings:
+        key.update(path.encode() + (content or b""))
+    return share > 0 and key.digest()[0] % share == 0
 
 
 def bytes_on(disk: SimulatedDisk, cipher: str = "") -> bytes:
@@ -160,29 +159,15 @@ def readable_problems(disk: SimulatedDisk, messages: set[MessageCopy]) -> list[s
 
 def _cut_recovery(before: SimulatedDisk, workload: Workload, now_ns: int, outcome: Outcome) -> None:
     """Fail the power at every step of the recovery: the next one has to come to the same result."""
-    stop_at = 1
-    tried = {digest_of(before)}
-    while True:
-        disk = before.crash_keeping_unsynced()
-        disk.stop_at = stop_at
-        try:
-            open_workload(disk, workload, now_ns)
-        except PowerLoss:
-            pass
-        else:
-            return
-        variants = [disk.crash_losing_unsynced(), disk.crash_keeping_unsynced()]
-        for variant in [*variants, disk.crash(stop_at)]:
-            digest = digest_of(variant)
-            if digest in tried:
-                continue
-            tried.add(digest)
-            outcome.recoveries_cut += 1
-            store, report = open_workload(variant, workload, now_ns)
-            _expect_same(f"recovery cut off at {stop_at}", store, outcome, outcome.problems)
-            if report.lost:
-                outcome.problems.append(f"recovery cut off at {stop_at}: lost {report.lost}")
-        stop_at += 1
+    untouched = holdings_of(before)
+    for step, disk in cut_off(before, lambda disk: open_workload(disk, workload, now_ns)):
+        if holdings_of(disk) == untouched:
+            continue
+        outcome.recoveries_cut += 1
+        store, report = open_workload(disk, workload, now_ns)
+        _expect_same(f"recovery cut off at {step}", store, outcome, outcome.problems)
+        if report.lost:
+            outcome.problems.append(f"recovery cut off at {step}: lost {report.lost}")
 
 
 def _expect_same(where: str, store: FileStore, outcome: Outcome, problems: list[str]) -> None:
@@ -286,7 +271,7 @@ class Explorer:
         self._seeds = seeds
         self._cut_share = cut_share
         self.count = count
-        self._outcomes: dict[bytes, Outcome] = {}
+        self._outcomes: dict[tuple[Holdings, StoreLimits, int], Outcome] = {}
 
     def run(
         self, seed: int = 0, *, sync_persists_names: bool = False, short_write_bytes: int = 0
@@ -345,12 +330,13 @@ class Explorer:
 
     def _outcome(self, disk: SimulatedDisk, ledger: Ledger) -> Outcome:
         workload = replace(self._workload, limits=ledger.limits)
-        digest = digest_of(disk, repr((ledger.limits, ledger.limits.age_max_ns and ledger.now_ns)))
-        outcome = self._outcomes.get(digest)
+        holdings = holdings_of(disk)
+        key = holdings, ledger.limits, ledger.limits.age_max_ns and ledger.now_ns
+        outcome = self._outcomes.get(key)
         if outcome is None:
             self.count.distinct += 1
-            deep = self._cut_share > 0 and digest[0] % self._cut_share == 0
+            deep = share_of(holdings, self._cut_share)
             outcome = examine(disk, workload, ledger.now_ns, deep=deep)
             self.count.recoveries_cut += outcome.recoveries_cut
-            self._outcomes[digest] = outcome
+            self._outcomes[key] = outcome
         return outcome

@@ -20,13 +20,12 @@ from typing import Any
 from tradewind.errors import StoreError
 from tradewind.options import EncryptionOptions, Secret
 from tradewind.store.contract import MessageCopy, StoreLimits
-from tradewind.store.files.disk import Operation
 from tradewind.store.files.vault import FileKey, KeyRing, StreamVault
 from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.format.ciphers import KINDS
-from tradewind.testing.fake_disk import Fault, SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 ROOT = "/disk"
 FOLDER = "/disk/S"
@@ -186,18 +185,6 @@ class Ledger:
         ledger.gone = {seq: Removal(0) for seq in messages if seq not in found}
         ledger.promise_all()
         return ledger
-
-
-class WatchedDisk(SimulatedDisk):
-    """Calls `on_step` in front of every step: there the power may fail."""
-
-    on_step: Callable[[], None] | None = None
-
-    def begin(self, operation: Operation, path: str, *, is_step: bool = False) -> Fault | None:
-        """See SimulatedDisk."""
-        if is_step and self.on_step is not None:
-            self.on_step()
-        return SimulatedDisk.begin(self, operation, path, is_step=is_step)
 
 
 class Run:
