@@ -25,7 +25,7 @@ from store_workloads import (
     record_bytes,
 )
 from tradewind.errors import StoreError
-from tradewind.store.contract import MessageCopy, StoreLimits
+from tradewind.store.contract import MessageCopy
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.format import s2
 from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
@@ -262,6 +262,29 @@ class Count:
     failures: list[Failure] = field(default_factory=list)
 
 
+class Examiner:
+    """Examines disks; what comes of one does for all that are equal, under equal circumstances."""
+
+    def __init__(self, cut_share: int = 0, count: Count | None = None) -> None:
+        """One of `cut_share` recoveries is cut off everywhere, none of 0."""
+        self._cut_share = cut_share
+        self._count = Count() if count is None else count
+        self._outcomes: dict[tuple[object, ...], Outcome] = {}
+
+    def outcome(self, disk: SimulatedDisk, workload: Workload, now_ns: int) -> Outcome:
+        """What comes back of a disk; it may be the one of an equal disk before."""
+        holdings, limits = holdings_of(disk), workload.limits
+        opening = workload.block_bytes_max, workload.settings, workload.cipher
+        key = holdings, limits, limits.age_max_ns and now_ns, opening
+        outcome = self._outcomes.get(key)
+        if outcome is None:
+            deep = share_of(holdings, self._cut_share)
+            outcome = self._outcomes[key] = examine(disk, workload, now_ns, deep=deep)
+            self._count.distinct += 1
+            self._count.recoveries_cut += outcome.recoveries_cut
+        return outcome
+
+
 class Explorer:
     """Runs a workload once and crashes it, on copies, in front of each step and at the end."""
 
@@ -269,9 +292,8 @@ class Explorer:
         """`seeds` chances per step; one of `cut_share` recoveries is cut off everywhere."""
         self._workload = workload
         self._seeds = seeds
-        self._cut_share = cut_share
         self.count = count
-        self._outcomes: dict[tuple[Holdings, StoreLimits, int], Outcome] = {}
+        self._examiner = Examiner(cut_share, count)
 
     def run(
         self, seed: int = 0, *, sync_persists_names: bool = False, short_write_bytes: int = 0
@@ -311,7 +333,8 @@ class Explorer:
         self.count.steps += 1
         for name, crashed in self._variants(disk, seed):
             self.count.states += 1
-            problems = judge(ledger, self._outcome(crashed, ledger))
+            workload = replace(self._workload, limits=ledger.limits)
+            problems = judge(ledger, self._examiner.outcome(crashed, workload, ledger.now_ns))
             if problems:
                 failure = Failure(self._workload.name, disk.steps, name, problems)
                 self.count.failures.append(failure)
@@ -327,16 +350,3 @@ class Explorer:
         for index in range(self._seeds):
             number = (seed << 32) + (disk.steps << 12) + index
             yield f"seed {number}", disk.crash(number)
-
-    def _outcome(self, disk: SimulatedDisk, ledger: Ledger) -> Outcome:
-        workload = replace(self._workload, limits=ledger.limits)
-        holdings = holdings_of(disk)
-        key = holdings, ledger.limits, ledger.limits.age_max_ns and ledger.now_ns
-        outcome = self._outcomes.get(key)
-        if outcome is None:
-            self.count.distinct += 1
-            deep = share_of(holdings, self._cut_share)
-            outcome = examine(disk, workload, ledger.now_ns, deep=deep)
-            self.count.recoveries_cut += outcome.recoveries_cut
-            self._outcomes[key] = outcome
-        return outcome

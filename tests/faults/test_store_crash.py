@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from store_verdict import Count, Explorer, content_of, examine, judge
+from store_verdict import Count, Examiner, Explorer, content_of, judge
 
 from power_cuts import WatchedDisk
 from store_workloads import (
@@ -127,6 +127,7 @@ def test_killed_process_promises_nothing_that_a_power_failure_could_take(
     workload: Workload,
 ) -> None:
     """After a restart the store shows what the page cache holds; from then on that is promised."""
+    examiner = Examiner()
     for last_step in range(1, 1000):
         disk = WatchedDisk()
         run = Run(workload, disk)
@@ -147,7 +148,7 @@ def test_killed_process_promises_nothing_that_a_power_failure_could_take(
         shown, last_seq = content_of(store), store.table.last_seq
         assert report.is_clean
         assert store.table.synced_seq == last_seq
-        outcome = examine(disk.crash_losing_unsynced(), workload, run.ledger.now_ns, deep=False)
+        outcome = examiner.outcome(disk.crash_losing_unsynced(), workload, run.ledger.now_ns)
         assert not judge(run.ledger, outcome)
         assert outcome.messages == shown
         assert outcome.last_seq == last_seq

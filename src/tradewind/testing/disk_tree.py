@@ -8,7 +8,7 @@ failure (`disk_state.py`).
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from posixpath import split
 
@@ -33,9 +33,7 @@ class NameTree:
     def __init__(self, root: str, top: FolderNode | None = None) -> None:
         self.top = FolderNode() if top is None else top
         self.changes: list[DiskChange] = []
-        self.used_bytes = sum(
-            node.size for _, node in _walk(self.top) if isinstance(node, FileNode)
-        )
+        self.used_bytes = _bytes_below(self.top)
         self._root = root
 
     # --- looking up ----------------------------------------------------------------------------
@@ -82,10 +80,9 @@ class NameTree:
 
     def snapshot(self) -> dict[str, bytes | None]:
         """Content by path relative to the root, None for a folder."""
-        return {
-            path: node.visible() if isinstance(node, FileNode) else None
-            for path, node in _walk(self.top)
-        }
+        found: dict[str, bytes | None] = {}
+        _note_all(self.top, "", found)
+        return found
 
     # --- changing ------------------------------------------------------------------------------
 
@@ -185,12 +182,20 @@ def _names(root: str, path: str) -> tuple[str, ...]:
     return tuple(name for name in path[len(root) :].split("/") if name)
 
 
-def _walk(folder: FolderNode, prefix: str = "") -> Iterator[tuple[str, Node]]:
-    """All that programs see, a folder before what it holds."""
-    for name, node in sorted(folder.entries.items(), key=lambda entry: entry[0]):
-        yield prefix + name, node
-        if isinstance(node, FolderNode):
-            yield from _walk(node, f"{prefix}{name}/")
+def _note_all(folder: FolderNode, prefix: str, found: dict[str, bytes | None]) -> None:
+    """Put in all that programs see, a folder before what it holds."""
+    for name in sorted(folder.entries):
+        node = folder.entries[name]
+        if isinstance(node, FileNode):
+            found[prefix + name] = node.visible()
+        else:
+            found[prefix + name] = None
+            _note_all(node, f"{prefix}{name}/", found)
+
+
+def _bytes_below(folder: FolderNode) -> int:
+    nodes = folder.entries.values()
+    return sum(node.size if isinstance(node, FileNode) else _bytes_below(node) for node in nodes)
 
 
 def rename_obstacle(node: Node | None, old: Node | None, source: str, target: str) -> int:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import pytest
 
+from power_cuts import both_and_one, cut_off
 from tradewind.errors import StoreError
 from tradewind.options import NO_SECRET, EncryptionOptions, Secret
 from tradewind.store.contract import MessageCopy
@@ -170,17 +171,13 @@ def test_conversion_that_is_cut_off_anywhere_is_finished_by_the_next_start(
 ) -> None:
     before = made(old, killed=killed)
     expected = opened(before.crash_keeping_unsynced(), old)
-    whole = before.crash_keeping_unsynced()
-    opened(whole, new)
-    for stop_at in range(1, whole.steps + 1):
-        disk = before.crash_keeping_unsynced()
-        disk.stop_at = stop_at
-        with suppress(PowerLoss):
-            opened(disk, new)
-        outcomes = [disk.crash_losing_unsynced(), disk.crash_keeping_unsynced()]
-        for after in (*outcomes, disk.crash(stop_at), disk.crash(stop_at + 1000)):
-            assert opened(after, new) == expected, stop_at
-            assert not readable(after), stop_at
+
+    def crashes(disk: SimulatedDisk, step: int) -> list[SimulatedDisk]:
+        return [*both_and_one(disk, step), disk.crash(step + 1000)]
+
+    for step, after in cut_off(before, lambda disk: opened(disk, new), crashes):
+        assert opened(after, new) == expected, step
+        assert not readable(after), step
 
 
 def test_rotation_of_the_main_key_rewrites_no_message() -> None:
