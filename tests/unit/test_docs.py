@@ -19,10 +19,12 @@ from typing import Any
 
 import pytest
 from starlette.routing import Route
+from typer import Context
 
 import tradewind
 from certificates import Authority
 from tradewind.cli.commands import COMMANDS
+from tradewind.cli.frame.frame import SharedGroup
 from tradewind.cli.frame.settings import FLAGS as SHARED_FLAGS
 from tradewind.cli.main import load as load_command
 from tradewind.durations import format_duration
@@ -212,7 +214,11 @@ def flags_of(command: Any) -> set[str]:
         for parameter in command.params
         for name in (*parameter.opts, *parameter.secondary_opts)
     }
-    return names.union(*(flags_of(each) for each in getattr(command, "commands", {}).values()))
+    if not isinstance(command, SharedGroup):
+        return names
+    context = Context(command)
+    below = (command.get_command(context, name) for name in command.list_commands(context))
+    return names.union(*(flags_of(each) for each in below))
 
 
 @cache

@@ -77,14 +77,13 @@ class CommandApp:
 
     def __init__(self, help_text: str) -> None:
         self.aliases: dict[str, str] = {}
-        group = type("AliasedGroup", (SharedGroup,), {"aliases": self.aliases})
-        self.typer = typer.Typer(
-            cls=group,
+        self.parts: dict[str, typer.Typer] = {}
+        names = {"aliases": self.aliases, "parts": self.parts}
+        self.typer = _new_typer(
+            cls=type("AliasedGroup", (SharedGroup,), names),
             help=help_text,
             epilog=EPILOG,
             no_args_is_help=True,
-            add_completion=False,
-            rich_markup_mode=None,
             context_settings=HELP_NAMES,
         )
 
@@ -92,11 +91,8 @@ class CommandApp:
         self, name: str = "", *, aliases: tuple[str, ...] = (), hidden: bool = False
     ) -> Callable[[Function], Function]:
         """Adds a function as a command; its docstring is the help."""
-        self.aliases.update(dict.fromkeys(aliases, name))
-        if name:
-            # Else typer would make a noun with only one command that command itself.
-            self.typer.callback()(_noun)
-        return self.typer.command(
+        owner = self._part(name, _new_typer(), aliases) if name else self.typer
+        return owner.command(
             name or None,
             cls=SharedCommand,
             hidden=hidden,
@@ -106,14 +102,20 @@ class CommandApp:
 
     def add(self, name: str, app: CommandApp, *, aliases: tuple[str, ...] = ()) -> None:
         """Nests another app as a command with commands of its own."""
+        self._part(name, app.typer, aliases)
+
+    def _part(self, name: str, part: typer.Typer, aliases: tuple[str, ...]) -> typer.Typer:
+        """What makes this app a noun."""
+        self.typer.callback()(_noun)
+        self.parts[name] = part
         self.aliases.update(dict.fromkeys(aliases, name))
-        self.typer.add_typer(app.typer, name=name)
+        return part
 
     def include(self, *parts: CommandApp) -> None:
         """Takes over the commands of other apps: a noun in several modules."""
         for part in parts:
-            self.typer.registered_commands += part.typer.registered_commands
-            self.typer.registered_callback = part.typer.registered_callback
+            self.typer.callback()(_noun)
+            self.parts.update(part.parts)
             self.aliases.update(part.aliases)
 
     def make(self, name: str) -> Command:
@@ -121,6 +123,10 @@ class CommandApp:
         made = get_command(self.typer)
         made.name = name
         return made
+
+
+def _new_typer(**settings: Any) -> typer.Typer:
+    return typer.Typer(add_completion=False, rich_markup_mode=None, **settings)
 
 
 def _noun() -> None:
@@ -167,22 +173,31 @@ class SharedCommand(TyperCommand):
 
 
 class SharedGroup(TyperGroup):
-    """Commands with aliases, and the shared flags in front of them."""
+    """Commands with aliases, and the shared flags in front of them.
+
+    A command is made of its part when it is called or described: to make all those of a noun takes
+    longer than most of them take.
+    """
 
     aliases: dict[str, str] = {}
+    parts: dict[str, typer.Typer] = {}
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.suggest_commands = False
         add_shared_flags(self, hidden=True)
 
-    def list_commands(self, ctx: Context) -> list[str]:
+    def list_commands(self, _ctx: Context) -> list[str]:
         """The names of all commands, in order."""
-        return sorted(super().list_commands(ctx))
+        return sorted(self.parts)
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         """The command of a name or alias."""
-        return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
+        name = self.aliases.get(cmd_name, cmd_name)
+        if name in self.parts and name not in self.commands:
+            self.commands[name] = get_command(self.parts[name])
+            self.commands[name].name = name
+        return super().get_command(ctx, name)
 
     def resolve_command(
         self, ctx: Context, args: list[str]
