@@ -14,6 +14,7 @@ import typing
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,15 @@ ZERO_TIME = "0001-01-01T00:00:00Z"
 VARYING = {"created", "ts", "first_ts", "last_ts", "time", "last_active", "pinned_ts", "leader"}
 VARYING |= {"pause_remaining"}
 TIME_STAMP = re.compile(r"(?<=Nats-Time-Stamp: )\S+")
+# Endpoints that change nothing, and those that make a consumer and change nothing else.
+READING = tuple(
+    f"$JS.API.{name}"
+    for name in (
+        "INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.INFO", "STREAM.MSG.GET", "CONSUMER.NAMES",
+        "CONSUMER.LIST", "CONSUMER.INFO", "DIRECT.GET",
+    )
+)  # fmt: skip
+MAKING_CONSUMERS = ("$JS.API.CONSUMER.CREATE.", "$JS.API.CONSUMER.DURABLE.CREATE.")
 STREAM = {"name": "Z", "subjects": ["z.>"], "storage": "memory"}
 CONSUMER = {"ack_policy": "explicit", "mem_storage": True}
 # A parent in which a nested field is tried, with what makes it valid.
@@ -58,12 +68,17 @@ class Case:
 
 
 class Client:
-    """Sends requests one after the other and takes their first answers."""
+    """Sends requests one after the other and takes their first answers.
+
+    What goes before a case is done again only if the last one has changed it: most are refused.
+    """
 
     def __init__(self, server: ServerProcess) -> None:
         self.raw = RawClient(server.port).connect(no_responders=True)
         self.raw.send("SUB chunks 2\r\n")
         self._count = 2
+        # What the server has been asked and still has.
+        self._there: tuple[tuple[str, bytes], ...] = ()
 
     def ask(self, subject: str, body: bytes = b"", header: bytes = b"") -> tuple[bytes, bytes]:
         """(header, payload) of the first message that answers."""
@@ -84,15 +99,36 @@ class Client:
 
     def answer(self, case: Case) -> object:
         """What a server that has one stream for it says to a case."""
-        for subject, body in case.before:
+        count = len(self._there)
+        assert case.before[:count] == self._there
+        for subject, body in case.before[count:]:
             self.ask(subject, body)
+        self._there = case.before
         header, payload = self.ask(case.subject, case.body)
         found = normal(payload)
         if isinstance(found, dict) and ".RESTORE." in case.subject and "deliver_subject" in found:
             self.ask(json.loads(payload)["deliver_subject"])
             found["deliver_subject"] = "..."
-        self.ask("$JS.API.STREAM.DELETE.Z")
+        is_refused = isinstance(found, dict) and "error" in found
+        if not is_refused and not case.subject.startswith(READING):
+            self._undo(case.subject, payload)
         return TIME_STAMP.sub("...", header.decode()), found
+
+    def _undo(self, subject: str, payload: bytes) -> None:
+        """Remove what a request has changed.
+
+        Should one that was refused have changed something all the same, the next ones show it.
+        """
+        if subject.startswith(MAKING_CONSUMERS):
+            made = json.loads(payload)
+            self.ask(f"$JS.API.CONSUMER.DELETE.{made['stream_name']}.{made['name']}")
+            self._there = tuple(step for step in self._there if ".CONSUMER." not in step[0])
+        else:
+            self.clear()
+
+    def clear(self) -> None:
+        self.ask("$JS.API.STREAM.DELETE.Z")
+        self._there = ()
 
 
 def normal(payload: bytes) -> object:
@@ -128,7 +164,7 @@ def without_times(value: Any) -> Any:
 
 def fields(struct: type[ApiStruct], *, depth: int = 0) -> Iterator[tuple[str, ...]]:
     """The paths of all fields; lists of structs are gone into, too."""
-    hints = typing.get_type_hints(struct)
+    hints = hints_of(struct)
     for name in struct.__struct_fields__:
         yield (name,)
         inner = struct_in(hints[name])
@@ -151,8 +187,13 @@ def hint_of(struct: type[ApiStruct], path: tuple[str, ...]) -> Any:
     for name in path:
         owner = struct_in(hint)
         assert owner is not None
-        hint = typing.get_type_hints(owner)[name]
+        hint = hints_of(owner)[name]
     return hint
+
+
+@cache
+def hints_of(struct: type[ApiStruct]) -> dict[str, Any]:
+    return typing.get_type_hints(struct)
 
 
 def nested(path: tuple[str, ...], value: Any, base: dict[str, Any]) -> dict[str, Any]:
@@ -314,6 +355,7 @@ def differences(
         client.ask(*api("STREAM.CREATE.O", {"name": "O", "storage": "memory"}))
         try:
             answers[server.kind] = [client.answer(case) for case in wanted]
+            client.clear()
         finally:
             client.raw.close()
 
