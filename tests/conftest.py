@@ -1,13 +1,15 @@
 """How many random cases the hypothesis tests run: few and always the same, or many and new ones.
 
-That compiled code looks at its invariants, here and in every server that a test starts. And what is
-printed at the end: what kills have done, if TRADEWIND_SINK_KILLS says how many to do.
+That compiled code looks at its invariants, here and in every server that a test starts. Which tests
+go to which process. And what is printed at the end: what kills have done, if TRADEWIND_SINK_KILLS
+says how many to do.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -39,6 +41,16 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     if isinstance(val, bytes | str) and len(val) > NAME_LENGTH_MAX:
         return argname
     return None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Who runs what with `--dist loadgroup`."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from scheduling import NeighbourScheduling
+
+    return NeighbourScheduling(config, log)
 
 
 def pytest_collection_finish() -> None:
