@@ -18,6 +18,8 @@ from tradewind.broker import broker as broker_module
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.session import Session
 from tradewind.consumer.consumer import ServerConsumer
+from tradewind.consumer.inactivity import Inactivity
+from tradewind.consumer.pull_intake import PullIntake
 from tradewind.jetstream import store_opening
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.engine import JetStreamEngine
@@ -162,20 +164,25 @@ def a_consumer(world: World, patch: Patch) -> None:
 
 def a_consumer_that_cannot_say_its_deadline(world: World, patch: Patch) -> None:
     wait_for_a_message(world)
-    patch.setattr(world.consumer().inactivity, "deadline_ns", fail)
+    faulty, real = world.consumer().inactivity, Inactivity.deadline_ns
+
+    def deadline_ns(inactivity: Inactivity, *arguments: Any) -> Any:
+        return fail() if inactivity is faulty else real(inactivity, *arguments)
+
+    patch.setattr(Inactivity, "deadline_ns", deadline_ns)
     world.victim.publish("S.x", b"for both")
     assert [payload for *_, payload in pull(world.friend, "S", "d")] == [b"for both"]
 
 
 def a_pull_request(world: World, patch: Patch) -> None:
-    real = world.consumer().intake._enter
+    real = PullIntake._enter
 
-    def enter(reply: bytes, header: bytes, payload: bytes) -> None:
+    def enter(intake: PullIntake, reply: bytes, header: bytes, payload: bytes) -> None:
         if b"poison" in payload:
             raise Broken("injected")
-        real(reply, header, payload)
+        real(intake, reply, header, payload)
 
-    patch.setattr(world.consumer().intake, "_enter", enter)
+    patch.setattr(PullIntake, "_enter", enter)
     world.friend.publish("S.x", b"for the next")
     subject = b"$JS.API.CONSUMER.MSG.NEXT.S.c"
     world.victim.connection.send(
