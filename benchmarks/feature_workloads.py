@@ -20,7 +20,7 @@ from benchmarks.stream_workloads import RELAXED
 
 if TYPE_CHECKING:  # compiled by the build before a workload runs, not yet when this loads
     from tradewind.client.jetstream import JetStream
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 QUICK_PART = 100
 PAYLOAD = bytes(128)

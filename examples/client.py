@@ -12,7 +12,7 @@ import sys
 
 import tradewind
 from tradewind.client.errors import NoRespondersError
-from tradewind.client.message import Msg
+from tradewind.client.core.message import Msg
 
 
 async def publish_and_subscribe(connection: tradewind.Connection) -> None:

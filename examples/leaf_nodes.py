@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tradewind
 from tradewind.client.errors import NoRespondersError
-from tradewind.client.message import Msg
+from tradewind.client.core.message import Msg
 from tradewind.options import JetStreamOptions, LeafOptions, LeafRemoteOptions, Secret
 
 

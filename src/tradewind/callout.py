@@ -44,8 +44,8 @@ from tradewind.jwt.claims import (
 if TYPE_CHECKING:
     import tradewind
     import tradewind.sync
+    from tradewind.client.core.message import Msg
     from tradewind.client.core.subscription import Subscription
-    from tradewind.client.message import Msg
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
 XKEY_HEADER = "Nats-Server-Xkey"

@@ -21,6 +21,7 @@ from tradewind.chain.witnesses import SignedHead
 from tradewind.client.connection import HeaderInput, Payload
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings
 from tradewind.client.core.login import ServerInfo
+from tradewind.client.core.message import Msg
 from tradewind.client.core.protocol import MessageInbox
 from tradewind.client.core.stats import Stats
 from tradewind.client.core.subscription import MessageHandler
@@ -28,7 +29,6 @@ from tradewind.client.jetstream import WINDOW_MESSAGES, PublishOptions
 from tradewind.client.kv.entries import Entry
 from tradewind.client.kv.kv import MARKER_SECONDS
 from tradewind.client.kv.kv_types import KvStatus
-from tradewind.client.message import Msg
 from tradewind.client.objects.object_types import CHUNK_BYTES, ObjectInfo, ObjectStoreStatus
 from tradewind.client.objects.object_upload import ObjectSource, Progress
 from tradewind.client.objects.objects import HeaderLists

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tradewind.client.api_errors import StreamStoreFailedError
-from tradewind.client.message import Msg
+from tradewind.client.core.message import Msg
 from tradewind.client.streams.ack_inbox import AckInbox, PendingAck
 from tradewind.client.streams.inbox_owners import AckOwner
 

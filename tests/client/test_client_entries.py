@@ -10,6 +10,7 @@ from client_probe import Probe
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import BadAnswerError, BadKeyError
 from tradewind.client.kv.entries import (
     Entry,
@@ -19,7 +20,6 @@ from tradewind.client.kv.entries import (
     entry_from_direct,
 )
 from tradewind.client.kv.kv_types import Operation
-from tradewind.client.message import Msg
 
 TIME = "2026-11-16T01:02:03.000000004Z"
 TIME_NS = 1794790923_000000004

@@ -7,13 +7,13 @@ import datetime
 import pytest
 from client_probe import Probe
 
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import (
     AlreadyAcknowledgedError,
     BadHeaderError,
     NoReplyError,
     NotJetStreamError,
 )
-from tradewind.client.message import Msg
 
 SHORT = "$JS.ACK.ORDERS.worker.2.10.5.1700000000123456789.7"
 LONG = "$JS.ACK.hub.ACCHASH.ORDERS.worker.2.10.5.1700000000123456789.7"

@@ -9,8 +9,8 @@ from client_probe import Probe
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tradewind.client.core.message import Msg
 from tradewind.client.core.protocol import MessageInbox
-from tradewind.client.message import Msg
 from tradewind.errors import ProtocolError
 
 SUBJECT = st.text("abcä.*>", min_size=1, max_size=12)

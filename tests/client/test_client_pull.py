@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tradewind.client.message import Msg
+from tradewind.client.core.message import Msg
 from tradewind.client.streams.inbox_owners import PullOwner
 from tradewind.client.streams.pull_inbox import PullInbox
 

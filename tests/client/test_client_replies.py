@@ -12,10 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from tradewind.client.core.message import Msg
 from tradewind.client.core.protocol import MessageInbox
 from tradewind.client.core.replies import PendingRequest, Replies
 from tradewind.client.errors import BadSubjectError, OperationTimeoutError
-from tradewind.client.message import Msg
 
 
 @dataclass

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.client.api_errors import JetStreamApiError
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import BadAnswerError, MaxPayloadError
-from tradewind.client.message import Msg
 from tradewind.client.streams.inbox_owners import RowOwner
 from tradewind.client.streams.row_inbox import RowInbox
 from tradewind.spark.outgoing import OutgoingRows

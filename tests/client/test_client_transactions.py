@@ -11,9 +11,9 @@ import pytest
 import tradewind
 import tradewind.sync
 from tradewind.client.api_errors import JetStreamApiError
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import OptionsError
 from tradewind.client.jetstream import JetStream
-from tradewind.client.message import Msg
 
 
 @pytest.fixture(scope="module")

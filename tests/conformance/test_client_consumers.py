@@ -10,11 +10,11 @@ from helpers_client import SECONDS, Events, connected, eventually, fill, jetstre
 
 from harness import ServerProcess
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
+from tradewind.client.core.message import Msg
 from tradewind.client.core.subscription import Subscription
 from tradewind.client.errors import ConsumerGoneError, OptionsError, SubscriptionClosedError
 from tradewind.client.events import ErrorEvent
 from tradewind.client.jetstream import JetStream
-from tradewind.client.message import Msg
 from tradewind.client.streams.consumer_events import ConsumerDeleted, ConsumerEvent, NoResponders
 from tradewind.client.streams.consumers import Consumer
 

@@ -12,6 +12,7 @@ from helpers_client import SECONDS, Events, collect, connected, eventually
 import tradewind
 from harness import ServerProcess
 from tradewind.client.core.headers import Headers
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import (
     BadSubjectError,
     ConnectionClosedError,
@@ -25,7 +26,6 @@ from tradewind.client.errors import (
     SubscriptionClosedError,
 )
 from tradewind.client.events import Closed, Connected, ErrorEvent, SlowConsumer
-from tradewind.client.message import Msg
 
 
 async def test_message_arrives_with_headers_and_reply(server: ServerProcess, subject: str) -> None:

@@ -16,8 +16,8 @@ from tradewind.client.api_errors import (
     NoMessageFoundError,
     StreamWrongLastSequenceError,
 )
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import OptionsError
-from tradewind.client.message import Msg
 from tradewind.client.streams.consumer_events import HeartbeatsMissed
 
 

@@ -17,10 +17,10 @@ from helpers_client import SECONDS, Events, Restartable, connected, eventually, 
 
 from chaos_proxy import ChaosProxy
 from harness import ServerProcess, StartServer
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import DisconnectedError, PublishError
 from tradewind.client.events import Disconnected, Reconnected
 from tradewind.client.jetstream import JetStream
-from tradewind.client.message import Msg
 from tradewind.client.streams.consumer_events import (
     ConsumerEvent,
     HeartbeatsMissed,

@@ -20,8 +20,8 @@ from tradewind.client.api_errors import (
     StreamPurgeFailedError,
     StreamWrongLastSequenceError,
 )
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import ConsumerGoneError, NotTradewindError, PublishError
-from tradewind.client.message import Msg
 from tradewind.client.streams.consumer_events import ConsumerDeleted, ConsumerEvent
 
 if TYPE_CHECKING:

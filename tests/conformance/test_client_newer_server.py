@@ -13,8 +13,8 @@ from helpers_client import connected
 
 from harness import ServerProcess
 from tradewind.client.api_errors import JetStreamApiError
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import BadAnswerError, OptionsError
-from tradewind.client.message import Msg
 
 
 class Api:

@@ -9,8 +9,8 @@ from helpers_client import SECONDS, eventually, fill, jetstream, no_consumers
 
 from harness import ServerProcess
 from tradewind.client.api_errors import ConsumerNotFoundError
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import OptionsError
-from tradewind.client.message import Msg
 from tradewind.client.streams.consumer_events import ConsumerEvent, HeartbeatsMissed
 
 

@@ -11,6 +11,7 @@ from helpers_client import SECONDS, Events, collect, connected, eventually
 import tradewind
 from chaos_proxy import ChaosProxy
 from harness import ServerProcess, StartServer
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import (
     ConnectionClosedError,
     DisconnectedError,
@@ -26,7 +27,6 @@ from tradewind.client.events import (
     Reconnected,
     ReconnectFailed,
 )
-from tradewind.client.message import Msg
 
 FAST = {"reconnect_wait": 0.02, "reconnect_wait_max": 0.1}
 

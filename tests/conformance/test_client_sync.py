@@ -15,6 +15,7 @@ from helpers_ops import until
 import tradewind.sync
 from harness import ServerProcess, StartServer
 from tradewind.client.blocking import shared_thread
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import (
     ClientError,
     ConnectionClosedError,
@@ -23,7 +24,6 @@ from tradewind.client.errors import (
     OperationTimeoutError,
 )
 from tradewind.client.events import Connected, Disconnected, Event, Reconnected
-from tradewind.client.message import Msg
 
 ROOT = Path(__file__).parent.parent.parent
 SECONDS = 20.0

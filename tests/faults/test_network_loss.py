@@ -15,8 +15,8 @@ import pytest
 import tradewind.sync
 from harness import RawClient
 from jetstream_servers import add_empty_stream, jetstream_on_both
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import JetStreamUnavailableError
-from tradewind.client.message import Msg
 from tradewind.client.streams.ordered import OrderedMessages
 from tradewind.client.streams.packed import Packed
 from tradewind.spark import proof

@@ -14,6 +14,7 @@ from tradewind.client.core.connect_options import ConnectOptions, ConnectSetting
 from tradewind.client.core.contexts import load_context
 from tradewind.client.core.headers import Headers, HeaderValues
 from tradewind.client.core.lifecycle import Lifecycle
+from tradewind.client.core.message import Msg
 from tradewind.client.core.replies import Replies, nuid
 from tradewind.client.core.subscription import MessageHandler, Subscription
 from tradewind.client.errors import (
@@ -23,7 +24,6 @@ from tradewind.client.errors import (
     NoRespondersError,
 )
 from tradewind.client.jetstream import WINDOW_MESSAGES, JetStream
-from tradewind.client.message import Msg
 from tradewind.client.services.discovery import Services
 from tradewind.client.streams.manager import JetStreamManager
 from tradewind.subjects import is_valid_subject

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tradewind.api.responses import PubAck
     from tradewind.client.connection import Connection
     from tradewind.client.core.headers import Headers
+    from tradewind.client.core.message import Msg
     from tradewind.client.jetstream import JetStream
-    from tradewind.client.message import Msg
     from tradewind.otel.exporter import SpanExporter
 
 _current: ContextVar[SpanContext | None] = ContextVar("tradewind_span", default=None)

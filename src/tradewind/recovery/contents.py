@@ -20,7 +20,7 @@ from tradewind.client.errors import OperationTimeoutError
 from tradewind.recovery.recovery_errors import RecoveryError, wait_until
 
 if TYPE_CHECKING:
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
     from tradewind.client.streams.manager import StoredMsg
     from tradewind.sync import Connection
 

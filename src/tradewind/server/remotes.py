@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.client.connection import Connection
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings, make_options
-from tradewind.client.message import Msg
+from tradewind.client.core.message import Msg
 from tradewind.errors import TradewindError
 from tradewind.server.remote_subscription import RemoteSubscription
 

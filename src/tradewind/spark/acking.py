@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerInfo
     from tradewind.api.stream_types import StreamInfo
     from tradewind.client.connection import Connection
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
     from tradewind.client.streams.consumers import Consumer
     from tradewind.spark.source_options import SourceOptions
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tradewind.client.connection import Connection
+    from tradewind.client.core.message import Msg
     from tradewind.client.core.subscription import Subscription
-    from tradewind.client.message import Msg
     from tradewind.spark.filters import RowFilter
     from tradewind.spark.rows import RowDecoder
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from tradewind.api.responses import StoredMessage
     from tradewind.api.stream_types import StreamInfo
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
     from tradewind.spark.provider_contract import ReadTask
     from tradewind.spark.source_options import SourceOptions
 

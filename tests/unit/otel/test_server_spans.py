@@ -13,8 +13,8 @@ from otlp_collector import Collector
 
 from tradewind import connect
 from tradewind.client.connection import Connection
+from tradewind.client.core.message import Msg
 from tradewind.client.jetstream import JetStream
-from tradewind.client.message import Msg
 from tradewind.client.streams.consumers import Consumer
 from tradewind.options import JetStreamOptions, OpenTelemetryOptions, ServerOptions
 from tradewind.otel import SpanExporter, instrument

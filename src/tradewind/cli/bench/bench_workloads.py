@@ -15,10 +15,10 @@ from typing import Final
 
 from tradewind.cli.bench.bench_run import CHUNK, Share, Workload
 from tradewind.client.connection import Connection
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.client.jetstream import JetStream, PublishOptions
 from tradewind.client.kv.kv import KeyValue
-from tradewind.client.message import Msg
 from tradewind.client.streams.ack_inbox import PendingAck
 from tradewind.client.streams.consumers import Consumer
 from tradewind.client.streams.delivered import DeliveredMessages

@@ -21,7 +21,7 @@ from tradewind.cli.streams.stream_messages import message_document, show_headers
 from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
     from tradewind.client.streams.pulled import ConsumerMessages
     from tradewind.client.streams.pushed import PushedMessages
 

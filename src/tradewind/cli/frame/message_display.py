@@ -19,7 +19,7 @@ from tradewind.cli.frame.output import flush, line, print_json_line
 from tradewind.durations import format_duration
 
 if TYPE_CHECKING:
-    from tradewind.client.message import Metadata, Msg
+    from tradewind.client.core.message import Metadata, Msg
 
 
 @dataclass(slots=True, kw_only=True)

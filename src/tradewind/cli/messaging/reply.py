@@ -25,7 +25,7 @@ from tradewind.client.core.headers import Headers
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 app = CommandApp("Reply to requests")
 

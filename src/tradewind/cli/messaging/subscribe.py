@@ -23,9 +23,9 @@ from tradewind.subjects import is_subset
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
+    from tradewind.client.core.message import Msg
     from tradewind.client.core.subscription import Subscription
     from tradewind.client.jetstream import JetStream
-    from tradewind.client.message import Msg
     from tradewind.client.streams.consumers import Consumer
     from tradewind.client.streams.delivered import DeliveredMessages
 

@@ -13,7 +13,7 @@ from tradewind.cli.frame.failures import CommandError
 from tradewind.client.errors import NoRespondersError
 
 if TYPE_CHECKING:
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
     from tradewind.sync import Connection
 
 OK: Final = "+OK"

@@ -21,7 +21,7 @@ from tradewind.cli.preview.program import (
 )
 
 if TYPE_CHECKING:
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 PUB_USAGE: Final = "Usage: nats-pub [-s server] [-creds file] [-reply subject] <subject> <message>"
 REQ_USAGE: Final = "Usage: nats-req [-s server] [-creds file] [-timeout 5s] <subject> <message>"

@@ -21,7 +21,7 @@ from tradewind.cli.frame.text_formats import time_text
 from tradewind.cli.messaging.subscribe import Wanted, read_messages, since_start
 
 if TYPE_CHECKING:
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 app = CommandApp("Show server and JetStream events")
 

@@ -29,7 +29,7 @@ from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 rtt_app = CommandApp("Measure round-trip times to servers")
 latency_app = CommandApp("Measure message latency between two connections")

@@ -27,7 +27,7 @@ from tradewind.durations import MICROSECOND_NS, SECOND_NS
 
 if TYPE_CHECKING:
     from tradewind.client.core.headers import Headers
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
     from tradewind.client.streams.manager import StoredMsg
     from tradewind.sync import OrderedMessages
 

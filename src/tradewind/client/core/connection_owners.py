@@ -11,8 +11,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from tradewind.client.core.message import Msg
     from tradewind.client.core.protocol import MessageInbox
-    from tradewind.client.message import Msg
 
 
 class WireOwner(Protocol):

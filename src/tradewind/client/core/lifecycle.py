@@ -56,7 +56,7 @@ from tradewind.client.events import (
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 # The values of `State` in publisher.pxd.
 CONNECTED, RECONNECTING, CLOSED = range(3)

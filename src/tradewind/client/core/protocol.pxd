@@ -3,7 +3,7 @@
 from cpython.ref cimport PyObject
 from libc.stdint cimport int64_t, uint64_t
 
-from tradewind.client.message cimport Msg
+from tradewind.client.core.message cimport Msg
 from tradewind.client.core.publisher cimport Publisher
 from tradewind.containers.buffer cimport Buffer
 

@@ -3,8 +3,8 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, Generic, Self, TypeVar
 
 from tradewind.client.core.connection_owners import InboxOwner
+from tradewind.client.core.message import Msg
 from tradewind.client.core.publisher import Publisher
-from tradewind.client.message import Msg
 
 CONTROL_INFO: Final[str]
 CONTROL_ERROR: Final[str]

@@ -2,9 +2,9 @@ import asyncio
 from collections.abc import Callable
 
 from tradewind.client.connection import Connection, HeaderInput, Payload
+from tradewind.client.core.message import Msg
 from tradewind.client.core.nuid import Nuid
 from tradewind.client.core.protocol import MessageInbox
-from tradewind.client.message import Msg
 
 ReplyHandler = Callable[[Msg | Exception], None]
 

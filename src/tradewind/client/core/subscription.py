@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tradewind.client.core.connection_owners import InboxOwner
+from tradewind.client.core.message import Msg
 from tradewind.client.core.protocol import MessageInbox
 from tradewind.client.errors import (
     OperationTimeoutError,
     SubscriptionClosedError,
 )
 from tradewind.client.events import ErrorEvent
-from tradewind.client.message import Msg
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection

@@ -1,8 +1,8 @@
 import datetime
 from typing import final
 
+from tradewind.client.core.message import Msg
 from tradewind.client.kv.kv_types import Operation
-from tradewind.client.message import Msg
 
 @final
 class Entry:

@@ -10,7 +10,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp
 
-from tradewind.client.message cimport Metadata, Msg
+from tradewind.client.core.message cimport Metadata, Msg
 
 import datetime
 

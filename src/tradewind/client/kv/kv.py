@@ -27,6 +27,7 @@ from tradewind.client.api_errors import (
     StreamWrongLastSequenceConstantError,
     StreamWrongLastSequenceError,
 )
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import (
     BadAnswerError,
     BucketNotFoundError,
@@ -52,7 +53,6 @@ from tradewind.client.kv.kv_types import (
     operation_of,
 )
 from tradewind.client.kv.watch import Watcher, open_messages
-from tradewind.client.message import Msg
 from tradewind.client.streams.api_requests import RESEND_SECONDS, LeaderWait, to_ns
 from tradewind.client.streams.bucket_settings import KV_STREAM, Duration
 

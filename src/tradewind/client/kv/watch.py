@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Generic, Self
 
 from tradewind.api.consumer_types import DeliverPolicy
-from tradewind.client.message import Msg
+from tradewind.client.core.message import Msg
 from tradewind.client.streams.api_requests import Item
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from tradewind.client.api_errors import (
     StreamNotFoundError,
     StreamWrongLastSequenceError,
 )
+from tradewind.client.core.message import Msg
 from tradewind.client.core.replies import nuid
 from tradewind.client.errors import (
     BucketNotFoundError,
@@ -36,7 +37,6 @@ from tradewind.client.errors import (
     OptionsError,
 )
 from tradewind.client.kv.watch import Watcher, open_messages
-from tradewind.client.message import Msg
 from tradewind.client.objects.object_download import ObjectReader
 from tradewind.client.objects.object_types import (
     CHUNK_BYTES,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import NoRespondersError, OptionsError, ServiceError
 from tradewind.client.events import ErrorEvent
-from tradewind.client.message import Msg
 from tradewind.client.services.service_types import ServiceInfo, ServicePing, ServiceStats
 from tradewind.client.services.services import (
     DEFAULT_QUEUE_GROUP,

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from tradewind.client.core.headers import Headers
+from tradewind.client.core.message import Msg
 from tradewind.client.core.replies import nuid
 from tradewind.client.errors import BadSubjectError, OptionsError, ServiceError
-from tradewind.client.message import Msg
 from tradewind.client.services.service_types import (
     EndpointInfo,
     EndpointStats,

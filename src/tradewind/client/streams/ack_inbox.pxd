@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
-from tradewind.client.message cimport Msg
+from tradewind.client.core.message cimport Msg
 from tradewind.client.core.protocol cimport MessageInbox
 from tradewind.client.core.publisher cimport Publisher
 

@@ -36,7 +36,7 @@ from tradewind.subjects import is_valid_literal
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 Answer = TypeVar("Answer", bound=ApiStruct)
 Item = TypeVar("Item")

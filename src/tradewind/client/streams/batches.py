@@ -16,7 +16,7 @@ from tradewind.client.streams.api_requests import ApiRequests, check_answer, dec
 
 if TYPE_CHECKING:
     from tradewind.client.connection import HeaderInput, Payload
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 BATCH_MESSAGES_MAX = 1000
 

@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import TypedDict, Unpack
 
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, DeliverPolicy
+from tradewind.client.core.message import Msg
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OptionsError
-from tradewind.client.message import Msg
 from tradewind.client.streams.api_requests import ApiRequests, to_time
 from tradewind.client.streams.delivered import DeliverySource, StatusHandler
 from tradewind.client.streams.manager import Consumers

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerInfo
 from tradewind.client.api_errors import ClusterNotAvailableError, JetStreamApiError
+from tradewind.client.core.message import Msg
 from tradewind.client.core.subscription import MessageHandler, Subscription
 from tradewind.client.errors import ClientError
 from tradewind.client.events import ErrorEvent
-from tradewind.client.message import Msg
 from tradewind.client.streams.api_requests import ApiRequests
 from tradewind.client.streams.consumer_events import (
     ConsumerDeleted,

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tradewind.client.core.message import Msg
 from tradewind.client.errors import (
     BadAnswerError,
     JetStreamUnavailableError,
     NoRespondersError,
     OperationTimeoutError,
 )
-from tradewind.client.message import Msg
 
 if TYPE_CHECKING:
     from tradewind.client.streams.api_requests import ApiRequests

@@ -27,8 +27,8 @@ from tradewind.client.streams.api_requests import ApiRequests, check_answer, dec
 
 if TYPE_CHECKING:
     from tradewind.client.connection import HeaderInput, Payload
+    from tradewind.client.core.message import Msg
     from tradewind.client.core.subscription import Subscription
-    from tradewind.client.message import Msg
 
 FLOW_MAX = 65535
 FAILURES_MAX = 100

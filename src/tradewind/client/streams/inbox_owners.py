@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from tradewind.client.core.connection_owners import InboxOwner
 
 if TYPE_CHECKING:
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
     from tradewind.client.streams.ack_inbox import PendingAck
 
 

@@ -54,7 +54,7 @@ from tradewind.client.streams.templates import StreamTemplates
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 NOT_FOUND = 404
 # A million messages take some seconds.

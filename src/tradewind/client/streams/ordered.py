@@ -14,6 +14,7 @@ import msgspec
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from tradewind.api.request_types import ConsumerAction
 from tradewind.client.api_errors import JetStreamApiError
+from tradewind.client.core.message import Msg
 from tradewind.client.core.replies import nuid
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import (
@@ -24,7 +25,6 @@ from tradewind.client.errors import (
     OptionsError,
     SubscriptionClosedError,
 )
-from tradewind.client.message import Msg
 from tradewind.client.streams.api_requests import NS_PER_SECOND, ApiRequests
 from tradewind.client.streams.consumer_events import ConsumerDeleted, Recreated
 from tradewind.client.streams.delivered import DeliverySource, StatusHandler

@@ -26,7 +26,7 @@ from tradewind.client.streams.silent_publishes import SilentPublishes
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 # A stream that was just made, or whose leader moves, is not there for a moment.
 ATTEMPTS = 3

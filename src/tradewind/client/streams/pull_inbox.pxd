@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint64_t
 
 from tradewind.client.core.protocol cimport Line, MessageInbox
-from tradewind.client.message cimport Msg
+from tradewind.client.core.message cimport Msg
 from tradewind.client.streams.packed cimport Delivery, Packed
 
 cdef class PullInbox(MessageInbox):

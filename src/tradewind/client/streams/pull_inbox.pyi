@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
+from tradewind.client.core.message import Msg
 from tradewind.client.core.protocol import MessageInbox
-from tradewind.client.message import Msg
 from tradewind.client.streams.packed import Packed
 
 class PullInbox(MessageInbox):

@@ -29,7 +29,7 @@ from tradewind.client.streams.delivered import (
 )
 
 if TYPE_CHECKING:
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 # What a request asks for unless it is told otherwise.
 EXPIRES = 30.0

@@ -23,7 +23,7 @@ from tradewind.client.streams.delivered import (
 from tradewind.client.streams.manager import Consumers
 
 if TYPE_CHECKING:
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 PUSH_HEARTBEAT_NS = 5 * NS_PER_SECOND
 

@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from tradewind.client.core.protocol cimport Line, MessageInbox
 from tradewind.client.core.publisher cimport Publisher
-from tradewind.client.message cimport Msg
+from tradewind.client.core.message cimport Msg
 from tradewind.containers.buffer cimport Buffer
 
 # One message under way. Its operation is kept until its outcome and those of all older ones are

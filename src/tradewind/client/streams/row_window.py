@@ -31,7 +31,7 @@ from tradewind.client.streams.silent_publishes import SilentPublishes
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 
 class RowWindow(RowOwner):

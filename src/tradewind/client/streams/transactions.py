@@ -32,8 +32,8 @@ from tradewind.subjects import is_valid_literal
 
 if TYPE_CHECKING:
     from tradewind.client.connection import HeaderInput, Payload
+    from tradewind.client.core.message import Msg
     from tradewind.client.jetstream import PublishOptions
-    from tradewind.client.message import Msg
 
 
 class Transaction:

@@ -18,7 +18,7 @@ from tradewind.client.errors import ClientError
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
-    from tradewind.client.message import Msg
+    from tradewind.client.core.message import Msg
 
 EVENTS_KEPT_MAX: Final = 100
 EVENT_BYTES_MAX: Final = 64 * 1024

@@ -18,9 +18,9 @@ from tradewind.client.streams.api_requests import check_answer, decode_answer
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
+    from tradewind.client.core.message import Msg
     from tradewind.client.core.subscription import Subscription
     from tradewind.client.jetstream import JetStream
-    from tradewind.client.message import Msg
 
 NO_CONTENT: Final = 204
 TOO_SLOW: Final = 408
