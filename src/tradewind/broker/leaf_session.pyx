@@ -22,6 +22,7 @@ has not authenticated, only one small slice is decoded.
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memset
+from tradewind cimport invariants
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.state cimport DOOM_MEMORY, Message
 from tradewind.broker.trace_header cimport asks_for_trace
@@ -33,7 +34,7 @@ from tradewind.containers.table cimport (
 from tradewind.route.sublist cimport (
     SUB_LEAF, subject_is_literal, subject_valid, subscription_free, subscription_new)
 from tradewind.wire.leaf_parser cimport (
-    OP_LHMSG, OP_LMSG, OP_LS_ADD, OP_LS_REMOVE, parse_leaf_operation)
+    OP_LHMSG, OP_LMSG, OP_LS_ADD, OP_LS_REMOVE, check_leaf_operation, parse_leaf_operation)
 from tradewind.wire.parser cimport (
     OP_CONNECT, OP_ERR, OP_INFO, OP_PING, OP_PONG, PARSE_DONE, PARSE_MORE)
 
@@ -57,20 +58,20 @@ cdef enum:
 BLOCKED_DECODING_FLAG = BLOCKED_DECODING
 
 
-cdef inline bint starts(const char* text, uint32_t size, const char* prefix,
-                        uint32_t prefix_size) noexcept nogil:
+cdef inline bint starts_with(const char* text, uint32_t size, const char* prefix,
+                             uint32_t prefix_size) noexcept nogil:
     return size > prefix_size and memcmp(text, prefix, prefix_size) == 0
 
 
 cdef bint is_exempt_message(const char* subject, uint32_t size) noexcept nogil:
     """Replies to services and acknowledgements are allowed to whoever was asked."""
-    return starts(subject, size, b"_R_.", 4) or starts(subject, size, b"$JS.ACK.", 8)
+    return starts_with(subject, size, b"_R_.", 4) or starts_with(subject, size, b"$JS.ACK.", 8)
 
 
 cdef bint is_exempt_interest(const char* subject, uint32_t size) noexcept nogil:
     """Interest that servers need to detect loops and to answer each other."""
-    return starts(subject, size, b"$LDS.", 5) or starts(subject, size, b"_GR_.", 5) \
-        or starts(subject, size, b"$GR.", 4)
+    return starts_with(subject, size, b"$LDS.", 5) or starts_with(subject, size, b"_GR_.", 5) \
+        or starts_with(subject, size, b"$GR.", 4)
 
 
 cdef const char* shown_subject(const char* reply, uint32_t size) noexcept nogil:
@@ -80,7 +81,7 @@ cdef const char* shown_subject(const char* reply, uint32_t size) noexcept nogil:
     cdef const char* at
     cdef const char* dot = reply
     cdef uint32_t dots = 0
-    if not starts(reply, size, b"$JS.ACK.", 8):
+    if not starts_with(reply, size, b"$JS.ACK.", 8):
         return NULL
     at = <const char*>memchr(reply, 64, size)
     while at != NULL:
@@ -99,7 +100,7 @@ cdef uint32_t gateway_prefix(const char* reply, uint32_t size) noexcept nogil:
     none.
     """
     cdef uint32_t index, dots = 0
-    if not starts(reply, size, b"_GR_.", 5):
+    if not starts_with(reply, size, b"_GR_.", 5):
         return 0
     for index in range(size):
         if reply[index] == 46:
@@ -296,6 +297,8 @@ cdef class LeafSession(Session):
             status = parse_leaf_operation(
                 &self.parser, data + position, size - position, &operation)
             if status == PARSE_DONE:
+                if invariants.checked:
+                    check_leaf_operation(&operation, data + position, size - position)
                 position += operation.consumed
                 if operation.kind != OP_PONG:
                     self.active = True
@@ -452,7 +455,7 @@ cdef class LeafSession(Session):
         if not subject_valid(operation.subject, operation.subject_size, False):
             self.send_error(ops.ERROR_INVALID_SUBSCRIPTION)
             return 0
-        if starts(operation.subject, operation.subject_size, b"$LDS.", 5) \
+        if starts_with(operation.subject, operation.subject_size, b"$LDS.", 5) \
                 and self.broker.is_loop(self, operation.subject[:operation.subject_size]):
             return 0
         if self.subscribable is not None \

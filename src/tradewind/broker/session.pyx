@@ -35,8 +35,8 @@ from tradewind.containers.buffer cimport (
     write_decimal)
 from tradewind.wire.parser cimport (
     FAULT_ARGUMENTS, FAULT_CONTROL_LINE, FAULT_PAYLOAD, OP_CONNECT, OP_ERR, OP_HPUB, OP_INFO,
-    OP_OK, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, PARSE_DONE, PARSE_MORE, parse_operation,
-    parser_init)
+    OP_OK, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, PARSE_DONE, PARSE_MORE, check_operation,
+    parse_operation, parser_init)
 
 from tradewind.broker.accounts import SubscriptionInfo
 from tradewind.wire import ops
@@ -57,31 +57,6 @@ cdef enum OfferKind:
     OFFER_NONE = 0
     OFFER_AREA = 1
     OFFER_PARTIAL = 2
-
-
-cdef bint is_within(const char* part, size_t part_size, const char* whole,
-                    size_t size) noexcept nogil:
-    return part_size == 0 or (whole <= part and part + part_size <= whole + size)
-
-
-cdef int check_operation(const Operation* operation, const char* data, size_t size) except -1:
-    """Assert that all the parser gives for this kind lies within the bytes it has consumed."""
-    cdef size_t consumed = operation.consumed
-    assert 0 < consumed <= size, (operation.kind, consumed, size)
-    if operation.kind == OP_PING or operation.kind == OP_PONG or operation.kind == OP_OK:
-        return 0
-    assert is_within(operation.argument, operation.argument_size, data, consumed)
-    if operation.kind == OP_PUB or operation.kind == OP_HPUB:
-        assert is_within(operation.subject, operation.subject_size, data, consumed)
-        assert is_within(operation.reply, operation.reply_size, data, consumed)
-        assert is_within(operation.body, operation.total_size, data, consumed)
-        assert operation.header_size <= operation.total_size
-    elif operation.kind == OP_SUB or operation.kind == OP_UNSUB:
-        assert is_within(operation.sid, operation.sid_size, data, consumed)
-    if operation.kind == OP_SUB:
-        assert is_within(operation.subject, operation.subject_size, data, consumed)
-        assert is_within(operation.queue, operation.queue_size, data, consumed)
-    return 0
 
 
 BLOCKED_AUTHENTICATION_FLAG = BLOCKED_AUTHENTICATION

@@ -12,8 +12,8 @@ from tradewind.containers.buffer cimport (
     Buffer, buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
 from tradewind.wire.parser cimport (
     FAULT_ARGUMENTS, FAULT_NONE, FAULT_UNKNOWN, OP_CONNECT, OP_ERR, OP_INFO, OP_OK, OP_PING,
-    OP_PONG, PARSE_DONE, PARSE_FAULT, PARSE_MORE, SPACE, TAB, find_line, parse_fault, parse_size,
-    parser_init, skip_line, split_words, take_body, verb_rest)
+    OP_PONG, PARSE_DONE, PARSE_FAULT, PARSE_MORE, SPACE, TAB, find_line, is_within, parse_fault,
+    parse_size, parser_init, skip_line, split_words, take_body, verb_rest)
 
 from tradewind.errors import ProtocolError
 
@@ -201,6 +201,24 @@ LEAF_KIND_NAMES = {OP_LS_ADD: "LS+", OP_LS_REMOVE: "LS-", OP_LMSG: "LMSG", OP_LH
                    OP_OK: "+OK", OP_ERR: "-ERR"}
 
 
+cdef int check_leaf_operation(const Operation* operation, const char* data,
+                              size_t size) except -1:
+    """Assert that all the parser gives for this kind lies within the bytes it has consumed."""
+    cdef size_t consumed = operation.consumed
+    assert 0 < consumed <= size, (operation.kind, consumed, size)
+    if operation.kind == OP_PING or operation.kind == OP_PONG or operation.kind == OP_OK:
+        return 0
+    assert is_within(operation.argument, operation.argument_size, data, consumed)
+    if operation.kind >= OP_LS_ADD:
+        assert is_within(operation.subject, operation.subject_size, data, consumed)
+        assert is_within(operation.queue, operation.queue_size, data, consumed)
+    if operation.kind >= OP_LMSG:
+        assert is_within(operation.reply, operation.reply_size, data, consumed)
+        assert is_within(operation.body, operation.total_size, data, consumed)
+        assert operation.header_size <= operation.total_size
+    return 0
+
+
 cdef tuple describe(const Operation* operation):
     """The operation as Python values: (verb, arguments, ...)."""
     cdef str name = LEAF_KIND_NAMES[operation.kind]
@@ -246,6 +264,9 @@ cdef class LeafParser:
                                           buffer_size(&self.pending), &operation)
             if status == PARSE_FAULT:
                 raise ProtocolError(f"fault {operation.fault} in an operation of a leaf node")
+            if status == PARSE_DONE:
+                check_leaf_operation(&operation, self.pending.data + self.pending.begin,
+                                     buffer_size(&self.pending))
             self.pending.begin += operation.consumed
             if status == PARSE_MORE:
                 break

@@ -66,6 +66,10 @@ cdef void parser_init(ParserState* state, size_t control_line_max,
                       size_t payload_max) noexcept nogil
 cdef int parse_operation(ParserState* state, const char* data, size_t size,
                          Operation* operation) noexcept nogil
+# For callers that check invariants: `data` is what was parsed.
+cdef int check_operation(const Operation* operation, const char* data, size_t size) except -1
+cdef bint is_within(const char* part, size_t part_size, const char* whole,
+                    size_t size) noexcept nogil
 
 # Building blocks shared by the grammars.
 cdef int verb_rest(const char* data, size_t size, const char* verb, size_t verb_size,

@@ -311,6 +311,31 @@ KIND_NAMES = {OP_PUB: "PUB", OP_HPUB: "HPUB", OP_PING: "PING", OP_PONG: "PONG", 
               OP_ERR: "-ERR"}
 
 
+cdef bint is_within(const char* part, size_t part_size, const char* whole,
+                    size_t size) noexcept nogil:
+    return part_size == 0 or (whole <= part and part + part_size <= whole + size)
+
+
+cdef int check_operation(const Operation* operation, const char* data, size_t size) except -1:
+    """Assert that all the parser gives for this kind lies within the bytes it has consumed."""
+    cdef size_t consumed = operation.consumed
+    assert 0 < consumed <= size, (operation.kind, consumed, size)
+    if operation.kind == OP_PING or operation.kind == OP_PONG or operation.kind == OP_OK:
+        return 0
+    assert is_within(operation.argument, operation.argument_size, data, consumed)
+    if operation.kind == OP_PUB or operation.kind == OP_HPUB:
+        assert is_within(operation.subject, operation.subject_size, data, consumed)
+        assert is_within(operation.reply, operation.reply_size, data, consumed)
+        assert is_within(operation.body, operation.total_size, data, consumed)
+        assert operation.header_size <= operation.total_size
+    elif operation.kind == OP_SUB or operation.kind == OP_UNSUB:
+        assert is_within(operation.sid, operation.sid_size, data, consumed)
+    if operation.kind == OP_SUB:
+        assert is_within(operation.subject, operation.subject_size, data, consumed)
+        assert is_within(operation.queue, operation.queue_size, data, consumed)
+    return 0
+
+
 cdef tuple describe(const Operation* operation):
     """The operation as Python values: (verb, arguments, ...)."""
     cdef str name = KIND_NAMES[operation.kind]
@@ -374,6 +399,9 @@ cdef class Parser:
                                      buffer_size(&self.pending), &operation)
             if status == PARSE_FAULT:
                 break
+            if status == PARSE_DONE:
+                check_operation(&operation, self.pending.data + self.pending.begin,
+                                buffer_size(&self.pending))
             self.pending.begin += operation.consumed
             self.position += operation.consumed
             if status == PARSE_MORE:
