@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+EXTRAS := dev spark delta iceberg
 CYTHON_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd') $(wildcard $(patsubst %.pxd,%.py,$(shell find src -name '*.pxd')))
 PORT ?= 4222
 MONITOR_PORT ?= 8222
@@ -26,12 +27,24 @@ $(VENV)/.created: constraints.txt pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade -c constraints.txt pip setuptools Cython
 	touch $@
 
-$(VENV)/.built: $(VENV)/.created setup.py $(CYTHON_SOURCES)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev,spark,delta,iceberg]'
+# Side by side with the next: one waits for the network, the other needs the processors. What is
+# installed is compiled when it is first used; most of it never is.
+$(VENV)/.packages: $(VENV)/.created
+	$(BIN)/python tools/requirements.py $(EXTRAS) > $(VENV)/requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -r $(VENV)/requirements.txt
+	touch $@
+
+$(VENV)/.compiled: $(VENV)/.created setup.py $(CYTHON_SOURCES)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	touch $@
+
+$(VENV)/.built: $(VENV)/.packages $(VENV)/.compiled
+	TRADEWIND_COMPILED=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	$(BIN)/python -m compileall -q src
 	touch $@
 
-build: $(VENV)/.built
+build:
+	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.built
 
 # A server, live orders and a pipeline on Spark, shown in the terminal until Ctrl-C or for SECONDS.
 run: build

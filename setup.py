@@ -4,7 +4,8 @@ other metadata is in pyproject.toml.
 TRADEWIND_SANITIZE=1 builds with AddressSanitizer and UBSan, TRADEWIND_TRACE=1 with line tracing for
 coverage, which finds the C sources beside the modules; it is compiled once for a few runs, so it is
 not optimised. TRADEWIND_QUICK=1 leaves that out too, for whoever only wants to know whether a build
-works. The modules are made side by side, one per processor.
+works. TRADEWIND_COMPILED=1 makes none: they are in place already. The modules are made side by
+side, one per processor.
 """
 
 import os
@@ -71,9 +72,10 @@ typed = [path for path in Path("src").rglob("*.py") if path.with_suffix(".pxd").
 
 # A source distribution has no use for their translation, which takes a minute.
 is_source_only = "sdist" in sys.argv
+is_compiled = os.environ.get("TRADEWIND_COMPILED") == "1"
 modules = (
     []
-    if is_source_only
+    if is_source_only or is_compiled
     else [*compiled(list(Path("src").rglob("*.pyx")), quick), *compiled(typed, plain)]
 )
 
