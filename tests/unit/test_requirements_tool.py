@@ -21,5 +21,5 @@ def test_the_build_installs_what_the_project_and_its_tests_need() -> None:
 
 
 def test_unknown_extra_is_named() -> None:
-    with pytest.raises(SystemExit, match="no extra 'nope'; there are .*spark"):
+    with pytest.raises(SystemExit, match=r"no extra 'nope'; there are .*spark"):
         requirements(["nope"])
