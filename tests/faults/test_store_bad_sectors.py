@@ -87,7 +87,7 @@ def test_a_block_that_is_cut_while_it_is_in_use_costs_what_was_cut(
     disk = OsDisk(str(tmp_path))
     store = filled(disk)
     told: list[RecoveryReport] = []
-    store.on_damage = told.append
+    store.damage.on_report = told.append
     if is_read_before:
         assert found(store) == everything()
     content = Path(path_of(disk, number)).read_bytes()
@@ -199,7 +199,7 @@ def test_bad_sectors_cost_the_messages_in_them(
     lost = touching(plain, start, start + size)
     told: list[RecoveryReport] = []
     store, report = opened(disk, cipher)
-    store.on_damage = told.append
+    store.damage.on_report = told.append
     assert found(store) == everything() - lost
     store.verify()
     assert store.lost is not None
@@ -286,7 +286,7 @@ def test_a_disk_that_recovers_costs_nothing(tmp_path: Path) -> None:
     store = filled(disk)
     assert found(store) == everything()
     told: list[RecoveryReport] = []
-    store.on_damage = told.append
+    store.damage.on_report = told.append
     for number in (1, 2, store.table.last.number):
         content = Path(path_of(disk, number)).read_bytes()
         os.truncate(path_of(disk, number), 0)

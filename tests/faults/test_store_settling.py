@@ -75,7 +75,7 @@ def test_what_was_deleted_stays_deleted_after_a_repair(harm: Harm, seed: int) ->
         disk, what = harmed(store, harm, case)
         first = opened(store, disk)
         read_all(first, store.live)
-        first.resolve_damage()
+        first.damage.resolve_all()
         found = content_of(first)
         if not set(found) & set(store.live):
             continue  # nothing is left that shows that index.db is of these blocks
@@ -152,7 +152,7 @@ def test_known_deletions_are_only_said_again_where_nothing_says_them(seed: int) 
     DiskDamage(disk).flip_bits(message.path, [8 * message.offset + 100])
     found = opened(store, disk)
     read_all(found, store.live)
-    found.resolve_damage()
+    found.damage.resolve_all()
     after = disk.crash_losing_unsynced().checkpoint()
     for path in store.paths:
         if path == store.paths[-1] or path not in after:
@@ -275,7 +275,7 @@ def test_limit_of_a_subject_is_applied_when_all_is_counted() -> None:
         store.table.store(b"s.2", b"", b"new", 99)
     assert store.table.subjects()[b"s.2"] == 15
     woken: list[int] = []
-    store.on_open_damage = lambda: woken.append(store.table.last_seq)
+    store.damage.on_work = lambda: woken.append(store.table.last_seq)
     store.commit()
     assert (store.table.has_open_damage, store.table.is_overdue, bool(woken)) == (False, True, True)
     while store.table.limit_step(1):
@@ -297,7 +297,7 @@ def test_damage_in_the_block_that_is_written_is_repaired_at_once(is_committing: 
     store.commit()
     number = store.table.last.number
     told: list[RecoveryReport] = []
-    store.on_damage = told.append
+    store.damage.on_report = told.append
     store.table.store(b"s", b"", b"under way", 7)
     commit = store.begin_commit() if is_committing else None
     path = hit(disk, 5)
@@ -414,7 +414,7 @@ def test_more_damage_than_memory_is_repaired_too(monkeypatch: pytest.MonkeyPatch
     store = small(disk)
     with suppress(NotFoundError):
         store.table.get(2)
-    store.resolve_damage()
+    store.damage.resolve_all()
     assert not any(block.patched for block in store.table.blocks)
     wanted = [seq for seq in range(1, 61) if seq not in lost]
     assert [message.seq for message in store.table.messages()] == wanted
@@ -429,7 +429,7 @@ def test_file_that_cannot_be_read_ends_the_settling_and_nothing_else() -> None:
     hit(disk, 7)
     store = small(disk)
     told: list[RecoveryReport] = []
-    store.on_damage = told.append
+    store.damage.on_report = told.append
     with suppress(NotFoundError):
         store.table.get(7)
     disk.fail("map", "*/5.blk", error=errno.EIO, times=1 << 30)

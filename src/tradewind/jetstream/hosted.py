@@ -125,11 +125,11 @@ class HostedStream:
         self.engine.hosts[self.stream.ingest] = self
         files = self.stream.files
         if files is not None:
-            files.on_damage = self._damaged
+            files.damage.on_report = self._damaged
             # Settling it takes commits, which begin at the end of a turn.
-            files.on_open_damage = lambda: self.engine.turn.add_dirty(self.stream.ingest)
+            files.damage.on_work = lambda: self.engine.turn.add_dirty(self.stream.ingest)
             if self.stream.store.has_open_damage or (files.chain is not None and files.is_dirty):
-                files.on_open_damage()
+                files.damage.on_work()
         self.commits.attach(self.engine.syncer)
         if self.files is not None:
             self.files_entry = self.engine.syncer.attach(

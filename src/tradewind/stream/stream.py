@@ -35,6 +35,7 @@ from tradewind.errors import StoreError
 from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import limits_of
+from tradewind.store.folder.time_files import read_schedules
 from tradewind.store.format.meta import StreamMeta
 from tradewind.store.syncer import SyncMode
 from tradewind.store.table.message_store import MessageStore
@@ -218,7 +219,7 @@ class Stream:
         """Know again when which schedule is due."""
         if self.schedules is None:
             return
-        known, stamp = self.files.read_schedules() if self.files is not None else ([], 0)
+        known, stamp = read_schedules(self.files) if self.files is not None else ([], 0)
         times = [(schedule.seq, schedule.fire_ns) for schedule in known]
         self.schedules.recover(times, stamp, now_ns)
 

@@ -71,7 +71,7 @@ def test_damage_behind_a_good_summary_costs_only_what_was_hit(seq: int) -> None:
     store, report = opened(disk)
     assert report.is_clean
     told: list[RecoveryReport] = []
-    store.on_damage = told.append
+    store.damage.on_report = told.append
     check_all_but(store, {seq})
     assert [found.lost for found in told] == [[seq]]
     assert f"1 messages are lost: {seq}" in told[0].lines()[0]
@@ -84,7 +84,7 @@ def test_one_damage_found_leads_to_all_others() -> None:
         hit(disk, seq)
     store, _ = opened(disk)
     told: list[RecoveryReport] = []
-    store.on_damage = told.append
+    store.damage.on_report = told.append
     assert store.table.get(4).seq == 4
     assert told == []
     store.commit()
@@ -174,7 +174,7 @@ def test_read_only_store_is_repaired_in_memory() -> None:
     with pytest.raises(Exception, match="EIO"):
         store.flush()
     told: list[RecoveryReport] = []
-    store.on_damage = told.append
+    store.damage.on_report = told.append
     assert store.table.get(6).seq == 6
     assert store.table.get(8).seq == 8
     with pytest.raises(NotFoundError):
@@ -208,7 +208,7 @@ def test_damage_at_a_place_where_another_one_was_repaired_is_told_too() -> None:
     settings: dict[str, int] = {"block_bytes_max": 3000, "compact_bytes_min": 60}
     store, _ = open_store(disk, FOLDER, "S", now_ns=1, **settings)
     told: list[RecoveryReport] = []
-    store.on_damage = told.append
+    store.damage.on_report = told.append
     for number in range(1, 121):
         store.table.store(b"s", b"", b"%029d" % number, number)
     store.commit()

@@ -23,18 +23,13 @@ cdef class FileStore:
     cdef public bint index_file_present
     cdef public bint keeps_schedules        # sched.db is to be written at the end
     cdef readonly list unsafe_files         # paths of those that `secure` has to sync
-    cdef public object on_damage            # called with what damage has cost, or None
-    cdef public object on_open_damage       # called if it takes commits to resolve damage, or None
     cdef readonly OpenFiles files
     cdef readonly object vault              # StreamVault; None: the stream is not encrypted
     cdef list _keys_to_remove               # of blocks whose removal may not be durable
-    cdef object _resolution                 # of damage that was found
-    cdef list _resolved                      # reports of it
+    cdef readonly object losses             # KnownLosses
+    cdef readonly object damage             # DamageResolution
     cdef object _witness                    # Witness
     cdef uint64_t _reserved_seq             # beyond it a commit has to update the witness
-    cdef object _lost                       # LostMessages, or None
-    # Losses below the first message are reported until that one is removed too.
-    cdef uint64_t _first_seq_after_loss
     cdef bint _begins                       # the first block is on disk already
     cdef bint _may_resume
     cdef object _insecure                   # StoreError of `secure`, or None

@@ -24,7 +24,6 @@ nothing else.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -37,12 +36,12 @@ from tradewind.store.files.open_files import BlockFile, OpenFiles, open_files
 from tradewind.store.files.witness import FIRST_TESTIMONY, Testimony, TestimonyWrite, Witness
 from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.rewrite import COMPACT_BYTES_MIN, Rewriter
-from tradewind.store.folder.time_files import read_schedules, recover_timers, time_files
+from tradewind.store.folder.time_files import time_files
 from tradewind.store.format.layout import RECORD_BYTES_MIN, block_file_name
-from tradewind.store.format.side_files import Schedule
 from tradewind.store.repair.checkpoint import encode_checkpoint
-from tradewind.store.repair.damage import DamageFolder, RecoveryReport
+from tradewind.store.repair.damage import DamageFolder
 from tradewind.store.repair.damage_resolution import DamageResolution, Evidence
+from tradewind.store.repair.known_losses import KnownLosses
 from tradewind.store.table.adoption import drop_leading_blocks
 from tradewind.store.table.block import Block
 from tradewind.store.table.marks import (
@@ -112,17 +111,13 @@ class FileStore:
         self.failure: StoreError | None = None
         self.index_file_present = False
         self.unsafe_files: list[str] = []
-        self.on_damage: Callable[[RecoveryReport], None] | None = None
-        self.on_open_damage: Callable[[], None] | None = None
         stream_folder = folder.rpartition("/")[0]
-        self._resolution: DamageResolution = DamageResolution(
-            self, DamageFolder(disk, stream_folder)
+        self.losses: KnownLosses = KnownLosses(self.table)
+        self.damage: DamageResolution = DamageResolution(
+            self, DamageFolder(disk, stream_folder), self.losses
         )
-        self._resolved: list[RecoveryReport] = []
         self._witness: Witness = Witness(disk, stream_folder, name)
         self._reserved_seq = 0
-        self._lost: LostMessages | None = None
-        self._first_seq_after_loss = 0
         self._begins = False
         self._may_resume = False
         self._insecure: StoreError | None = None
@@ -210,7 +205,7 @@ class FileStore:
         self.failure = error
         self.table.read_only = True
         self._may_resume = resumable and isinstance(error, DiskFull)
-        self._resolution.interrupted(error)
+        self.damage.interrupted(error)
 
     def block_sealed(self, block: Block) -> None:
         """Write the rest of it now; it is synced with the next commit."""
@@ -273,7 +268,7 @@ class FileStore:
         """See `wants_commit`; for compiled callers."""
         return (
             len(self._trash) > 0
-            or (self.table.has_open_damage and self._resolution.has_work)
+            or (self.table.has_open_damage and self.damage.has_work)
             or self.rewriter.is_waiting()
         )
 
@@ -419,7 +414,7 @@ class FileStore:
             self._finish_chores(commit)
         self._mark_synced()
         if commit.evidence is not None:
-            self._resolved.append(self._resolution.resolved(commit.evidence))
+            self.damage.resolved(commit.evidence)
 
     def _verify_commit(self, commit: Commit) -> None:
         """Assert that a commit promises no more than was written, and no less than before."""
@@ -503,9 +498,9 @@ class FileStore:
             self.secure()
             self.secured()
         evidence = None
-        if self._resolution.has_work:
+        if self.damage.has_work:
             self.flush()
-            evidence = self._resolution.next_evidence()
+            evidence = self.damage.next_evidence()
         self.rewriter.prepare(self._durable_mark[0])
         return evidence
 
@@ -539,7 +534,7 @@ class FileStore:
             self.vault.blocks.prepared(None)
         if commit.evidence is not None:
             assert commit.error is not None
-            self._resolution.interrupted(commit.error)
+            self.damage.interrupted(commit.error)
 
     def _finish_chores(self, commit: Commit) -> None:
         """Called when the worker has done them."""
@@ -562,7 +557,7 @@ class FileStore:
         for another. Below a floor that is on disk no tombstone is needed: then several go at once,
         though not more than take a moment; but blocks go as fast as they come.
         """
-        if self._resolution.has_work:
+        if self.damage.has_work:
             return  # damaged bytes are evidence, wherever they are
         newest = 0 if self.table.last is None else self.table.last.number
         is_first, left = True, FILES_REMOVED_MAX + newest - (self._newest_then or newest)
@@ -593,7 +588,7 @@ class FileStore:
     def replace_file(self, block: Block, copy_path: str, copy: DiskFile | None) -> None:
         """Replace a block's file by a copy. One that is open may have unsynced bytes."""
         self.disk.rename(copy_path, block.path)
-        self._resolution.file_replaced(block)
+        self.damage.file_replaced(block)
         self._names_changed = True
         self._unsynced.pop(block.path, None)
         if copy is None:
@@ -690,18 +685,7 @@ class FileStore:
         if self.chain is not None:
             self.chain.close()
 
-    # -------------------------------------------------------------- loss
-
-    @property
-    def lost(self) -> LostMessages | None:
-        """What could not be read, as far as it was not removed since."""
-        lost = self._lost
-        if lost is None or lost.sequences[0] >= self.table.first_seq:
-            return lost
-        if self.table.first_seq <= self._first_seq_after_loss:
-            return lost
-        rest = lost.sequences[bisect_left(lost.sequences, self.table.first_seq) :]
-        return LostMessages(rest, lost.bytes) if rest else None
+    # -------------------------------------------------------------- recovery and damage
 
     def recovered(self, marked: Position, *, sync: bool = False, is_foreign: bool = False) -> None:
         """Told by recovery: what was read counts as synced; `marked` is what the disk says.
@@ -749,54 +733,23 @@ class FileStore:
             with self._changing():
                 raise self._insecure
 
-    def recover_timers(self) -> None:
-        """Told by recovery: when messages with a time to live expire."""
-        recover_timers(self)
-
-    def read_schedules(self) -> tuple[list[Schedule], int]:
-        """Those that were written down at the end, complete for all sequences below the stamp."""
-        return read_schedules(self)
-
-    def add_lost(self, report: RecoveryReport) -> None:
-        """Record that more is lost; lost messages that have reappeared are removed."""
-        known = self._lost or LostMessages((), 0)
-        sequences = sorted(
-            seq for seq in {*known.sequences, *report.lost} if not self.table.is_live(seq)
-        )
-        size = known.bytes + report.damaged_bytes
-        self._lost = LostMessages(tuple(sequences), size) if sequences else None
-        self._first_seq_after_loss = max(self._first_seq_after_loss, report.first_seq)
+    @property
+    def lost(self) -> LostMessages | None:
+        """See `BlockKeeper`."""
+        return self.losses.messages
 
     def block_damaged(self, block: Block) -> None:
         """Called when a block that is read is damaged: continue with all that is good in it."""
-        self._resolution.found(block)
-        self.wake()
+        self.damage.found(block)
 
     def record_damaged(self, block: Block) -> None:
         """Called when a record of the block being written is damaged: it is never returned."""
-        self._resolution.found_in_last(block)
-        self.wake()
-
-    def wake(self) -> None:
-        """Something is left to be done: notify the owner."""
-        if self.on_open_damage is not None:
-            self.on_open_damage()
+        self.damage.found_in_last(block)
 
     def verify(self) -> None:
         """Assert every invariant by recounting, all damage resolved; for tests and tools."""
         for block in list(self.table.blocks):
             self.table.load_index(block)
         if self.table.has_open_damage:
-            self.resolve_damage()
+            self.damage.resolve_all()
         self.table.verify()
-
-    def resolve_damage(self) -> list[RecoveryReport]:
-        """Resolve all damage that was found now; for recovery, tests and tools."""
-        try:
-            self.commit()
-        except StoreError:
-            assert self.failure is not None  # whoever needs the disk next is told
-        while self.table.limit_step():
-            pass
-        resolved, self._resolved = self._resolved, []
-        return resolved

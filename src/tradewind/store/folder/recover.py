@@ -20,6 +20,7 @@ from tradewind.store.contract import MessageCopy, StoreLimits
 from tradewind.store.files.disk import DiskFault, MissingFile, read_readable
 from tradewind.store.files.witness import Testimony, read_testimony
 from tradewind.store.folder.filestore import FileStore, Position
+from tradewind.store.folder.time_files import recover_timers
 from tradewind.store.format.index_file import EMPTY_CHECKSUM
 from tradewind.store.format.layout import (
     BLOCK_NUMBER_MAX,
@@ -150,7 +151,7 @@ class Recovery:
         if said is not None:
             self._ask_witness(store, numbers, said)
         store.index_file_present = "index.db" in self._disk.list_directory(self._messages)
-        store.recover_timers()
+        recover_timers(store)
         if chain is not None:
             self._open_chain(store, chain)
         crowded = tell_crowded_out(store.table, self.report, self._evidence.earlier())
@@ -260,13 +261,13 @@ class Recovery:
         """Damage behind a good summary shows as far as blocks were read."""
         if not store.table.has_open_damage:
             return
-        for found in store.resolve_damage():
+        for found in store.damage.resolve_all():
             self.report.add(found)
 
     def _recall_losses(self, store: FileStore) -> None:
         """What was lost stays lost over a restart, until its sequences are removed."""
         for report in self._evidence.earlier():
-            store.add_lost(report)
+            store.losses.add(report)
             if not report.stream:
                 self.report.notes += report.notes
 

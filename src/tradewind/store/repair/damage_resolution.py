@@ -1,8 +1,8 @@
 """Repairs a store in which damage is found while it is in use.
 
-Owns the steps from the first damaged record that was read to intact files. Repair takes as long as
-reading the stream, so it proceeds with the commits of the store, a few blocks at a time: the event
-loop never waits longer than that, and the store stays usable.
+Owns the steps from the first damaged record that was read to intact files, and who is told of them.
+Repair takes as long as reading the stream, so it proceeds with the commits of the store, a few
+blocks at a time: the event loop never waits longer than that, and the store stays usable.
 
 1. All blocks are read, so that all damage is found. Meanwhile subjects are counted again, because
    the subjects of the lost messages are unknown; and the contents of the files are compared with
@@ -17,6 +17,7 @@ only to it and in memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +33,7 @@ from tradewind.store.table.scan import note_removals
 
 if TYPE_CHECKING:
     from tradewind.store.folder.filestore import FileStore
+    from tradewind.store.repair.known_losses import KnownLosses
     from tradewind.store.table.block import Block
 
 # How much is read with one commit; one block at least.
@@ -54,11 +56,18 @@ class Evidence(msgspec.Struct):
 
 
 class DamageResolution:
-    """The resolving of one store; it has nothing to do until damage is found."""
+    """The resolving of one store; it has nothing to do until damage is found.
 
-    def __init__(self, store: FileStore, folder: DamageFolder) -> None:
+    `on_report` is called with what damage has cost, `on_work` if it takes commits to resolve it.
+    """
+
+    def __init__(self, store: FileStore, folder: DamageFolder, losses: KnownLosses) -> None:
+        self.on_report: Callable[[RecoveryReport], None] | None = None
+        self.on_work: Callable[[], None] | None = None
         self._store = store
         self._folder = folder
+        self._losses = losses
+        self._resolved: list[RecoveryReport] = []
         self._found: list[Salvage] = []
         self._reported: set[tuple[int, int]] = set()  # block and offset
         self._damaged_last: Block | None = None
@@ -76,6 +85,10 @@ class DamageResolution:
 
     def found(self, block: Block) -> None:
         """A block does not hold what is known of it: go on with all that is good in it."""
+        self._salvage(block)
+        self._wake()
+
+    def _salvage(self, block: Block) -> None:
         found = salvage_block(block, self._store.name)
         if found.is_whole:
             self._store.table.load_index(block)
@@ -86,7 +99,7 @@ class DamageResolution:
         if not found.entries or not places <= self._reported:
             self._reported |= places
             self._found.append(found)
-            self._store.add_lost(self._report([found]))
+            self._losses.add(self._report([found]))
         if self._store.failure is not None:
             self.interrupted(self._store.failure)
         self._limit_memory(block)
@@ -96,6 +109,7 @@ class DamageResolution:
         self._damaged_last = block
         self._store.table.has_open_damage = True
         self._is_read = False
+        self._wake()
 
     def file_replaced(self, block: Block) -> None:
         """Another file has its name: what is damaged in that is news."""
@@ -174,9 +188,9 @@ class DamageResolution:
             store.table.add_block()
             store.flush()
         if block is not None and block in store.table.blocks:
-            store.block_damaged(block)
+            self.found(block)
 
-    def resolved(self, evidence: Evidence) -> RecoveryReport:
+    def resolved(self, evidence: Evidence) -> None:
         """What was said and saved is on disk: the files can be repaired."""
         done = {id(block) for block in evidence.blocks}
         saved = [salvage for salvage in self._found if id(salvage.block) in done]
@@ -193,8 +207,19 @@ class DamageResolution:
             self._is_read = False
             self._store.table.has_open_damage = False
             self._store.table.begin_trimming()
-            self._store.wake()
-        return report
+            self._wake()
+        self._resolved.append(report)
+
+    def resolve_all(self) -> list[RecoveryReport]:
+        """Resolve all damage that was found now; for recovery, tests and tools."""
+        try:
+            self._store.commit()
+        except StoreError:
+            assert self._store.failure is not None  # whoever needs the disk next is told
+        while self._store.table.limit_step():
+            pass
+        resolved, self._resolved = self._resolved, []
+        return resolved
 
     def _report(self, found: list[Salvage]) -> RecoveryReport:
         report = RecoveryReport(self._store.name)
@@ -207,5 +232,10 @@ class DamageResolution:
     def _tell(self, report: RecoveryReport, found: list[Salvage]) -> None:
         for salvage in found:
             salvage.is_told = True
-        if self._store.on_damage is not None:
-            self._store.on_damage(report)
+        if self.on_report is not None:
+            self.on_report(report)
+
+    def _wake(self) -> None:
+        """Something is left to be done: have a commit begun."""
+        if self.on_work is not None:
+            self.on_work()
