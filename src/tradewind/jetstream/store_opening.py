@@ -145,11 +145,11 @@ def _secure(
 ) -> None:
     """Have on disk what a killed server has left; each file takes a sync."""
     stored = [hosted.stream.files for hosted in opened]
-    unsafe = [files for files in stored if files is not None and files.unsafe_files]
-    run_all([files.secure for files in unsafe])
-    for files in unsafe:
+    chores = [files.chores for files in stored if files is not None and files.chores.unsafe_files]
+    run_all([each.secure for each in chores])
+    for each in chores:
         with suppress(StoreError):
-            files.secured()  # who publishes is told of a failure
+            each.secured()  # who publishes is told of a failure
 
 
 def recover_stream(

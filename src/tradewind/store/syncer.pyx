@@ -601,4 +601,6 @@ cdef inline bint is_dirty(SyncEntry entry) except -1:
 
 cdef inline bint wants_commit(SyncEntry entry) except -1:
     """Whether something waits for a commit that must not wait for the interval."""
-    return entry.files.is_waiting() if entry.files is not None else entry.target.wants_commit
+    if entry.files is not None:
+        return entry.files.chores.are_waiting()
+    return entry.target.wants_commit

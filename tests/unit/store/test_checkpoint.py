@@ -9,7 +9,8 @@ from store_kit import content, put, sequences
 
 from tradewind.errors import StoreError
 from tradewind.store.contract import StoreLimits
-from tradewind.store.folder.filestore import FILES_REMOVED_MAX, FileStore, ReadOnlyError
+from tradewind.store.folder.commit_chores import FILES_REMOVED_MAX
+from tradewind.store.folder.filestore import FileStore, ReadOnlyError
 from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.format.index_file import decode_index
 from tradewind.store.format.layout import block_numbers
@@ -83,10 +84,10 @@ def test_what_a_killed_process_left_is_synced_before_it_counts(disk: SimulatedDi
     # The process is gone, the system's memory is not.
     store, report = opened(disk, secures=False)
     assert not was_trusted(disk, report)
-    assert store.unsafe_files
-    store.secure()
-    store.secured()
-    assert store.unsafe_files == []
+    assert store.chores.unsafe_files
+    store.chores.secure()
+    store.chores.secured()
+    assert store.chores.unsafe_files == []
     store, _ = opened(disk.crash_losing_unsynced())
     assert content(store.table) == expected
 
@@ -95,9 +96,9 @@ def test_failed_sync_of_what_was_left_makes_the_store_read_only(disk: SimulatedD
     filled(disk).flush()
     store, _ = opened(disk, secures=False)
     disk.fail("sync", "*.blk")
-    store.secure()
+    store.chores.secure()
     with pytest.raises(StoreError, match="sync failed"):
-        store.secured()
+        store.chores.secured()
     with pytest.raises(ReadOnlyError):
         put(store.table, b"s.1")
 

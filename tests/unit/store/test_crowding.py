@@ -177,7 +177,7 @@ def test_last_block_that_is_gone_does_not_take_the_others_along() -> None:
     put(store.table, *[b"a"] * 20, payload=b"x" * 60)
     store.commit()
     store.mark_idle()
-    assert not store.unremoved_blocks
+    assert not store.chores.unremoved_blocks
     kept = [seq for seq in sequences(store.table) if seq < store.table.last.first_seq]
     assert kept
     disk.remove(store.table.last.path)

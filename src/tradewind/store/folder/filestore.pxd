@@ -5,9 +5,9 @@ That module is plain Python, compiled, because a commit reads these fields in ev
 
 import cython
 
-from libc.stdint cimport uint64_t
 from tradewind.store.files.open_files cimport BlockFile, OpenFiles
 from tradewind.store.folder.commit cimport Commit
+from tradewind.store.folder.commit_chores cimport CommitChores
 from tradewind.store.folder.rewrite cimport Rewriter
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.message_store cimport MessageStore
@@ -20,24 +20,15 @@ cdef class FileStore:
     cdef readonly str name
     cdef readonly Rewriter rewriter
     cdef readonly object failure            # StoreError: why it accepts no changes; or None
-    cdef public bint index_file_present
     cdef public bint keeps_schedules        # sched.db is to be written at the end
-    cdef readonly list unsafe_files         # paths of those that `secure` has to sync
     cdef readonly OpenFiles files
     cdef readonly object vault              # StreamVault; None: the stream is not encrypted
-    cdef list _keys_to_remove               # of blocks whose removal may not be durable
     cdef readonly object losses             # KnownLosses
     cdef readonly object damage             # DamageResolution
-    cdef object _witness                    # Witness
-    cdef uint64_t _reserved_seq             # beyond it a commit has to update the witness
+    cdef readonly CommitChores chores       # what else waits for a commit
     cdef bint _begins                       # the first block is on disk already
     cdef bint _may_resume
-    cdef object _insecure                   # StoreError of `secure`, or None
     cdef dict _unsynced                     # path -> BlockFile: written and in no commit yet
-    cdef bint _names_changed
-    # Blocks to remove, each group with the position that a mark on disk must have reached.
-    cdef list _trash
-    cdef uint64_t _newest_then              # the number of the last block when that was done last
     # Block number and offset up to which everything is synced, and up to which a mark states it.
     cdef tuple _synced_position
     cdef tuple _marked_position
@@ -52,10 +43,10 @@ cdef class FileStore:
     cdef list _pinned                       # of BlockFile: those that it syncs
     cdef readonly object chain              # StreamChain; None: the stream has none
 
-    cdef bint is_waiting(self) except -1
     cdef bint is_changed(self) except -1
     cdef int _write(self, Block block) except -1
     cdef int _write_chain(self) except -1
+    cdef bint _has_chores(self) except -1
     cpdef void flush(self) except *
     cpdef void finish_commit(self, Commit commit) except *
     cdef int _mark_synced(self) except -1

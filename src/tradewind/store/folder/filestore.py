@@ -1,22 +1,14 @@
 """The files of a stream's messages, in the official format, and how they become durable.
 
-Owns the files below `msgs/` of one stream and the order in which they reach the disk. The messages
-themselves are in its `table`, a `MessageStore` that has this for its `BlockKeeper`. Appends go into
-the tail of the last block; `flush` writes each block once; `begin_commit`/`finish_commit` make it
-durable. What was appended is promised only when `table.synced_seq` has reached it.
+Owns the files below `msgs/` of one stream, what of them is written and synced, and what a mark says
+of that. The messages themselves are in its `table`, a `MessageStore` that has this for its
+`BlockKeeper`. Appends go into the tail of the last block; `flush` writes each block once;
+`begin_commit`/`finish_commit` make it durable. What was appended is promised only when
+`table.synced_seq` has reached it.
 
 Most commits only write what was appended and sync it, so this module is compiled. Whatever else
-one may have to do are its *chores*: names, copies of blocks, damage, files of others.
-
-Order rules, which every crash test checks
-- a block's name is durable before anything in it is promised;
-- a tombstone is durable before the block with the deleted record goes, because blocks go one commit
-  later at the earliest, oldest first, and one at a time unless a floor on disk speaks for all of
-  them: no message comes back because a file did;
-- `index.db` is of use only while the store is closed. The first commit removes it, durably, or the
-  first one after damage is resolved that it may know more about (`DamageResolution`). Until then it
-  does not fit: whatever changes a store appends to its last block or begins another
-  (`checkpoint.fits`).
+one may have to do are its *chores*: names, copies of blocks, damage, files of others. They have a
+part of their own, `CommitChores`, with the rules of the order in which files come and go.
 
 The first failed write or sync makes the store read-only (`failure`); a full disk may be resumed,
 nothing else.
@@ -25,31 +17,27 @@ nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tradewind import invariants
 from tradewind.errors import StoreError
 from tradewind.store.contract import LostMessages, StoreLimits
-from tradewind.store.files.disk import DiskFull, MissingFile
+from tradewind.store.files.disk import DiskFull
 from tradewind.store.files.open_files import BlockFile, OpenFiles, open_files
-from tradewind.store.files.witness import FIRST_TESTIMONY, Testimony, TestimonyWrite, Witness
+from tradewind.store.files.witness import FIRST_TESTIMONY, Witness
 from tradewind.store.folder.commit import Commit
+from tradewind.store.folder.commit_chores import CommitChores
 from tradewind.store.folder.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.folder.time_files import time_files
-from tradewind.store.format.layout import RECORD_BYTES_MIN, block_file_name
+from tradewind.store.format.layout import INDEX_FILE, RECORD_BYTES_MIN, Position, block_file_name
 from tradewind.store.repair.checkpoint import encode_checkpoint
 from tradewind.store.repair.damage import DamageFolder
-from tradewind.store.repair.damage_resolution import DamageResolution, Evidence
+from tradewind.store.repair.damage_resolution import DamageResolution
 from tradewind.store.repair.known_losses import KnownLosses
 from tradewind.store.table.adoption import drop_leading_blocks
 from tradewind.store.table.block import Block
-from tradewind.store.table.marks import (
-    MARK_SYNCED_KIND,
-    mark_limit_floor,
-    write_floor,
-    write_mark,
-)
+from tradewind.store.table.marks import MARK_SYNCED_KIND, mark_limit_floor, write_floor, write_mark
 from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.totals_audit import verify_totals
 
@@ -58,13 +46,9 @@ if TYPE_CHECKING:
     from tradewind.store.files.vault import StreamVault
     from tradewind.store.folder.stream_chain import StreamChain
 
-INDEX_FILE = "index.db"
 TOMBSTONE = 1 << 62
 RESUMED_REMOVALS_MAX = 10_000
-# Block files removed after one commit, in addition to as many as were added.
-FILES_REMOVED_MAX = 4
 IS_CHECKED = invariants.are_checked()
-Position = tuple[int, int]  # block number and offset
 
 
 def first_block(name: str) -> bytes:
@@ -109,23 +93,16 @@ class FileStore:
         self.table = MessageStore(name, limits, keeper=self, **settings)
         self.rewriter = Rewriter(self, compresses=compresses, compact_bytes_min=compact_bytes_min)
         self.failure: StoreError | None = None
-        self.index_file_present = False
-        self.unsafe_files: list[str] = []
         stream_folder = folder.rpartition("/")[0]
-        self.losses: KnownLosses = KnownLosses(self.table)
-        self.damage: DamageResolution = DamageResolution(
-            self, DamageFolder(disk, stream_folder), self.losses
+        self.losses = KnownLosses(self.table)
+        self.damage = DamageResolution(self, DamageFolder(disk, stream_folder), self.losses)
+        witness = Witness(disk, stream_folder, name)
+        self.chores = CommitChores(
+            self, disk, folder, self.table, self.rewriter, self.damage, witness, vault
         )
-        self._witness: Witness = Witness(disk, stream_folder, name)
-        self._reserved_seq = 0
         self._begins = False
         self._may_resume = False
-        self._insecure: StoreError | None = None
         self._unsynced: dict[str, BlockFile] = {}
-        self._names_changed = False
-        self._keys_to_remove: list[int] = []
-        self._trash: list[tuple[Position, list[Block]]] = []
-        self._newest_then = 0
         self._synced_position: Position = (0, 0)
         self._marked_position: Position = (0, 0)
         self._durable_mark: Position = (0, 0)
@@ -149,41 +126,21 @@ class FileStore:
         what the witness says of it.
         """
         self._begins = True
-        self.adopt_testimony(FIRST_TESTIMONY)
+        self.chores.adopt_testimony(FIRST_TESTIMONY)
         self.table.add_block()
         self.table.last.assume_written()
         self._synced_position = self._clean = (self.table.last.number, self.table.last.size)
         self._mark_synced()
-
-    def adopt_testimony(self, testimony: Testimony | None) -> None:
-        """What the witness of this stream states; None: the next commit has to update it."""
-        self._witness.adopt(testimony)
-        self._reserved_seq = self._witness.reserved_seq
-
-    def renew_testimony(self, serial: int) -> None:
-        """Called by recovery: what the witness stated is missing, and that is recorded on disk."""
-        self.adopt_testimony(Testimony(serial, 0, 0, 0))
-        write = self._witness.next(self.table.last.number, self.table.last_seq)
-        assert write is not None
-        with self._changing():
-            write.save()
-        self._note_testimony(write)
-
-    def _note_testimony(self, write: TestimonyWrite) -> None:
-        """It is on disk, or there was no room for it: then the next commit tries again."""
-        if not write.is_saved:
-            self._witness.not_saved()
-        self._reserved_seq = self._witness.reserved_seq
 
     def open_block(self, number: int) -> Block:
         """A new block file; its name becomes durable with the next commit."""
         if self._begins:
             self._begins = False
             return Block(self.name, number, self.block_file(number))
-        with self._changing(resumable=True):
+        with self.changing(resumable=True):
             cipher = None if self.vault is None else self.vault.blocks.take(number)
             file = self.files.create(f"{self.folder}/{block_file_name(number)}", cipher)
-        self._names_changed = True
+        self.chores.names_changed = True
         return Block(self.name, number, file)
 
     def block_file(self, number: int) -> BlockFile:
@@ -192,7 +149,7 @@ class FileStore:
         return self.files.file(f"{self.folder}/{block_file_name(number)}", cipher)
 
     @contextmanager
-    def _changing(self, *, resumable: bool = False) -> Iterator[None]:
+    def changing(self, *, resumable: bool = False) -> Iterator[None]:
         """The first failure of anything that changes the disk makes the store read-only."""
         try:
             yield
@@ -233,9 +190,7 @@ class FileStore:
 
     def blocks_dropped(self, blocks: list[Block]) -> None:
         """Nothing in them is live: their files go together, once that is known on disk."""
-        for block in blocks:
-            self.rewriter.dropped(block)
-        self._trash.append(((self.table.last.number, self.table.last.size), blocks))
+        self.chores.discard(blocks)
 
     def _write_first_mark(self, block: Block) -> None:
         """Before anything else of ours: then whatever a crash leaves behind it is known to be ours.
@@ -243,47 +198,26 @@ class FileStore:
         What is left of the mark itself is too small to be taken for anything but a cut off write. A
         summary of the other server might fit it, if its last block is empty: that goes before.
         """
-        if (stale_index := self._stale_index) is not None:
-            self.disk.remove(stale_index)
-            self.disk.sync_directory(self.folder)
-            self.index_file_present = False
+        self.chores.remove_stale_index()
         block.flush(RECORD_BYTES_MIN)
         self._is_unmarked = False
-        with self._changing():
+        with self.changing():
             block.file.sync_all()
 
-    @property
-    def _stale_index(self) -> str | None:
-        """The index.db that a commit has to remove, because the store has changed; or None.
-
-        Not while it may know of deletions that damaged bytes do not tell any more. A start that
-        finds it with later changes takes nothing else from it.
-        """
-        is_stale = self.index_file_present and not self.table.has_open_damage
-        return f"{self.folder}/{INDEX_FILE}" if is_stale else None
-
     # -------------------------------------------------------------- commits
-
-    def is_waiting(self) -> bool:
-        """See `wants_commit`; for compiled callers."""
-        return (
-            len(self._trash) > 0
-            or (self.table.has_open_damage and self.damage.has_work)
-            or self.rewriter.is_waiting()
-        )
 
     @property
     def wants_commit(self) -> bool:
         """Whether blocks wait to be removed, which takes two commits, to be rewritten or read."""
-        return self.is_waiting()
+        return self.chores.are_waiting()
 
     def is_changed(self) -> bool:
         """See `is_dirty`; for compiled callers."""
         return (
-            self._names_changed
+            self.chores.names_changed
             or len(self._unsynced) > 0
             or not self._is_clean()
-            or self.is_waiting()
+            or self.chores.are_waiting()
             or (self.chain is not None and self.chain.is_dirty)
         )
 
@@ -310,6 +244,11 @@ class FileStore:
             raise
         self._unsynced[block.file.path] = block.file
         return 0
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """What the operating system has not yet received of the last block."""
+        return self.table.last.pending_bytes if self.table.last is not None else 0
 
     def flush(self) -> None:
         """Write what was appended, one write per block; StoreError makes the store read-only."""
@@ -349,22 +288,29 @@ class FileStore:
                 self._write(block)
             self.flush()
 
+    def _has_chores(self) -> bool:
+        """Whether a commit has more to do than to sync what was appended."""
+        return (
+            self.chores.are_due()
+            or self.failure is not None
+            or (self.chain is not None and len(self.chain.new_folders) > 0)
+        )
+
     def begin_commit(self) -> Commit | None:
         """Everything appended, for a worker; None if there is nothing or a commit is under way."""
         if self.committing is not None or self.table.last is None or self.is_fenced:
             return None
         if self.chain is not None:
             self._write_chain()
-        # Whether it has more to do than to sync what was appended.
         has_chores = self._has_chores()
         if not has_chores:
             write_floor(self.table)
-            has_chores = self._names_changed  # its mark has begun a block
+            has_chores = self.chores.names_changed  # its mark has begun a block
         if not self.is_changed():
             return None
         evidence = None
         if has_chores:
-            evidence = self._prepare_chores()
+            evidence = self.chores.prepare(self._durable_mark[0])
             write_floor(self.table)
             self.check_writable()
         last = self.table.last
@@ -381,12 +327,12 @@ class FileStore:
                 self._pinned.append(file)
         commit.files.extend(self._pinned)
         if has_chores:
-            commit.has_chores = True
-            self._add_chores(commit, evidence)
+            self.chores.add_to(commit, evidence, self._durable_mark[0])
+            if self.chain is not None:
+                commit.folders += self.chain.take_folders()
         else:
             self.rewriter.note_commit()
         self._unsynced = {}
-        self._names_changed = False
         self._clean = commit.position
         self.committing = commit
         if self.chain is not None:
@@ -400,7 +346,7 @@ class FileStore:
         if commit.error is not None:
             # Even a full disk: after a failed sync it is unknown what has arrived.
             if commit.has_chores:
-                self._drop_chores(commit)
+                self.chores.failed(commit)
             self.fail(commit.error, resumable=False)
             raise commit.error
         if IS_CHECKED:
@@ -411,7 +357,7 @@ class FileStore:
         self._synced_position = max(self._synced_position, commit.position)
         self._durable_mark = max(self._durable_mark, commit.marked)
         if commit.has_chores:
-            self._finish_chores(commit)
+            self.chores.finish(commit)
         self._mark_synced()
         if commit.evidence is not None:
             self.damage.resolved(commit.evidence)
@@ -455,141 +401,15 @@ class FileStore:
         nothing_else = self._is_clean()
         self._append_mark()
         self._marked_position = self._synced_position
-        if nothing_else and not self.is_waiting():
+        if nothing_else and not self.chores.are_waiting():
             self._clean = (self.table.last.number, self.table.last.size)
         return 0
-
-    # -------------------------------------------------------------- chores of a commit
-
-    def _has_chores(self) -> bool:
-        return (
-            self._names_changed
-            or self.failure is not None
-            or self.table.has_open_damage
-            or len(self.unsafe_files) > 0
-            or self.index_file_present
-            or self.table.last_seq > self._reserved_seq
-            or self._wants_keys()
-            or self.is_waiting()
-            or (self.chain is not None and len(self.chain.new_folders) > 0)
-        )
-
-    def _wants_keys(self) -> bool:
-        """Whether the next block may begin soon, and has no key yet."""
-        if self.vault is None:
-            return False
-        last = self.table.last
-        is_soon = 2 * last.size >= self.table.block_bytes_max
-        return is_soon and self.vault.blocks.wants(last.number)
-
-    @property
-    def unwritten_bytes(self) -> int:
-        """What the operating system has not yet received of the last block."""
-        return self.table.last.pending_bytes if self.table.last is not None else 0
-
-    @property
-    def unremoved_blocks(self) -> list[Block]:
-        """Blocks that are no longer needed, whose files still exist."""
-        return [block for _, blocks in self._trash for block in blocks]
-
-    def _prepare_chores(self) -> Evidence | None:
-        """Before the last write of a commit; returns what it has to save of damage."""
-        if self.unsafe_files:
-            self.secure()
-            self.secured()
-        evidence = None
-        if self.damage.has_work:
-            self.flush()
-            evidence = self.damage.next_evidence()
-        self.rewriter.prepare(self._durable_mark[0])
-        return evidence
-
-    def _add_chores(self, commit: Commit, evidence: Evidence | None) -> None:
-        """What the worker has to do besides syncing what was appended."""
-        commit.evidence = evidence
-        commit.stale_index = self._stale_index
-        commit.rewrites = self.rewriter.begin(self._durable_mark[0], self.unremoved_blocks)
-        if self._names_changed or self._wants_keys():
-            self._add_keys(commit)
-            commit.folders.append(self.folder)
-        if self.chain is not None:
-            commit.folders += self.chain.take_folders()
-        commit.witness = self._witness.next(self.table.last.number, self.table.last_seq)
-        self._reserved_seq = self._witness.reserved_seq
-
-    def _add_keys(self, commit: Commit) -> None:
-        """Those of blocks to come are written with the names, and those of blocks that are gone
-        can be removed then.
-        """
-        if self.vault is None:
-            return
-        if self._wants_keys():
-            commit.keys = self.vault.blocks.prepare(self.table.last.number)
-        commit.removed_keys, self._keys_to_remove = self._keys_to_remove, []
-
-    def _drop_chores(self, commit: Commit) -> None:
-        """Called when the commit has failed."""
-        self.rewriter.failed()
-        if commit.keys is not None and self.vault is not None:
-            self.vault.blocks.prepared(None)
-        if commit.evidence is not None:
-            assert commit.error is not None
-            self.damage.interrupted(commit.error)
-
-    def _finish_chores(self, commit: Commit) -> None:
-        """Called when the worker has done them."""
-        if commit.stale_index is not None:
-            self.index_file_present = False
-        if commit.witness is not None:
-            self._note_testimony(commit.witness)
-        if commit.keys is not None and self.vault is not None:
-            self.vault.blocks.prepared(commit.keys)
-        with self._changing():
-            if commit.removed_keys and self.vault is not None:
-                self.vault.blocks.remove(commit.removed_keys)
-            self.rewriter.finish()
-        self._empty_trash(commit)
-
-    def _empty_trash(self, commit: Commit) -> None:
-        """Remove blocks that nobody needs, oldest first.
-
-        One at a time, for names may reach the disk in any order, and a block may hold tombstones
-        for another. Below a floor that is on disk no tombstone is needed: then several go at once,
-        though not more than take a moment; but blocks go as fast as they come.
-        """
-        if self.damage.has_work:
-            return  # damaged bytes are evidence, wherever they are
-        newest = 0 if self.table.last is None else self.table.last.number
-        is_first, left = True, FILES_REMOVED_MAX + newest - (self._newest_then or newest)
-        self._newest_then = newest
-        while self._trash and left and commit.marked >= self._trash[0][0]:
-            position, blocks = self._trash[0]
-            if not is_first and any(block.last_seq >= commit.floor for block in blocks):
-                return
-            is_first = False
-            if blocks[left:]:
-                self._trash[0] = position, blocks[left:]
-            else:
-                del self._trash[0]
-            self._remove_blocks(blocks[:left])
-            left -= len(blocks[:left])
-
-    def _remove_blocks(self, blocks: list[Block]) -> None:
-        with self._changing():
-            for block in blocks:
-                block.close()
-                with suppress(MissingFile):
-                    self.disk.remove(block.path)
-                if self.vault is not None:
-                    self._keys_to_remove.append(block.number)
-                self._names_changed = True
-                self.rewriter.removed(block)
 
     def replace_file(self, block: Block, copy_path: str, copy: DiskFile | None) -> None:
         """Replace a block's file by a copy. One that is open may have unsynced bytes."""
         self.disk.rename(copy_path, block.path)
         self.damage.file_replaced(block)
-        self._names_changed = True
+        self.chores.names_changed = True
         self._unsynced.pop(block.path, None)
         if copy is None:
             block.file.close()
@@ -651,7 +471,7 @@ class FileStore:
         if self.failure is None and not self.is_fenced:
             mark_limit_floor(self.table)
             self.rewriter.closing()
-            if self.is_dirty or not self.index_file_present:
+            if self.is_dirty or not self.chores.index_file_present:
                 finish = self._write_summary()
         for block in self.table.blocks:
             block.close()
@@ -680,7 +500,7 @@ class FileStore:
 
     def abandon(self) -> None:
         """Release the files and write nothing: the stream is deleted, or its disk has failed."""
-        for block in [*self.table.blocks, *self.unremoved_blocks]:
+        for block in [*self.table.blocks, *self.chores.unremoved_blocks]:
             block.close()
         if self.chain is not None:
             self.chain.close()
@@ -691,13 +511,11 @@ class FileStore:
         """Told by recovery: what was read counts as synced; `marked` is what the disk says.
 
         `sync`: a process that was killed may have left bytes that are only in the system's memory;
-        `secure` has to be called.
+        `CommitChores.secure` has to be called.
         `is_foreign`: there is no mark of ours.
         """
         if sync:
-            # Blocks that are to go too: what follows them is worth nothing behind a hole.
-            blocks = [*self.table.blocks, *self.unremoved_blocks]
-            self.unsafe_files = [block.path for block in blocks if block.number >= marked[0]]
+            self.chores.note_unsafe(marked[0])
         self.table.synced_seq = self.table.last_seq
         self._synced_position = (self.table.last.number, self.table.last.written)
         # A mark may name a block that is lost: nothing behind what is left was ever synced.
@@ -711,27 +529,6 @@ class FileStore:
             self._append_mark()
             self.commit()
         drop_leading_blocks(self.table)
-
-    def secure(self) -> None:
-        """Sync what recovery has found behind the last mark; before that nothing is promised.
-
-        Any thread may do it as long as nobody changes the store. A failure is kept for `secured`.
-        """
-        try:
-            for path in self.unsafe_files:
-                with self.disk.open(path) as file:
-                    file.sync()
-            if self.unsafe_files:
-                self.disk.sync_directory(self.folder)
-            self.unsafe_files = []
-        except StoreError as error:
-            self._insecure = error
-
-    def secured(self) -> None:
-        """`secure` was called; its failure makes the store read-only, and is raised."""
-        if self._insecure is not None:
-            with self._changing():
-                raise self._insecure
 
     @property
     def lost(self) -> LostMessages | None:

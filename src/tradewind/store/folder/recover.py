@@ -19,15 +19,17 @@ from tradewind.errors import StoreError
 from tradewind.store.contract import MessageCopy, StoreLimits
 from tradewind.store.files.disk import DiskFault, MissingFile, read_readable
 from tradewind.store.files.witness import Testimony, read_testimony
-from tradewind.store.folder.filestore import FileStore, Position
+from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.time_files import recover_timers
 from tradewind.store.format.index_file import EMPTY_CHECKSUM
 from tradewind.store.format.layout import (
     BLOCK_NUMBER_MAX,
+    INDEX_FILE,
     RECORD_BYTES_MIN,
     SCHEDULES_FILE,
     SEQUENCE_MAX,
     TEMPORARY_SUFFIX,
+    Position,
     block_file_name,
     block_numbers,
     is_encrypted,
@@ -129,7 +131,7 @@ class Recovery:
                 self._disk.remove(f"{self._messages}/{name}")
         said = read_testimony(self._disk, self._folder, self._name)
         # It is not written again before it was asked.
-        store.adopt_testimony(None if said is None else said.held())
+        store.chores.adopt_testimony(None if said is None else said.held())
         # The commit that has said so had synced all that lies before this block.
         self._synced_before = said.block if said is not None else 0
         self._index = index = read_checkpoint(store)
@@ -150,7 +152,7 @@ class Recovery:
             self.report.messages = store.table.msgs
         if said is not None:
             self._ask_witness(store, numbers, said)
-        store.index_file_present = "index.db" in self._disk.list_directory(self._messages)
+        store.chores.index_file_present = INDEX_FILE in self._disk.list_directory(self._messages)
         recover_timers(store)
         if chain is not None:
             self._open_chain(store, chain)
@@ -213,7 +215,7 @@ class Recovery:
         nothing else has told it; how much a block held that is gone nobody knows.
         """
         if max(numbers, default=0) >= said.block and store.table.last_seq >= said.last_seq:
-            store.adopt_testimony(said)
+            store.chores.adopt_testimony(said)
             return
         # A start that was cut off may have begun the block behind it.
         is_gone = said.block not in numbers
@@ -224,9 +226,9 @@ class Recovery:
             store.table.skip(said.reserved_seq, store.table.last_timestamp)
             store.commit()
         # It says that everything before the last block is on disk.
-        store.secure()
-        store.secured()
-        store.renew_testimony(said.serial)
+        store.chores.secure()
+        store.chores.secured()
+        store.chores.renew_testimony(said.serial)
 
     def _tell_missing_end(self, store: FileStore, said: Testimony, *, is_gone: bool) -> None:
         first, last = store.table.last_seq + 1, said.reserved_seq if is_gone else said.last_seq
@@ -733,7 +735,7 @@ def open_store(
 ) -> tuple[FileStore, RecoveryReport]:
     """Open the store of one stream below `folder` (the stream's own), making it if it is new.
 
-    `secures`: it may be used at once; else `FileStore.secure` is left to the caller.
+    `secures`: it may be used at once; else `CommitChores.secure` is left to the caller.
 
     `expired` is told of messages that have expired since it was closed, see `Store.expire`.
 
@@ -744,6 +746,6 @@ def open_store(
     recovery = Recovery(disk, folder, name, progress, expired, units, expires=expires)
     store = recovery.open(limits or StoreLimits(), now_ns, **settings)
     if secures:
-        store.secure()
-        store.secured()
+        store.chores.secure()
+        store.chores.secured()
     return store, recovery.report

@@ -76,6 +76,9 @@ BLOCK_SUFFIX: Final = ".blk"
 KEY_SUFFIX: Final = ".key"
 TEMPORARY_SUFFIX: Final = ".tmp"
 
+# The number of a block, and an offset in it.
+Position = tuple[int, int]
+
 NAME_BYTES_MAX: Final = 255
 BLOCK_NUMBER_MAX: Final = 0xFFFF_FFFF
 # Of names that servers make up.

@@ -171,7 +171,7 @@ class DamageResolution:
             count_block(store.table, block)
             note_removals(block, self._held, self._told)
             left -= block.size
-        for block in store.unremoved_blocks:
+        for block in store.chores.unremoved_blocks:
             note_removals(block, self._held, SequenceSet())
             block.release()
         return True
