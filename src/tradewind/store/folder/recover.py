@@ -3,10 +3,10 @@
 Turns whatever is on disk into a correct FileStore, or an error with the reason.
 
 Owns rebuilding a store from its blocks, and the handling of damage. A clean `index.db` is trusted,
-as nats-server does; without one, every record of every block is read and verified. Damaged bytes
-are copied aside, the block is rewritten without them, their sequences are reported as lost, and
-everything around them is kept. It never discards data after damage, and never deletes a file
-because another one is missing or wrong.
+as nats-server does; without one, every record of every block is read and verified, and `BlockTrust`
+says what was cut off and what is damaged. Damaged bytes are copied aside, the block is rewritten
+without them, their sequences are reported as lost, and everything around them is kept. It never
+discards data after damage, and never deletes a file because another one is missing or wrong.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tradewind.store.format.layout import (
     is_encrypted,
 )
 from tradewind.store.format.sequence_set import SequenceSet
+from tradewind.store.repair.block_trust import BlockTrust
 from tradewind.store.repair.checkpoint import (
     adopt_checkpoint,
     contradicts,
@@ -50,15 +51,10 @@ from tradewind.store.repair.damage import LOST_LISTED_MAX, DamageEntry, DamageFo
 from tradewind.store.repair.damage_costs import Spoken, block_costs, deletions
 from tradewind.store.repair.damage_resolution import PATCHED_BYTES_MAX
 from tradewind.store.repair.salvage import in_order, replacement
-from tradewind.store.repair.units import UnitRule, half_units
 from tradewind.store.table.adoption import adopt_blocks, drop_below, forget_recovered
 from tradewind.store.table.block import Block
-from tradewind.store.table.marks import (
-    MARK_FLOOR_KIND,
-    MARK_PREVIOUS_KIND,
-    MARK_SYNCED_KIND,
-)
-from tradewind.store.table.scan import BlockReport, Damage, recover_block
+from tradewind.store.table.marks import MARK_FLOOR_KIND, MARK_SYNCED_KIND
+from tradewind.store.table.scan import BlockReport, recover_block
 from tradewind.store.table.subject_index import SubjectIndex
 
 if TYPE_CHECKING:
@@ -66,6 +62,7 @@ if TYPE_CHECKING:
     from tradewind.store.folder.chain_recovery import StoreTail
     from tradewind.store.folder.stream_chain import ChainSettings
     from tradewind.store.format.index_file import StreamIndex
+    from tradewind.store.repair.units import UnitRule
 
 __all__ = ["Recovery", "RecoveryReport", "open_store"]
 
@@ -98,13 +95,10 @@ class Recovery:
         self._units = units
         self.report = RecoveryReport(name)
         self._evidence = DamageFolder(disk, folder)
-        self._synced: Position | None = None
         self._synced_before = 0  # the block that the witness knows of
-        self._hole: Position | None = None
         self._index: StreamIndex | None = None
         self._deleted = SequenceSet()
         self._used_up: dict[int, int] = {}  # by block: the last sequence that it may have held
-        self._sizes: dict[int, int] = {}  # of blocks, as the next ones remember them
         self._doubtful: set[int] = set()  # blocks that are read, not mapped
         self._index_is_latest = False  # nothing was stored since then
         self._chain: ChainSettings | None = None
@@ -326,15 +320,11 @@ class Recovery:
             self.report = RecoveryReport(self._name, notes=self.report.notes)
             store.table.clear()
             found = self._read_blocks(store, numbers)
-        hole = self._first_hole(found)
-        self._hole = hole = self._cut_half_units(hole, found)
-        ends_at_hole = self._units is not None and self._units.ends_at_hole
-        if hole is not None and (store.table.limits.removes_for_others or ends_at_hole):
-            self._give_up_behind(hole, found)
-        self._find_cuts(found)
-        if hole is not None or any(report.damage for _, report in found):
-            self._note_damage(found)
-            self._repair(found, hole)
+        trust = BlockTrust(self._units, self._synced_before)
+        trust.judge(found, removes_for_others=store.table.limits.removes_for_others)
+        if trust.hole is not None or any(report.damage for _, report in found):
+            self._note_damage(found, trust)
+            self._repair(found, trust.hole)
             store.table.clear()
             found = self._read_blocks(store, [block.number for block, _ in found])
         self.report.blocks = len(found)
@@ -346,7 +336,7 @@ class Recovery:
         if self._chain is not None:
             from tradewind.store.folder.chain_recovery import tail_of
 
-            self._tail = tail_of(found, self._synced)
+            self._tail = tail_of(found, trust.synced)
         blocks = [block for block, _ in found]
         last_seq = max(block.last_seq for block in blocks)
         _, last_timestamp = max(_newest(report) for _, report in found)
@@ -354,7 +344,7 @@ class Recovery:
         self._apply_removals(store, found)
         if blocks[-1].number < self._synced_before:
             store.table.add_block(self._next_number)
-        store.recovered(self._synced or (0, 0), sync=True, is_foreign=self._synced is None)
+        store.recovered(trust.synced or (0, 0), sync=True, is_foreign=trust.synced is None)
 
     @property
     def _next_number(self) -> int:
@@ -422,121 +412,6 @@ class Recovery:
                 f"{block.path}: {block.unreadable} bytes of it and parts of other blocks cannot be"
                 " read; the stream is left unchanged until the disk works again"
             )
-
-    def _first_hole(self, found: list[tuple[Block, BlockReport]]) -> Position | None:
-        """Where the bytes that were never promised begin to be untrustworthy; None if they do not.
-
-        Behind the last point that a mark says was synced, bytes may have reached the disk in any
-        order. Messages there are what they are, but a removal behind a hole may have lost its
-        cause.
-        """
-        synced = max(
-            (
-                (value >> 32, value & 0xFFFFFFFF)
-                for _, report in found
-                for kind, value, _ in report.marks
-                if kind == MARK_SYNCED_KIND
-            ),
-            default=None,
-        )
-        if synced is None:
-            return None
-        self._synced = synced = max(synced, (self._synced_before, 0))
-        sizes = {block.number: block.size for block, _ in found}
-        holes: list[Position] = [
-            (block.number, damage.offset)
-            for block, report in found
-            for damage in report.damage
-            if damage.unfinished and (block.number, damage.offset) >= synced
-        ]
-        for _, report in found:
-            for kind, value, _ in report.marks:
-                number, size = value >> 32, value & 0xFFFFFFFF
-                if kind == MARK_PREVIOUS_KIND and number >= synced[0]:
-                    if number not in sizes and number == synced[0] and synced[1]:
-                        continue  # its name was durable: it went later
-                    actual = sizes.get(number, 0)
-                    # So much of it was synced, with its name: somebody else has made it shorter.
-                    is_foreign = number == synced[0] and actual < synced[1]
-                    if actual < size and not is_foreign:
-                        holes.append((number, actual))
-        return min(holes, default=None)
-
-    def _cut_half_units(
-        self, hole: Position | None, found: list[tuple[Block, BlockReport]]
-    ) -> Position | None:
-        """Treat what is left of units that are not whole as torn; gives where trust ends now.
-
-        Removals behind the first of them may have been made for its sake.
-        """
-        rule, synced = self._units, self._synced
-        if rule is None or synced is None:
-            return hole
-        for block, report in found:
-            if block.number < synced[0] or not block.written or block.compressed:
-                continue
-            start = synced[1] if block.number == synced[0] else 0
-            trusted = None
-            if hole is not None and block.number >= hole[0]:
-                trusted = hole[1] if block.number == hole[0] else 0
-            places = half_units(block, report, start, trusted, rule)
-            if places:
-                hole = min(
-                    hole or (block.number, places[0].offset), (block.number, places[0].offset)
-                )
-            report.damage += [
-                Damage(place.offset, place.size, place.seq - 1, 0, torn=True, unfinished=True)
-                for place in places
-            ]
-            report.damage.sort(key=lambda damage: damage.offset)
-        return hole
-
-    def _give_up_behind(self, hole: Position, found: list[tuple[Block, BlockReport]]) -> None:
-        """Treat everything behind the hole as torn, for a store whose limits remove messages.
-
-        A message there would push out another one, though the removal that had made room for it may
-        be lost in the hole.
-        """
-        for block, report in found:
-            start = hole[1] if block.number == hole[0] else 0
-            if block.number < hole[0] or block.size <= start:
-                continue
-            before = [damage for damage in report.damage if damage.offset < start]
-            after_seq = before[-1].after_seq if before else 0
-            torn = Damage(start, block.size - start, after_seq, 0, torn=True, unfinished=True)
-            report.damage = [*before, torn]
-            report.tombstones.cut(start)
-            report.marks = [entry for entry in report.marks if entry[2] < start]
-
-    def _find_cuts(self, found: list[tuple[Block, BlockReport]]) -> None:
-        """Blocks that were whole once, as the next one remembers, and are shorter now.
-
-        A compacted block is shorter by right; it has no mark at its begin.
-        """
-        for _, report in found:
-            for kind, value, _ in report.marks:
-                if kind == MARK_PREVIOUS_KIND:
-                    self._sizes[value >> 32] = value & 0xFFFFFFFF
-        behind = 0
-        for block, report in reversed(found):
-            missing = self._sizes.get(block.number, 0) - block.size
-            is_original = any(
-                offset == 0 and kind == MARK_SYNCED_KIND for kind, _, offset in report.marks[:1]
-            ) or any(damage.offset == 0 for damage in report.damage[:1])
-            if (
-                is_original
-                and missing > 0
-                and self._synced is not None
-                and (block.number, block.size) < self._synced
-            ):
-                if report.damage and report.damage[-1].torn:
-                    report.damage[-1].missing = missing
-                elif missing >= RECORD_BYTES_MIN and behind > block.last_seq + 1:
-                    after = block.last_seq
-                    report.damage.append(
-                        Damage(block.size, 0, after, 0, torn=True, missing=missing)
-                    )
-            behind = block.lowest_seq() or behind
 
     def _apply_removals(self, store: FileStore, found: list[tuple[Block, BlockReport]]) -> None:
         floor = 0
@@ -606,12 +481,12 @@ class Recovery:
 
     # ---------------------------------------------------------------- damage
 
-    def _note_damage(self, found: list[tuple[Block, BlockReport]]) -> None:
+    def _note_damage(self, found: list[tuple[Block, BlockReport]], trust: BlockTrust) -> None:
         """Save the damaged bytes and the report before anything on disk is changed."""
         spoken = Spoken(found)
         first_behind, last = 0, found[-1][0]
         for block, report in reversed(found):
-            torn = {damage.offset for damage in report.damage if self._is_torn(block, damage, last)}
+            torn = {damage.offset for damage in report.damage if trust.is_torn(block, damage, last)}
             costs = block_costs(block, report, torn, first_behind, spoken)
             if costs.used_up:
                 self._used_up[block.number] = costs.used_up
@@ -654,20 +529,6 @@ class Recovery:
         live = (seq for block, _ in found if block.live_msgs for seq in known_live(block))
         last_seq = max((block.last_seq for block, _ in found), default=0)
         return next((seq for seq in live if seq >= floor and seq not in deleted), last_seq + 1)
-
-    def _is_torn(self, block: Block, damage: Damage, last: Block) -> bool:
-        """Whether this is the end of a write that was cut off, and not rot.
-
-        Our own blocks say how far they were synced. In blocks without marks it is the end of the
-        last block, unless it looks like a whole record with a wrong checksum.
-        """
-        if damage.offset >= self._sizes.get(block.number, 1 << 32) and not damage.missing:
-            return True  # behind the end that the next block knows of
-        if self._hole is not None and (block.number, damage.offset) >= self._hole:
-            return True  # nothing behind a write that was cut off was promised, whatever is left
-        if self._synced is not None:
-            return damage.unfinished and (block.number, damage.offset) >= self._synced
-        return damage.torn and damage.unfinished and block is last and not damage.claimed
 
     def _repair(self, found: list[tuple[Block, BlockReport]], hole: Position | None) -> None:
         """Write damaged blocks anew without the damage, and without removals behind a hole.
