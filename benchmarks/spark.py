@@ -152,7 +152,7 @@ def make_jobs(spark: Any, base: Path, servers: dict[str, Server], rows: int) -> 
         return spark.read.parquet(parquet).select(*columns)
 
     batch = next(pq.ParquetFile(base / "rows.parquet" / "0.parquet").iter_batches(BLOCK_MESSAGES))
-    types = ", ".join(f"{name} {kind}" for name, kind in MESSAGES.items())
+    types = ", ".join(f"{name} {column.ddl}" for name, column in MESSAGES.items())
     in_memory = premade(spark, batch, types, rows)
 
     jobs: dict[str, Job] = {

@@ -36,6 +36,7 @@ from tradewind.server.config.grammar import parse_text
 from tradewind.server.config.load import load_config_file
 from tradewind.server.config.reader import Reader, Table
 from tradewind.server.config.tree import ConfigNode
+from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [
@@ -504,6 +505,25 @@ def test_the_tour_visits_every_module() -> None:
         if module not in named and f"{Path(module).parent}/*" not in named
     ]
     assert not missed
+
+
+def table_after(page: str, header: str) -> list[Row]:
+    """The rows of the table with this first line."""
+    after = text_of(page).partition(f"{header}\n")[2]
+    assert after, f"{page} has no table {header!r}"
+    return list(rows(after.partition("\n\n")[0]))
+
+
+def test_the_columns_in_spark_are_those_of_the_source() -> None:
+    found = table_after("docs/SPARK.md", "| column | type | meaning |")
+    documented = [(name, row.cells[1]) for row in found for name in row.names]
+    assert documented == [(name, column.ddl) for name, column in MESSAGES.items()]
+    tables = {
+        row.cells[0]: SPAN.findall(row.cells[2])
+        for row in table_after("docs/SPARK.md", "| table | one row for each | columns |")
+    }
+    assert tables["`bucket`"] == list(BUCKET)
+    assert tables["`objectStore`"] == list(OBJECTS)
 
 
 def test_every_example_is_mentioned() -> None:

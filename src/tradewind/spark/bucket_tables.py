@@ -1,7 +1,7 @@
 """Key-value buckets and object stores as tables.
 
-Owns the interpretation of the messages of such a stream: keys, operations and revisions, objects
-and their chunks. Arrow computes whole columns; there is never a loop over keys.
+Owns which messages of such a stream make rows: the latest change of a key, objects and their
+chunks. The columns are in `columns`. Arrow computes whole columns; there is never a loop over keys.
 
 - A bucket has one row per key with its latest value, or (`history`) one row per retained change.
 - An object store has one row per object, with its complete and verified content.
@@ -20,8 +20,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tradewind.spark.arrow import arrow_schema
-from tradewind.spark.columns import OBJECTS
+from tradewind.spark.arrow import arrow_schema, record_batch
+from tradewind.spark.columns import BUCKET, OBJECTS, PUT, BucketRows, ObjectRow
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.planning import part_count
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 KV_PREFIX: Final = "KV_"
 OBJECT_PREFIX: Final = "OBJ_"
-PUT, DELETE, PURGE = "PUT", "DEL", "PURGE"
 # One value of Arrow's binary type.
 CONTENT_BYTES_MAX: Final = (1 << 31) - 1
 _INPUT: Final = ("seq", "subject", "time", "headers", "data")
 _META_INPUT: Final = ("seq", "subject", "time", "data")
+_BUCKET_SCHEMA: Final = arrow_schema(BUCKET, BUCKET)
 _OBJECT_SCHEMA: Final = arrow_schema(OBJECTS, OBJECTS)
 
 
@@ -82,32 +82,7 @@ class KvTask:
                 yield batch.select(list(columns))
 
     def _changes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        start = len(f"$KV.{self.bucket}.")
-        arrays = {
-            "bucket": pa.repeat(pa.scalar(self.bucket), batch.num_rows),
-            "key": pc.utf8_slice_codeunits(batch.column("subject"), start),
-            "value": batch.column("data"),
-            "revision": batch.column("seq"),
-            "time": batch.column("time"),
-            "operation": operations(batch.column("headers")),
-        }
-        return pa.RecordBatch.from_pydict(arrays)
-
-
-def operations(headers: pa.Array) -> pa.Array:
-    """What each message did, from its headers."""
-    said = _first_value(headers, "KV-Operation")
-    reason = _first_value(headers, "Nats-Marker-Reason")
-    # A marker that the server left: the key has expired, was purged, or was removed.
-    is_removed = pc.fill_null(pc.equal(reason, "Remove"), fill_value=False)
-    is_marked = pc.is_valid(reason)
-    marked = pc.if_else(is_removed, DELETE, PURGE)
-    is_known = pc.fill_null(pc.is_in(said, pa.array([DELETE, PURGE])), fill_value=False)
-    return pc.if_else(is_known, said, pc.if_else(is_marked, marked, PUT))
-
-
-def _first_value(headers: pa.Array, name: str) -> pa.Array:
-    return pc.list_element(pc.map_lookup(headers, name, "first"), 0)
+        return record_batch(_BUCKET_SCHEMA, BUCKET, BucketRows(self.bucket, batch))
 
 
 def latest(changes: pa.Table) -> pa.Table:
@@ -210,12 +185,8 @@ class ObjectTask:
 
     def _row(self, stored: StoredObject, content: bytes | None) -> pa.RecordBatch:
         info = stored.info
-        values = (self.bucket, info.name, stored.modified_us, info.size, info.digest, content)
-        arrays = [
-            pa.array([value], field.type)
-            for value, field in zip(values, _OBJECT_SCHEMA, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=_OBJECT_SCHEMA)
+        row = ObjectRow(self.bucket, info.name, stored.modified_us, info.size, info.digest, content)
+        return record_batch(_OBJECT_SCHEMA, OBJECTS, row)
 
 
 def _chunk_subject(bucket: str, info: ObjectRecord) -> str:

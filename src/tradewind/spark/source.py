@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from tradewind.spark.columns import column_of
 from tradewind.spark.errors import OptionError
 from tradewind.spark.features import HAS_STREAM_READS, HAS_STREAM_WRITES, need
 from tradewind.spark.outgoing_columns import plan_columns
@@ -44,7 +45,7 @@ class JetStreamSource(DataSource):
         spare_modules()
         options = parse_options(self.options)
         columns = options.columns or options.table_columns
-        return ", ".join(f"{name} {options.table_columns[name]}" for name in columns)
+        return ", ".join(f"{name} {options.table_columns[name].ddl}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
@@ -77,11 +78,9 @@ class JetStreamSource(DataSource):
 
 def _columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
     """The columns that a query reads: all of ours, or those of a schema that was given."""
-    known = options.table_columns
     for field in schema.fields:
-        if field.name not in known:
-            raise OptionError("schema", f"no column {field.name!r}; there are {', '.join(known)}")
-        given, kind = field.dataType.simpleString(), known[field.name]
+        kind = column_of(options.table_columns, field.name, "schema").ddl
+        given = field.dataType.simpleString()
         if given != kind:
             raise OptionError("schema", f"column {field.name} is {kind}, not {given}")
     return tuple(field.name for field in schema.fields)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from tradewind.api.names import is_valid_name
 from tradewind.api.times import parse_time
 from tradewind.durations import MINUTE_NS, parse_duration_ns
-from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
+from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS, Column, column_of
 from tradewind.spark.errors import OptionError
 from tradewind.spark.logins import (
     LOGIN_FIELDS,
@@ -170,8 +170,8 @@ class SourceOptions:
         return bool(self.bucket or self.object_store)
 
     @property
-    def table_columns(self) -> Mapping[str, str]:
-        """All columns of what is read with their types: messages, a bucket or an object store."""
+    def table_columns(self) -> Mapping[str, Column[Any]]:
+        """All columns of what is read: messages, a bucket or an object store."""
         if self.bucket:
             return BUCKET
         return OBJECTS if self.object_store else MESSAGES
@@ -191,9 +191,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         found[target] = _parse(target, str(text).strip())
     options = _with_stream(SourceOptions(**found))  # type: ignore[arg-type]
     for column in options.columns:
-        if column not in options.table_columns:
-            known = ", ".join(options.table_columns)
-            raise OptionError("columns", f"no column {column!r}; there are {known}")
+        column_of(options.table_columns, column)
         if options.columns.count(column) > 1:
             raise OptionError("columns", f"{column!r} is named twice")
     _check_together(options)

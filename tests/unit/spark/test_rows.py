@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tradewind.errors import CorruptRecord
 from tradewind.spark.arrow import arrow_schema, batches
 from tradewind.spark.block_summary import LimitReplay, first_message, summarize_block
-from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS
+from tradewind.spark.columns import (
+    BUCKET,
+    MESSAGES,
+    OBJECTS,
+    BucketRows,
+    Column,
+    MessageRows,
+    ObjectRow,
+)
 from tradewind.spark.errors import OptionError
 from tradewind.spark.filters import RowFilter, push_filters
 from tradewind.spark.rows import RowDecoder
@@ -190,10 +199,33 @@ def test_a_wrong_option_is_named_with_what_would_be_right(
     assert str(error.value).startswith(text)
 
 
-@pytest.mark.parametrize("kinds", [MESSAGES, BUCKET, OBJECTS])
-def test_every_column_is_the_same_in_spark_and_in_arrow(kinds: dict[str, str]) -> None:
-    schema = from_arrow_schema(arrow_schema(kinds, kinds))
-    assert {field.name: field.dataType.simpleString() for field in schema.fields} == kinds
+@pytest.mark.parametrize("table", [MESSAGES, BUCKET, OBJECTS])
+def test_every_column_is_the_same_in_spark_and_in_arrow(table: Mapping[str, Column[Any]]) -> None:
+    schema = from_arrow_schema(arrow_schema(table, table))
+    found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    assert found == {name: column.ddl for name, column in table.items()}
+
+
+def test_every_column_extracts_the_type_that_it_states() -> None:
+    decoder = RowDecoder()
+    decoder.take_row(1, 0, b"$KV.B.apple", b"NATS/1.0\r\nA: b\r\n\r\n", b"1")
+    (messages,) = batches(decoder, "KV_B", tuple(MESSAGES))
+    rows: list[tuple[Mapping[str, Column[Any]], Any]] = [
+        (MESSAGES, MessageRows(decoder, "KV_B", 0, 1)),
+        (BUCKET, BucketRows("B", messages)),
+        (OBJECTS, ObjectRow("O", "name", 1, 2, "SHA-256=", None)),
+    ]
+    for table, row in rows:
+        for name, column in table.items():
+            array = column.extract(row, column.arrow)
+            assert (name, array.type, len(array)) == (name, column.arrow, 1)
+
+
+def test_an_unknown_column_is_named_with_the_valid_ones() -> None:
+    decoder = RowDecoder()
+    decoder.take_row(1, 0, b"a", None, b"1")
+    with pytest.raises(OptionError, match=f"no column 'nope'; there are {', '.join(MESSAGES)}"):
+        list(batches(decoder, "S", ("seq", "nope")))
 
 
 def test_a_password_in_an_address_is_not_shown() -> None:

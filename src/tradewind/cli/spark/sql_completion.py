@@ -20,7 +20,6 @@ from tradewind.pipelines.loading import names_in
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.queries import TableCatalog, local_catalog, read_catalog
 from tradewind.pipelines.schemas import sample_payloads
-from tradewind.spark.columns import BUCKET, MESSAGES
 
 if TYPE_CHECKING:
     from prompt_toolkit.document import Document
@@ -126,6 +125,9 @@ class Known:
         catalog = self._now()
         if table not in catalog.names:
             return []
+        # With Arrow, which the start of a shell does not wait for.
+        from tradewind.spark.columns import BUCKET, MESSAGES
+
         is_bucket = table not in catalog.streams
         own = list(BUCKET if is_bucket else MESSAGES)
         options = {"storeDir": self.store} if self.store else self.address.spark_options()
