@@ -54,6 +54,14 @@ def test_schemas_are_searched(offline: Cli) -> None:
     assert "did you mean 'stream_purge_request'?" in unknown.err
 
 
+def test_our_own_requests_have_schemas(offline: Cli) -> None:
+    shown = offline("schema", "ls", "truncate|commit").ok().out
+    assert "io.tradewind.api.v1.stream_truncate_request  │ $TW.API.STREAM.TRUNCATE.*" in shown
+    assert "io.tradewind.api.v1.commit_request" in shown
+    title = offline("schema", "info", "template_put_request").ok().json["title"]
+    assert title == "io.tradewind.api.v1.template_put_request"
+
+
 def test_documents_are_checked_as_the_server_does(offline: Cli, tmp_path: Path) -> None:
     path = tmp_path / "stream.json"
     path.write_text('{"name": "A", "subjects": ["a"], "storage": "file"}')

@@ -21,7 +21,7 @@ from typing import Any
 from harness import RawClient, ServerProcess
 from jetstream_servers import keep_streams_folder
 from tradewind.api.base import ApiStruct
-from tradewind.api.endpoints import ApiEndpoint
+from tradewind.api.endpoint_row import ApiEndpoint
 
 ABSENT = "absent"
 ZERO_TIME = "0001-01-01T00:00:00Z"

@@ -10,12 +10,14 @@ import pytest
 from helpers_js import ApiClient
 
 from tradewind.api.base import ApiStruct, encode
-from tradewind.api.endpoints import ENDPOINTS
+from tradewind.api.endpoints import NATS_ENDPOINTS
 from tradewind.api.errors import ApiError
 from tradewind.api.responses import encode_error, type_of
 
 RESPONSES: dict[str, type[ApiStruct]] = {
-    type_of(endpoint.response): endpoint.response for endpoint in ENDPOINTS if endpoint.response
+    type_of(endpoint.response): endpoint.response
+    for endpoint in NATS_ENDPOINTS
+    if endpoint.response
 }
 
 
@@ -30,7 +32,11 @@ def again(answer: bytes) -> bytes:
 
 @pytest.mark.parametrize(
     "endpoint",
-    [endpoint for endpoint in ENDPOINTS if endpoint.response and endpoint.name != "consumer_reset"],
+    [
+        endpoint
+        for endpoint in NATS_ENDPOINTS
+        if endpoint.response and endpoint.name != "consumer_reset"
+    ],
     ids=lambda endpoint: endpoint.name,
 )
 def test_a_refusal_for_want_of_a_stream(js: ApiClient, endpoint: Any) -> None:

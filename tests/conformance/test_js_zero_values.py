@@ -31,7 +31,8 @@ from helpers_fields import (
 
 from harness import ServerProcess
 from tradewind.api.base import ApiStruct
-from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, ApiEndpoint
+from tradewind.api.endpoint_row import ApiEndpoint
+from tradewind.api.endpoints import ENDPOINT_BY_NAME, NATS_ENDPOINTS
 from tradewind.api.request_types import ConsumerCreateRequest
 
 # What may stand for nothing, and what other types hold instead.
@@ -77,7 +78,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[ServerProces
         yield servers
 
 
-@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
+@pytest.mark.parametrize("endpoint", NATS_ENDPOINTS, ids=lambda endpoint: endpoint.name)
 def test_values_that_mean_nothing_are_answered_alike(
     both: list[ServerProcess], endpoint: ApiEndpoint
 ) -> None:

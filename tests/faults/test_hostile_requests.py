@@ -153,7 +153,7 @@ class Ground:
 
 
 def subjects() -> list[str]:
-    api = [endpoint.subject_for("S", "c", "s.a") for endpoint in ENDPOINTS]
+    api = [each.subject_for("S", "c", "s.a") for each in ENDPOINTS if each.subject]
     return [*api, *OTHER_SUBJECTS, *SYSTEM_SUBJECTS]
 
 

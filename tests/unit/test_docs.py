@@ -23,6 +23,7 @@ from typer import Context
 
 import tradewind
 from certificates import Authority
+from tradewind.api.endpoints import ENDPOINTS
 from tradewind.cli.commands import COMMANDS
 from tradewind.cli.frame.frame import SharedGroup
 from tradewind.cli.frame.settings import FLAGS as SHARED_FLAGS
@@ -512,6 +513,29 @@ def table_after(page: str, header: str) -> list[Row]:
     after = text_of(page).partition(f"{header}\n")[2]
     assert after, f"{page} has no table {header!r}"
     return list(rows(after.partition("\n\n")[0]))
+
+
+def test_the_endpoints_are_those_of_the_source() -> None:
+    found = table_after("docs/JETSTREAM.md", "| subject | what it does |")
+    documented = [
+        (re.sub(r"<[^>]+>", "*", name), row.cells[1]) for row in found for name in row.names
+    ]
+    assert documented == [
+        (endpoint.subject_for("*", "*", "*"), endpoint.help.removesuffix("."))
+        for endpoint in ENDPOINTS
+        if endpoint.subject
+    ]
+
+
+def test_requests_that_only_we_have_are_named_as_they_are() -> None:
+    named = {
+        re.sub(r"<[^>]+>", "*", span)
+        for page in PAGES
+        for span in SPAN.findall(prose_of(page))
+        if re.fullmatch(r"\$TW\.API\.[A-Z.]+(<\w+>)?", span)
+    }
+    subjects = {each.subject_for("*") for each in ENDPOINTS if each.prefix == "$TW.API."}
+    assert named == subjects
 
 
 def test_the_columns_in_spark_are_those_of_the_source() -> None:

@@ -20,7 +20,7 @@ from tradewind.api.consumer_types import (
     DeliverPolicy,
     PriorityPolicy,
 )
-from tradewind.api.endpoints import EndpointCall
+from tradewind.api.endpoint_row import EndpointCall
 from tradewind.api.errors import CONSUMER_INVALID_POLICY, PEDANTIC, STREAM_INVALID_CONFIG, ApiError
 from tradewind.api.limits import ServerLimits
 from tradewind.api.nak_policy import BACKOFF_KEY, NakPolicyError, nak_policy_of

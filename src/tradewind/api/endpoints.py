@@ -1,20 +1,26 @@
 """The endpoints of the API: subjects, types, bodies, handlers, and a line of help.
 
-Owns the table, and finding the row and the names for a subject. It never executes a request. Server
-dispatch, client methods and documentation are derived from it.
+Owns the one table of them, and finding the row and the names for a subject. It never executes a
+request. Derived from the table are:
+
+- what the server listens to, which handler runs, whether it is audited, what it may run beside
+  (`jetstream.dispatch`, `jetstream.handlers`), and the forms of the previews (`jetstream.preview`);
+- the subjects that mean JetStream where others decide about them: which a domain maps and which do
+  not cross leaf connections (`broker`), which an account may have from another one, and which
+  permissions the parts of a transaction need;
+- subjects and repeatable requests of the client, and the names of `tradewind schema`.
+
+Roles and users have no notion of endpoints: their permissions are subjects. The documentation has a
+table of its own (docs/JETSTREAM.md), which a test keeps equal to this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, auto
 from typing import Final
-
-import msgspec
 
 from tradewind.api import request_types as ask
 from tradewind.api import responses as answer
-from tradewind.api.base import ApiStruct
 from tradewind.api.chain import (
     ChainCheckpoint,
     ChainEntries,
@@ -23,8 +29,18 @@ from tradewind.api.chain import (
     ChainProof,
     ChainProofRequest,
 )
-from tradewind.api.errors import BAD_REQUEST, NOT_EMPTY_REQUEST
-from tradewind.api.requests import decode_lenient, decode_request, holds_json, is_empty_request
+from tradewind.api.commit_types import CommitRequest, CommitResponse
+from tradewind.api.endpoint_row import (
+    OWN_PREFIX,
+    PREFIX,
+    ApiEndpoint,
+    Audit,
+    Beside,
+    Body,
+    EndpointCall,
+    PreviewForm,
+    PreviewWords,
+)
 from tradewind.api.template_types import (
     TemplateListResponse,
     TemplatePutRequest,
@@ -39,96 +55,18 @@ from tradewind.api.truncation_types import (
     StreamUndoResponse,
 )
 
-PREFIX: Final = "$JS.API."
-# What only this server has. The body and the answer of a commit are in `commit_types`.
-OWN_PREFIX: Final = "$TW.API."
-COMMIT_SUBJECT: Final = f"{OWN_PREFIX}COMMIT"
+
+def _old_set(subject: str, function: str = "") -> PreviewForm:
+    return _preview_form(subject, PreviewWords.SETS, function)
 
 
-class Body(Enum):
-    """What an endpoint does with the body of a request."""
-
-    # Also of what only a cluster can do, which is refused before.
-    IGNORED = auto()
-    # Refused with 10038 unless it is empty.
-    NONE = auto()
-    # Read if it looks like JSON, else ignored.
-    OPTIONAL = auto()
-    # Refused with 10003 if it is empty.
-    REQUIRED = auto()
-    # Read in any case; nothing means zero values.
-    ALWAYS = auto()
-    # Read without strictness, and refused if it is not JSON.
-    LENIENT = auto()
-    # Of a form of its own, which its handler reads.
-    OWN = auto()
+def _old_stream(subject: str, function: str = "") -> PreviewForm:
+    return _preview_form(subject, PreviewWords.STREAMS, function)
 
 
-class Audit(Enum):
-    """When an answer counts as a request of the API, and is published for auditors."""
-
-    ALWAYS = auto()
-    IF_REFUSED = auto()
-    # The consumer itself answers in nats-server.
-    NEVER = auto()
-
-
-class ApiEndpoint(msgspec.Struct, frozen=True):
-    """A row of the table. `subject` follows the prefix; $s, $c and $rest stand for names."""
-
-    name: str
-    subject: str
-    help: str
-    body: Body = Body.NONE
-    request: type[ApiStruct] | None = None
-    # None: it answers with messages instead of JSON.
-    response: type[ApiStruct] | None = None
-    # The function of `tradewind.jetstream.handlers` that runs it. None has what only a cluster can
-    # do, and what each stream or consumer hears for itself.
-    handler: str = ""
-    audit: Audit = Audit.ALWAYS
-    # Requests that follow each other and make things of one kind may run side by side.
-    makes: str = ""
-    # It looks for its stream before it finds fault with the body.
-    finds_stream_first: bool = False
-    prefix: str = PREFIX
-
-    @property
-    def needs_cluster(self) -> bool:
-        """A single server refuses it before anything else."""
-        return self.response is not None and not self.handler
-
-    def decode(self, body: bytes, *, strict: bool = True) -> ApiStruct | None:
-        """The request in a body; ApiError if the endpoint does not take it.
-
-        An optional body that is not there gives a request of zero values. None if the endpoint has
-        no request, or reads it itself.
-        """
-        if self.body is Body.NONE and not is_empty_request(body):
-            raise NOT_EMPTY_REQUEST()
-        if self.request is None or self.body in (Body.OWN, Body.IGNORED):
-            return None
-        if self.body is Body.REQUIRED and is_empty_request(body):
-            raise BAD_REQUEST()
-        if self.body is Body.LENIENT:
-            return decode_lenient(self.request, body)
-        if self.body is Body.OPTIONAL and not holds_json(body):
-            return self.request()
-        return decode_request(self.request, body, strict=strict)
-
-    def subject_for(self, stream: str = "", consumer: str = "", rest: str = "") -> str:
-        """The full subject of a request."""
-        names = {"$s": stream, "$c": consumer, "$rest": rest}
-        return self.prefix + ".".join(names.get(token, token) for token in self.subject.split("."))
-
-
-class EndpointCall(msgspec.Struct, frozen=True):
-    """What the subject of a request says. `rest` is the filter or subject behind the names."""
-
-    endpoint: ApiEndpoint
-    stream: str = ""
-    consumer: str = ""
-    rest: str = ""
+def _preview_form(subject: str, words: PreviewWords, function: str) -> PreviewForm:
+    handler = f"tradewind.jetstream.preview.preview_requests:{function}" if function else ""
+    return PreviewForm(subject, words, handler)
 
 
 ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
@@ -138,7 +76,12 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "JetStream usage and limits of the account.",
         Body.IGNORED,
         response=answer.AccountInfoResponse,
-        handler="account.info",
+        handler="tradewind.jetstream.handlers.account_handlers:info",
+        is_read=True,
+        preview=(
+            _old_stream("ENABLED", "enabled"),
+            _old_stream("INFO", "account_info"),
+        ),
     ),
     ApiEndpoint(
         "stream_create",
@@ -147,8 +90,12 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.ALWAYS,
         ask.StreamConfigRequest,
         answer.StreamCreateResponse,
-        handler="streams.create",
-        makes="stream",
+        handler="tradewind.jetstream.handlers.stream_handlers:create",
+        beside=Beside.NEW_STREAMS,
+        preview=(
+            _old_set("MSGSET.CREATE", "create_stream"),
+            _old_stream("STREAM.$s.CREATE", "create_stream"),
+        ),
     ),
     ApiEndpoint(
         "stream_update",
@@ -157,7 +104,8 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.ALWAYS,
         ask.StreamConfigRequest,
         answer.StreamUpdateResponse,
-        handler="streams.update",
+        handler="tradewind.jetstream.handlers.stream_handlers:update",
+        preview=(_old_stream("STREAM.$s.UPDATE", "update_stream"),),
     ),
     ApiEndpoint(
         "stream_names",
@@ -166,7 +114,12 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OPTIONAL,
         ask.StreamNamesRequest,
         answer.StreamNamesResponse,
-        handler="streams.names",
+        handler="tradewind.jetstream.handlers.stream_handlers:names",
+        is_read=True,
+        preview=(
+            _old_set("MSGSETS", "list_streams"),
+            _old_stream("STREAM.LIST", "list_streams"),
+        ),
     ),
     ApiEndpoint(
         "stream_list",
@@ -175,7 +128,8 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OPTIONAL,
         ask.StreamListRequest,
         answer.StreamListResponse,
-        handler="streams.list_",
+        handler="tradewind.jetstream.handlers.stream_handlers:list_",
+        is_read=True,
     ),
     ApiEndpoint(
         "stream_info",
@@ -184,14 +138,23 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OPTIONAL,
         ask.StreamInfoRequest,
         answer.StreamInfoResponse,
-        handler="streams.info",
+        handler="tradewind.jetstream.handlers.stream_handlers:info",
+        is_read=True,
+        preview=(
+            _old_set("MSGSET.INFO", "set_info"),
+            _old_stream("STREAM.$s.INFO", "stream_info"),
+        ),
     ),
     ApiEndpoint(
         "stream_delete",
         "STREAM.DELETE.$s",
         "Delete a stream with its messages and consumers.",
         response=answer.StreamDeleteResponse,
-        handler="streams.delete",
+        handler="tradewind.jetstream.handlers.stream_handlers:delete",
+        preview=(
+            _old_set("MSGSET.DELETE", "delete_stream"),
+            _old_stream("STREAM.$s.DELETE", "delete_stream"),
+        ),
     ),
     ApiEndpoint(
         "stream_purge",
@@ -200,7 +163,11 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OPTIONAL,
         ask.StreamPurgeRequest,
         answer.StreamPurgeResponse,
-        handler="streams.purge",
+        handler="tradewind.jetstream.handlers.stream_handlers:purge",
+        preview=(
+            _old_set("MSGSET.PURGE", "purge"),
+            _old_stream("STREAM.$s.PURGE", "purge"),
+        ),
     ),
     ApiEndpoint(
         "stream_msg_get",
@@ -209,8 +176,13 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.REQUIRED,
         ask.MsgGetRequest,
         answer.MsgGetResponse,
-        handler="messages.get",
+        handler="tradewind.jetstream.handlers.message_handlers:get",
         audit=Audit.IF_REFUSED,
+        is_read=True,
+        preview=(
+            _old_set("BYSEQ.$s", "set_message"),
+            _old_stream("STREAM.$s.MSG.BYSEQ", "stream_message"),
+        ),
     ),
     ApiEndpoint(
         "stream_msg_delete",
@@ -219,7 +191,11 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.REQUIRED,
         ask.MsgDeleteRequest,
         answer.MsgDeleteResponse,
-        handler="messages.delete",
+        handler="tradewind.jetstream.handlers.message_handlers:delete",
+        preview=(
+            _old_set("MSGSET.MSG.DELETE", "delete_message"),
+            _old_stream("STREAM.$s.MSG.DELETE", "delete_message"),
+        ),
     ),
     ApiEndpoint(
         "stream_snapshot",
@@ -228,7 +204,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.REQUIRED,
         ask.StreamSnapshotRequest,
         answer.StreamSnapshotResponse,
-        handler="backups.snapshot",
+        handler="tradewind.jetstream.handlers.backup_handlers:snapshot",
         finds_stream_first=True,
     ),
     ApiEndpoint(
@@ -238,7 +214,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.REQUIRED,
         ask.StreamRestoreRequest,
         answer.StreamRestoreResponse,
-        handler="backups.restore",
+        handler="tradewind.jetstream.handlers.backup_handlers:restore",
     ),
     ApiEndpoint(
         "stream_peer_remove",
@@ -278,8 +254,9 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
-        handler="consumers.create",
-        makes="consumer",
+        handler="tradewind.jetstream.handlers.consumer_handlers:create",
+        beside=Beside.NEW_CONSUMERS,
+        preview=(_old_stream("STREAM.$s.EPHEMERAL.CONSUMER.CREATE", "create_ephemeral"),),
     ),
     ApiEndpoint(
         "consumer_create",
@@ -288,8 +265,8 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
-        handler="consumers.create",
-        makes="consumer",
+        handler="tradewind.jetstream.handlers.consumer_handlers:create",
+        beside=Beside.NEW_CONSUMERS,
     ),
     ApiEndpoint(
         "consumer_create_filtered",
@@ -298,8 +275,8 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
-        handler="consumers.create",
-        makes="consumer",
+        handler="tradewind.jetstream.handlers.consumer_handlers:create",
+        beside=Beside.NEW_CONSUMERS,
     ),
     ApiEndpoint(
         "consumer_create_durable",
@@ -308,8 +285,12 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.ALWAYS,
         ask.ConsumerCreateRequest,
         answer.ConsumerCreateResponse,
-        handler="consumers.create",
-        makes="consumer",
+        handler="tradewind.jetstream.handlers.consumer_handlers:create",
+        beside=Beside.NEW_CONSUMERS,
+        preview=(
+            _old_set("OBSERVABLE.CREATE", "create_observable"),
+            _old_stream("STREAM.$s.CONSUMER.$c.CREATE", "create_consumer"),
+        ),
     ),
     ApiEndpoint(
         "consumer_names",
@@ -318,7 +299,12 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OPTIONAL,
         ask.ConsumersRequest,
         answer.ConsumerNamesResponse,
-        handler="consumers.names",
+        handler="tradewind.jetstream.handlers.consumer_handlers:names",
+        is_read=True,
+        preview=(
+            _old_set("OBSERVABLES", "list_observables"),
+            _old_stream("STREAM.$s.CONSUMERS", "list_consumers"),
+        ),
     ),
     ApiEndpoint(
         "consumer_list",
@@ -327,21 +313,31 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OPTIONAL,
         ask.ConsumersRequest,
         answer.ConsumerListResponse,
-        handler="consumers.list_",
+        handler="tradewind.jetstream.handlers.consumer_handlers:list_",
+        is_read=True,
     ),
     ApiEndpoint(
         "consumer_info",
         "CONSUMER.INFO.$s.$c",
         "Configuration and state of a consumer.",
         response=answer.ConsumerInfoResponse,
-        handler="consumers.info",
+        handler="tradewind.jetstream.handlers.consumer_handlers:info",
+        is_read=True,
+        preview=(
+            _old_set("OBSERVABLE.INFO", "observable_info"),
+            _old_stream("STREAM.$s.CONSUMER.$c.INFO", "consumer_info"),
+        ),
     ),
     ApiEndpoint(
         "consumer_delete",
         "CONSUMER.DELETE.$s.$c",
         "Delete a consumer.",
         response=answer.ConsumerDeleteResponse,
-        handler="consumers.delete",
+        handler="tradewind.jetstream.handlers.consumer_handlers:delete",
+        preview=(
+            _old_set("OBSERVABLE.DELETE", "delete_observable"),
+            _old_stream("STREAM.$s.CONSUMER.$c.DELETE", "delete_consumer"),
+        ),
     ),
     ApiEndpoint(
         "consumer_pause",
@@ -350,7 +346,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OPTIONAL,
         ask.ConsumerPauseRequest,
         answer.ConsumerPauseResponse,
-        handler="consumers.pause",
+        handler="tradewind.jetstream.handlers.consumer_handlers:pause",
     ),
     ApiEndpoint(
         "consumer_unpin",
@@ -359,7 +355,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.LENIENT,
         ask.ConsumerUnpinRequest,
         answer.ConsumerUnpinResponse,
-        handler="consumers.unpin",
+        handler="tradewind.jetstream.handlers.consumer_handlers:unpin",
     ),
     ApiEndpoint(
         "consumer_reset",
@@ -368,7 +364,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OWN,
         ask.ConsumerResetRequest,
         answer.ConsumerResetResponse,
-        handler="consumers.reset",
+        handler="tradewind.jetstream.handlers.consumer_handlers:reset",
         audit=Audit.NEVER,
     ),
     ApiEndpoint(
@@ -385,6 +381,10 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "Request messages from a pull consumer.",
         Body.OWN,
         ask.NextRequest,
+        preview=(
+            _old_set("RN.$s.$c"),
+            _old_stream("STREAM.$s.CONSUMER.$c.NEXT"),
+        ),
     ),
     ApiEndpoint(
         "direct_get",
@@ -400,26 +400,63 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OWN,
         ask.MsgGetRequest,
     ),
-)
-ENDPOINT_BY_NAME: Final[Mapping[str, ApiEndpoint]] = {
-    endpoint.name: endpoint for endpoint in ENDPOINTS
-}
-# Their handlers are loaded when somebody asks.
-OWN_ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
+    # ---------------------------------------------------------------- the system account
+    ApiEndpoint(
+        "account_purge",
+        "ACCOUNT.PURGE.$rest",
+        "Remove all streams of an account.",
+        Body.IGNORED,
+        is_system=True,
+    ),
+    ApiEndpoint(
+        "account_streams",
+        "ACCOUNT.STREAM.$rest",
+        "Move streams of an account between servers of a cluster.",
+        Body.IGNORED,
+        is_system=True,
+    ),
+    ApiEndpoint(
+        "meta",
+        "META.$rest",
+        "Elect a new leader of a cluster.",
+        Body.IGNORED,
+        is_system=True,
+    ),
+    ApiEndpoint(
+        "server",
+        "SERVER.$rest",
+        "Remove a server from a cluster.",
+        Body.IGNORED,
+        is_system=True,
+    ),
+    # ---------------------------------------------------------------- what only this server has
+    ApiEndpoint(
+        "commit",
+        "COMMIT",
+        "Publish, acknowledge and delete messages together, or not at all.",
+        Body.OWN,
+        CommitRequest,
+        CommitResponse,
+        handler="tradewind.jetstream.transactions.commit_requests:serve_commit",
+        audit=Audit.NEVER,
+        beside=Beside.ALL,
+        prefix=OWN_PREFIX,
+    ),
     ApiEndpoint(
         "stream_chain_info",
         "STREAM.CHAIN.INFO.$s",
         "The hash chain of a stream: its head and its last checkpoint.",
         response=ChainInfo,
-        handler="chains.info",
+        handler="tradewind.jetstream.handlers.chain_handlers:info",
         prefix=OWN_PREFIX,
+        is_read=True,
     ),
     ApiEndpoint(
         "stream_chain_checkpoint",
         "STREAM.CHAIN.CHECKPOINT.$s",
         "Sign the head of the hash chain now.",
         response=ChainCheckpoint,
-        handler="chains.checkpoint",
+        handler="tradewind.jetstream.handlers.chain_handlers:checkpoint",
         prefix=OWN_PREFIX,
     ),
     ApiEndpoint(
@@ -429,8 +466,9 @@ OWN_ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.REQUIRED,
         ChainProofRequest,
         ChainProof,
-        handler="chains.proof",
+        handler="tradewind.jetstream.handlers.chain_handlers:proof",
         prefix=OWN_PREFIX,
+        is_read=True,
     ),
     ApiEndpoint(
         "stream_chain_entries",
@@ -439,8 +477,9 @@ OWN_ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OPTIONAL,
         ChainEntriesRequest,
         ChainEntries,
-        handler="chains.entries",
+        handler="tradewind.jetstream.handlers.chain_handlers:entries",
         prefix=OWN_PREFIX,
+        is_read=True,
     ),
     ApiEndpoint(
         "stream_truncate",
@@ -449,7 +488,7 @@ OWN_ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.ALWAYS,
         StreamTruncateRequest,
         StreamTruncateResponse,
-        handler="truncation.truncate",
+        handler="tradewind.jetstream.handlers.truncation_handlers:truncate",
         prefix=OWN_PREFIX,
     ),
     ApiEndpoint(
@@ -459,7 +498,7 @@ OWN_ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.OPTIONAL,
         StreamUndoRequest,
         StreamUndoResponse,
-        handler="truncation.undo",
+        handler="tradewind.jetstream.handlers.truncation_handlers:undo",
         prefix=OWN_PREFIX,
     ),
     ApiEndpoint(
@@ -469,7 +508,7 @@ OWN_ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.ALWAYS,
         TemplatePutRequest,
         TemplatePutResponse,
-        handler="templates.put",
+        handler="tradewind.jetstream.handlers.template_handlers:put",
         prefix=OWN_PREFIX,
     ),
     ApiEndpoint(
@@ -477,7 +516,7 @@ OWN_ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "TEMPLATE.DELETE.$s",
         "Remove a template; its streams stay.",
         response=TemplatePutResponse,
-        handler="templates.delete",
+        handler="tradewind.jetstream.handlers.template_handlers:delete",
         prefix=OWN_PREFIX,
     ),
     ApiEndpoint(
@@ -485,7 +524,7 @@ OWN_ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "TEMPLATE.LIST",
         "All templates, and how many streams they have made.",
         response=TemplateListResponse,
-        handler="templates.list_",
+        handler="tradewind.jetstream.handlers.template_handlers:list_",
         prefix=OWN_PREFIX,
     ),
     ApiEndpoint(
@@ -495,21 +534,66 @@ OWN_ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         Body.REQUIRED,
         TemplateTryRequest,
         TemplateTryResponse,
-        handler="templates.try_",
+        handler="tradewind.jetstream.handlers.template_handlers:try_",
         prefix=OWN_PREFIX,
     ),
+    # ---------------------------------------------------------------- what only the previews had
+    ApiEndpoint(
+        "preview_templates",
+        "",
+        "Templates of streams, of which there are none any more.",
+        preview=(
+            _old_stream("TEMPLATE.LIST", "list_templates"),
+            _old_stream("TEMPLATE.*.CREATE", "create_template"),
+            _old_stream("TEMPLATE.*.INFO", "missing_template"),
+            _old_stream("TEMPLATE.*.DELETE", "missing_template"),
+        ),
+    ),
 )
-OWN_ENDPOINT_BY_NAME: Final[Mapping[str, ApiEndpoint]] = {
-    endpoint.name: endpoint for endpoint in OWN_ENDPOINTS
+ENDPOINT_BY_NAME: Final[Mapping[str, ApiEndpoint]] = {
+    endpoint.name: endpoint for endpoint in ENDPOINTS
 }
+# The API that nats-server has too, as far as an account may use it.
+NATS_ENDPOINTS: Final = tuple(
+    each for each in ENDPOINTS if each.prefix == PREFIX and each.subject and not each.is_system
+)
+API_SUBJECTS: Final = tuple(dict.fromkeys(f"{endpoint.prefix}>" for endpoint in ENDPOINTS))
 
 
-def parse_subject(subject: str) -> EndpointCall | None:
-    """Which endpoint a subject means, None if none has it. Domains are taken off before."""
-    table = _BY_START if subject.startswith(PREFIX) else _OWN_BY_START
-    prefix = PREFIX if table is _BY_START else OWN_PREFIX
+def heard_subjects(prefix: str) -> tuple[str, ...]:
+    """What the server listens to below a prefix to hear all that is dispatched, in few subjects.
+
+    None of them matches what a stream or consumer hears for itself, so that a request for a missing
+    one has no responders.
+    """
+    rows = [each for each in ENDPOINTS if each.prefix == prefix and each.subject]
+    elsewhere = {each.subject.partition(".")[0] for each in rows if not each.is_dispatched}
+    heard: dict[str, None] = {}
+    for endpoint in rows:
+        if endpoint.is_dispatched:
+            tokens = endpoint.subject.split(".")
+            size = 2 if tokens[0] in elsewhere else 1
+            rest = [">"] if len(tokens) > size else []
+            heard[".".join(tokens[:size] + rest)] = None
+    return tuple(prefix + subject for subject in heard)
+
+
+def subjects_by_word(prefix: str) -> tuple[str, ...]:
+    """All that is below a prefix, whoever hears it: one subject for each first word."""
+    rows = [each.subject for each in ENDPOINTS if each.prefix == prefix and each.subject]
+    words = {subject.partition(".")[0]: "." in subject for subject in rows}
+    return tuple(f"{word}.>" if has_more else word for word, has_more in words.items())
+
+
+def parse_subject(subject: str, *, is_system: bool = False) -> EndpointCall | None:
+    """Which endpoint a subject means, None if none has it. Domains are taken off before.
+
+    `is_system`: the system account asks, which has endpoints of its own.
+    """
+    prefix = PREFIX if subject.startswith(PREFIX) else OWN_PREFIX
     if not subject.startswith(prefix):
         return None
+    table = _SYSTEM_BY_START if is_system else _BY_START[prefix]
     tokens = subject.removeprefix(prefix).split(".")
     for pattern, endpoint in table.get(tokens[0], ()):
         if (call := _match(tokens, pattern, endpoint)) is not None:
@@ -537,15 +621,17 @@ def _match(
     return EndpointCall(endpoint, names.get("$s", ""), names.get("$c", ""), names.get("$rest", ""))
 
 
-def _by_start(
-    endpoints: tuple[ApiEndpoint, ...],
-) -> dict[str, list[tuple[tuple[str, ...], ApiEndpoint]]]:
-    table: dict[str, list[tuple[tuple[str, ...], ApiEndpoint]]] = {}
-    for endpoint in endpoints:
-        pattern = tuple(endpoint.subject.split("."))
-        table.setdefault(pattern[0], []).append((pattern, endpoint))
+_Rows = dict[str, list[tuple[tuple[str, ...], ApiEndpoint]]]
+
+
+def _by_start(prefix: str, *, is_system: bool) -> _Rows:
+    table: _Rows = {}
+    for endpoint in ENDPOINTS:
+        if endpoint.prefix == prefix and endpoint.subject and endpoint.is_system == is_system:
+            pattern = tuple(endpoint.subject.split("."))
+            table.setdefault(pattern[0], []).append((pattern, endpoint))
     return table
 
 
-_BY_START: Final = _by_start(ENDPOINTS)
-_OWN_BY_START: Final = _by_start(OWN_ENDPOINTS)
+_BY_START: Final = {prefix: _by_start(prefix, is_system=False) for prefix in (PREFIX, OWN_PREFIX)}
+_SYSTEM_BY_START: Final = _by_start(PREFIX, is_system=True)

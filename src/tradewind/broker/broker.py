@@ -644,14 +644,14 @@ def _leaf_due(kind: str, broker: Broker, session: Session) -> None:
         _LEAF_DUE[kind](broker.leaves, session)
 
 
-# The parts of the API of JetStream that a domain has under its own name.
-_DOMAIN_API = ("INFO", "STREAM.>", "CONSUMER.>", "DIRECT.>", "META.>", "SERVER.>", "ACCOUNT.>")
-
-
 def domain_rules(domain: str) -> tuple[MappingRule, ...]:
     """Mappings by which clients that name no domain reach this one (`default_js_domain`)."""
+    # A server without JetStream and domains does not load the table.
+    from tradewind.api.endpoint_row import PREFIX
+    from tradewind.api.endpoints import subjects_by_word
+
     prefix = f"$JS.{domain}.API."
-    pairs = [(f"$JS.API.{part}", prefix + part) for part in _DOMAIN_API]
+    pairs = [(PREFIX + part, prefix + part) for part in subjects_by_word(PREFIX)]
     pairs += [(part, prefix + part) for part in ("$KV.>", "$OBJ.>")]
     return tuple(MappingRule(source, (Destination(target),)) for source, target in pairs)
 

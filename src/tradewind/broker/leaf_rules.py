@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import msgspec
 
+from tradewind.api.endpoints import API_SUBJECTS
 from tradewind.broker.leaf_handshake import LeafSubjectRules
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.permissions import Permissions
 from tradewind.subjects import is_valid_subject
 
 # Streams, buckets and objects of a server are its own: others reach them by its domain.
-JETSTREAM_SUBJECTS = ("$JS.API.>", "$KV.>", "$OBJ.>", "$TW.API.>")
+JETSTREAM_SUBJECTS = (*API_SUBJECTS, "$KV.>", "$OBJ.>")
 # How the servers of a system talk to each other about streams.
 SYSTEM_SUBJECTS = ("$JSC.>", "$NRG.>")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from tradewind.api.base import ApiStruct
-from tradewind.api.endpoints import EndpointCall
+from tradewind.api.endpoint_row import EndpointCall
 from tradewind.api.errors import ErrorKind
 from tradewind.api.event_types import EventClient
 from tradewind.jetstream.clients import client_info

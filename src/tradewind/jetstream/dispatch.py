@@ -1,8 +1,8 @@
-"""Dispatches requests on `$JS.API...` and sends the responses.
+"""Dispatches requests on `$JS.API...` and `$TW.API...`, and sends the responses.
 
-Owns the subscribed subjects, the checks common to all requests and their order, the counters and
-the audit events. It never executes a request, which is up to `handlers`; request bodies and the
-table of endpoints are in `tradewind.api`.
+Owns the checks common to all requests and their order, the counters and the audit events. It never
+executes a request, which is up to `handlers`; request bodies and the table of endpoints, from which
+the subscribed subjects follow, are in `tradewind.api`.
 
 A subject that looks like a request but is none gets no response, as with nats-server. Pull requests
 and direct gets are not handled here: each consumer and stream subscribes to its own, so that a
@@ -17,15 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.base import ApiStruct, encode
-from tradewind.api.endpoints import (
-    COMMIT_SUBJECT,
-    ENDPOINTS,
-    OWN_PREFIX,
-    PREFIX,
-    Audit,
-    EndpointCall,
-    parse_subject,
-)
+from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX, ApiEndpoint, Audit, Beside, EndpointCall
+from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, heard_subjects, parse_subject
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.responses import TYPE_PREFIX, AccountInfoResponse, encode_error
@@ -36,7 +29,7 @@ from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.api_request import Answer, ApiRequest, Durable, Headed
 from tradewind.jetstream.clients import client_info
-from tradewind.jetstream.handlers import handler_of
+from tradewind.jetstream.handlers import handler_of, load_handler
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
 from tradewind.jetstream.preview.preview_listener import PreviewListener
 from tradewind.jetstream.unknown_requests import listen_silently
@@ -50,22 +43,11 @@ REQUESTS_WAITING_MAX: Final = 10_000
 # The body of a request that is decoded in the event loop.
 INLINE_BYTES_MAX: Final = 8192
 NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
-# What may follow the prefix. Consumers and streams listen below CONSUMER.MSG.NEXT and DIRECT. What
-# is asked of clusters below ACCOUNT, META and SERVER is heard and not answered.
-_STARTS: Final = (
-    "INFO",
-    "STREAM.>",
-    "ACCOUNT.>",
-    "META.>",
-    "SERVER.>",
-    *sorted(
-        {
-            f"CONSUMER.{endpoint.subject.split('.')[1]}.>"
-            for endpoint in ENDPOINTS
-            if endpoint.subject.startswith("CONSUMER.") and endpoint.response is not None
-        }
-    ),
-)
+# Each stream and consumer listens to these itself.
+_NEXT: Final = ENDPOINT_BY_NAME["consumer_next"].start.removeprefix(PREFIX)
+_DIRECT: Final = ENDPOINT_BY_NAME["direct_get"].start.removeprefix(PREFIX)
+_HEARD: Final = (*heard_subjects(PREFIX), *heard_subjects(OWN_PREFIX))
+_AT_ONCE: Final = tuple(each for each in ENDPOINTS if each.beside is Beside.ALL)
 
 
 class SystemResponse(
@@ -105,7 +87,9 @@ class Dispatcher:
         """Hear the requests of one account."""
         broker = self._engine.broker
         account = broker.accounts[name]
-        if account.bridge is not None and account.bridge.takes(f"{PREFIX}INFO"):
+        if account.bridge is not None and account.bridge.takes(
+            ENDPOINT_BY_NAME["account_info"].subject_for()
+        ):
             # Its requests go to the JetStream of another account.
             self._stop_listening_to(name)
             return
@@ -114,13 +98,11 @@ class Dispatcher:
         if broker.is_system_account(account):
             self._tokens[name] = [account.subscribe(f"{PREFIX}>", self._guarded(self._system))]
             return
-        tokens = [account.subscribe(PREFIX + start, self._guarded(self._api)) for start in _STARTS]
-        tokens += [
-            account.subscribe(OWN_PREFIX + start, self._guarded(self._api))
-            for start in ("STREAM.>", "TEMPLATE.>")
-        ]
+        tokens = [account.subscribe(subject, self._guarded(self._api)) for subject in _HEARD]
         tokens.append(listen_silently(account))
-        tokens.append(account.subscribe(COMMIT_SUBJECT, self._guarded(self._commit)))
+        for endpoint in _AT_ONCE:
+            heard = self._guarded(partial(self._at_once, endpoint))
+            tokens.append(account.subscribe(endpoint.subject_for(), heard))
         if self._engine.domain:
             prefix = f"$JS.{self._engine.domain}.API."
             tokens.append(account.subscribe(f"{prefix}>", self._guarded(self._domain)))
@@ -150,11 +132,9 @@ class Dispatcher:
 
     # ---------------------------------------------------------------- requests
 
-    def _commit(self, message: InternalMessage) -> None:
-        """A transaction has an order of its own. Most servers never see one."""
-        from tradewind.jetstream.transactions.commit_requests import serve_commit
-
-        serve_commit(self._engine, message)
+    def _at_once(self, endpoint: ApiEndpoint, message: InternalMessage) -> None:
+        """It has an order of its own. Most servers never see one, and never load its handler."""
+        load_handler(endpoint.handler)(self._engine, message)
 
     def _api(self, message: InternalMessage) -> None:
         self._answer(message, message.subject)
@@ -162,12 +142,12 @@ class Dispatcher:
     def _domain(self, message: InternalMessage) -> None:
         """The same subject without the domain, as if it had been sent there."""
         rest = message.subject.removeprefix(f"$JS.{self._engine.domain}.API.")
-        if rest.startswith("DIRECT.GET."):
+        if rest.startswith(_DIRECT):
             self._check_direct(message, rest.split(".")[2])
             return
         if rest.startswith(("$KV.", "$OBJ.", "$O.")):
             target = rest
-        elif rest.startswith("CONSUMER.MSG.NEXT."):
+        elif rest.startswith(_NEXT):
             target = PREFIX + rest
         else:
             self._answer(message, PREFIX + rest)
@@ -193,7 +173,7 @@ class Dispatcher:
         if not lane.is_idle:
             self.limit_waiting()
         label = f"request {call.endpoint.name}"
-        lane.add(self._serve(message, call, lane), call.endpoint.makes, label, subject)
+        lane.add(self._serve(message, call, lane), call.endpoint.beside.value, label, subject)
 
     def limit_waiting(self) -> None:
         """Too many requests wait: drop them all, as nats-server does, and say so."""
@@ -338,14 +318,13 @@ class Dispatcher:
 
     def _system(self, message: InternalMessage) -> None:
         """The system account has no streams of its own, but may remove those of others."""
-        rest = message.subject.removeprefix(PREFIX)
-        if rest.startswith(("META.", "SERVER.", "ACCOUNT.STREAM.")):
-            return  # for clusters; a single nats-server does not answer either
-        if rest.startswith("ACCOUNT.PURGE."):
-            self._purge_account(message, rest.removeprefix("ACCOUNT.PURGE."))
-            return
+        call = parse_subject(message.subject, is_system=True)
+        if call is not None:
+            if call.endpoint is ENDPOINT_BY_NAME["account_purge"]:
+                self._purge_account(message, call.rest)
+            return  # others are for clusters; a single nats-server does not answer either
         error = errors.NOT_ENABLED_FOR_ACCOUNT()
-        if rest == "INFO":
+        if message.subject == ENDPOINT_BY_NAME["account_info"].subject_for():
             body = encode_error(AccountInfoResponse, error)
         else:
             body = encode_error(SystemResponse, error)

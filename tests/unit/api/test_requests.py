@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from js_cases import BodyCase, body_cases
 from tradewind.api import go_json, requests
 from tradewind.api.consumer_types import ConsumerConfig
-from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, PREFIX, EndpointCall, parse_subject
+from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX, EndpointCall
+from tradewind.api.endpoints import (
+    ENDPOINT_BY_NAME,
+    ENDPOINTS,
+    NATS_ENDPOINTS,
+    heard_subjects,
+    parse_subject,
+    subjects_by_word,
+)
 from tradewind.api.errors import ApiError
 from tradewind.api.go_json import JsonError, Scanner
 from tradewind.api.plain_json import read_plainly
@@ -25,6 +33,7 @@ from tradewind.api.request_types import (
 )
 from tradewind.api.requests import decode_lenient, decode_request
 from tradewind.api.stream_types import RetentionPolicy
+from tradewind.subjects import is_subset
 
 # Errors that the decoding of a body can find.
 FOUND_BY_DECODING = (10003, 10025, 10038)
@@ -162,9 +171,9 @@ def test_the_scanner_never_fails_otherwise_than_by_its_error(
 
 
 def test_every_endpoint_is_found_by_its_subject() -> None:
-    for endpoint in ENDPOINTS:
+    for endpoint in (each for each in ENDPOINTS if each.subject):
         subject = endpoint.subject_for("ORDERS", "worker", "orders.*.new")
-        call = parse_subject(subject)
+        call = parse_subject(subject, is_system=endpoint.is_system)
         assert call is not None
         assert call.endpoint is endpoint
         assert call.stream == ("ORDERS" if "$s" in endpoint.subject else "")
@@ -190,6 +199,49 @@ def test_every_endpoint_is_found_by_its_subject() -> None:
 def test_other_subjects_are_no_endpoint(subject: str) -> None:
     assert parse_subject(PREFIX + subject) is None
     assert parse_subject(f"$JSC.{subject}") is None
+
+
+def test_the_system_account_has_endpoints_of_its_own() -> None:
+    for endpoint in (each for each in ENDPOINTS if each.subject):
+        subject = endpoint.subject_for("S", "C", "x")
+        assert parse_subject(subject, is_system=not endpoint.is_system) is None
+
+
+def test_heard_subjects_are_few_and_leave_out_what_streams_and_consumers_hear() -> None:
+    assert set(heard_subjects(PREFIX)) == {
+        PREFIX + rest
+        for rest in (
+            "INFO",
+            "STREAM.>",
+            "ACCOUNT.>",
+            "META.>",
+            "SERVER.>",
+            "CONSUMER.CREATE.>",
+            "CONSUMER.DELETE.>",
+            "CONSUMER.DURABLE.>",
+            "CONSUMER.INFO.>",
+            "CONSUMER.LEADER.>",
+            "CONSUMER.LIST.>",
+            "CONSUMER.NAMES.>",
+            "CONSUMER.PAUSE.>",
+            "CONSUMER.RESET.>",
+            "CONSUMER.UNPIN.>",
+        )
+    }
+    assert set(heard_subjects(OWN_PREFIX)) == {"$TW.API.STREAM.>", "$TW.API.TEMPLATE.>"}
+
+
+def test_what_is_dispatched_is_heard_once_and_nothing_else_is() -> None:
+    for endpoint in (each for each in ENDPOINTS if each.subject):
+        subject = endpoint.subject_for("S", "C", "x.y")
+        heard = [each for each in heard_subjects(endpoint.prefix) if is_subset(subject, each)]
+        assert len(heard) == endpoint.is_dispatched, (subject, heard)
+
+
+def test_a_domain_has_every_word_of_the_api() -> None:
+    assert set(subjects_by_word(PREFIX)) == {
+        *("INFO", "STREAM.>", "CONSUMER.>", "DIRECT.>", "META.>", "SERVER.>", "ACCOUNT.>")
+    }
 
 
 def test_names_of_endpoints_are_unique_and_have_a_help() -> None:
@@ -240,7 +292,7 @@ def objects(draw: st.DrawFn, struct: type[msgspec.Struct], depth: int = 3) -> st
 
 
 REQUESTS = sorted(
-    {endpoint.request for endpoint in ENDPOINTS if endpoint.request is not None},
+    {endpoint.request for endpoint in NATS_ENDPOINTS if endpoint.request is not None},
     key=lambda request: request.__name__,
 )
 

@@ -7,12 +7,20 @@ import json
 import pytest
 from engine_kit import Peer
 
+from tradewind.api.endpoints import ENDPOINTS
 from tradewind.jetstream import dispatch
+from tradewind.jetstream.handlers import load_handler
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.testing import InProcessServer, User, UserGate
 from tradewind.testing.fake_disk import SimulatedDisk
 
 UNKNOWN = ["x", "x.y", "STREAM", "CONSUMER", "CONSUMER.x", "CONSUMER.MSG.x", "DIRECT.x", "INFO.x"]
+
+
+def test_every_handler_that_the_table_names_is_there() -> None:
+    for endpoint in ENDPOINTS:
+        for row in (endpoint, *endpoint.preview):
+            assert not row.handler or callable(load_handler(row.handler))
 
 
 def test_unknown_request_is_heard_and_not_answered() -> None:

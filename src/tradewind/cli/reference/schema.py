@@ -1,4 +1,4 @@
-"""`tradewind schema`: JSON schemas of the documents of the JetStream API.
+"""`tradewind schema`: JSON schemas of the documents of the JetStream API, and of our own.
 
 Owns their names; the schemas are generated from the types in `tradewind.api`, which the server and
 the client use.
@@ -15,11 +15,13 @@ import msgspec
 
 from tradewind.api.base import ApiStruct
 from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.endpoint_row import OWN_PREFIX, ApiEndpoint
 from tradewind.api.endpoints import ENDPOINTS
 from tradewind.api.errors import ApiError
 from tradewind.api.requests import decode_request
-from tradewind.api.responses import TYPE_PREFIX, PubAck
+from tradewind.api.responses import TYPE_PREFIX, PubAck, type_of
 from tradewind.api.stream_types import StreamConfig
+from tradewind.api.truncation_types import OWN_TYPE_PREFIX
 from tradewind.cli.frame.failures import CommandError, near
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag
 from tradewind.cli.frame.message_text import read_input
@@ -31,27 +33,34 @@ app = CommandApp("Schemas of the JetStream API")
 
 @cache
 def schemas() -> dict[str, type[ApiStruct]]:
-    """All types by the names that the official schemas have."""
+    """All types by the names that the official schemas have, and ours in the same manner."""
     found: dict[str, type[ApiStruct]] = {
-        "stream_configuration": StreamConfig,
-        "consumer_configuration": ConsumerConfig,
-        "pub_ack_response": PubAck,
+        f"{TYPE_PREFIX}stream_configuration": StreamConfig,
+        f"{TYPE_PREFIX}consumer_configuration": ConsumerConfig,
+        f"{TYPE_PREFIX}pub_ack_response": PubAck,
     }
     for endpoint in ENDPOINTS:
         if endpoint.request is not None:
-            found.setdefault(f"{endpoint.name}_request", endpoint.request)
+            found.setdefault(_request_name(endpoint), endpoint.request)
         if endpoint.response is not None:
-            tag = endpoint.response.__struct_config__.tag
-            found.setdefault(str(tag).removeprefix(TYPE_PREFIX), endpoint.response)
-    return {TYPE_PREFIX + name: kind for name, kind in sorted(found.items())}
+            found.setdefault(type_of(endpoint.response), endpoint.response)
+    return dict(sorted(found.items()))
+
+
+def _request_name(endpoint: ApiEndpoint) -> str:
+    prefix = OWN_TYPE_PREFIX if endpoint.prefix == OWN_PREFIX else TYPE_PREFIX
+    return f"{prefix}{endpoint.name}_request"
+
+
+def _short(name: str) -> str:
+    return name.removeprefix(TYPE_PREFIX).removeprefix(OWN_TYPE_PREFIX)
 
 
 def _schema(name: str) -> tuple[str, type[ApiStruct]]:
     known = schemas()
-    full = name if name in known else TYPE_PREFIX + name
-    if full not in known:
-        short = [each.removeprefix(TYPE_PREFIX) for each in known]
-        hint = near(name.removeprefix(TYPE_PREFIX), short)
+    full = next((each for each in known if name in (each, _short(each))), "")
+    if not full:
+        hint = near(_short(name), [_short(each) for each in known])
         raise CommandError(f"schema {name!r} does not exist{hint}", "see: tradewind schema search")
     return full, known[full]
 
@@ -73,9 +82,7 @@ def search(
     if not names:
         line(f"No schemas match {match}")
         return
-    subjects = {
-        f"{TYPE_PREFIX}{each.name}_request": each.subject_for("*", "*", ">") for each in ENDPOINTS
-    }
+    subjects = {_request_name(each): each.subject_for("*", "*", ">") for each in ENDPOINTS}
     table = Table("Schemas", "Name", "Sent to")
     for name in names:
         table.row(name, subjects.get(name, ""))

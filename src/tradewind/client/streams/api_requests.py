@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 import msgspec
 
 from tradewind.api.base import ApiStruct, encode
-from tradewind.api.endpoints import ENDPOINT_BY_NAME, OWN_ENDPOINT_BY_NAME, OWN_PREFIX, PREFIX
+from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX
+from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS
 from tradewind.api.names import is_valid_name
 from tradewind.api.responses import Paged
 from tradewind.api.stream_types import ErrorDetail
@@ -48,21 +49,7 @@ LEADER_WAIT = 0.25
 # A leader that is killed takes unanswered requests with it, and nobody says so.
 RESEND_SECONDS = 3.0
 # Requests that change nothing, so that they may be repeated.
-READS = frozenset(
-    (
-        "account_info",
-        "stream_info",
-        "stream_names",
-        "stream_list",
-        "stream_msg_get",
-        "consumer_info",
-        "consumer_names",
-        "consumer_list",
-        "stream_chain_info",
-        "stream_chain_proof",
-        "stream_chain_entries",
-    )
-)
+READS = frozenset(each.name for each in ENDPOINTS if each.is_read)
 
 
 class _Refusal(msgspec.Struct):
@@ -110,12 +97,13 @@ class ApiRequests:
         for kind, name in (("stream", stream), ("consumer", consumer)):
             if name and not is_valid_name(name):
                 raise OptionsError(f"{kind} name {name!r}: no blanks, dots, slashes or wildcards")
-        if (own := OWN_ENDPOINT_BY_NAME.get(endpoint)) is not None:
-            if self.prefix != PREFIX:
-                raise OptionsError(f"{endpoint}: only without domain and api_prefix")
-            return own.subject_for(stream, consumer, rest)
-        full = ENDPOINT_BY_NAME[endpoint].subject_for(stream, consumer, rest)
-        return self.prefix + full.removeprefix(PREFIX)
+        row = ENDPOINT_BY_NAME[endpoint]
+        full = row.subject_for(stream, consumer, rest)
+        if row.prefix == PREFIX:
+            return self.prefix + full.removeprefix(PREFIX)
+        if self.prefix != PREFIX:
+            raise OptionsError(f"{endpoint}: only without domain and api_prefix")
+        return full
 
     async def call(
         self,

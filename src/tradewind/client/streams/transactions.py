@@ -19,7 +19,8 @@ from tradewind.api.commit_types import (
     REVIVALS_MAX,
     CommitResponse,
 )
-from tradewind.api.endpoints import COMMIT_SUBJECT, PREFIX
+from tradewind.api.endpoint_row import PREFIX
+from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.client.core.headers import Headers
 from tradewind.client.errors import (
     NoRespondersError,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from tradewind.client.connection import HeaderInput, Payload
     from tradewind.client.core.message import Msg
     from tradewind.client.jetstream import PublishOptions
+
+_SUBJECT = ENDPOINT_BY_NAME["commit"].subject_for()
 
 
 class Transaction:
@@ -136,11 +139,10 @@ class Transaction:
         if self._revivals:
             body["revivals"] = self._revivals
         try:
-            reply = await connection.request(COMMIT_SUBJECT, encode(body), timeout=self._timeout)
+            reply = await connection.request(_SUBJECT, encode(body), timeout=self._timeout)
         except NoRespondersError:
             raise NoTransactionsError(
-                f"nobody answers on {COMMIT_SUBJECT}: transactions need a Tradewind server with "
-                "JetStream"
+                f"nobody answers on {_SUBJECT}: transactions need a Tradewind server with JetStream"
             ) from None
         except OperationTimeoutError as error:
             raise OperationTimeoutError(

@@ -1,53 +1,39 @@
-"""The handlers of the API: one function per endpoint, as named in the table of the API."""
+"""The handlers of the API: one function per endpoint, as named in the table of the API.
+
+Owns finding the function of a row. Those of the JetStream API are loaded with the server, those of
+our own API when somebody asks for the first time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
 
-from tradewind.api.endpoints import ENDPOINTS, ApiEndpoint
+from tradewind.api.endpoint_row import ApiEndpoint
+from tradewind.api.endpoints import NATS_ENDPOINTS
 from tradewind.jetstream.api_request import Answer, ApiRequest
-from tradewind.jetstream.handlers import (
-    account_handlers,
-    backup_handlers,
-    consumer_handlers,
-    message_handlers,
-    stream_handlers,
-)
 from tradewind.jetstream.lanes import Steps
 
 Handler = Callable[[ApiRequest], Answer | Steps[Answer]]
-_MODULES: Final = {
-    "account": account_handlers,
-    "backups": backup_handlers,
-    "consumers": consumer_handlers,
-    "messages": message_handlers,
-    "streams": stream_handlers,
-}
 
 
-def _handler(name: str) -> Handler:
-    module, _, function = name.partition(".")
-    found: Handler = getattr(_MODULES[module], function)
-    return found
+@cache
+def load_handler(name: str) -> Any:
+    """The function of this name, `module:function`; the module is loaded if it is not yet."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(module), function)
 
 
-HANDLERS: Final[Mapping[str, Handler]] = {
-    endpoint.name: _handler(endpoint.handler) for endpoint in ENDPOINTS if endpoint.handler
+# By the names of the endpoints.
+HANDLERS: Final[dict[str, Handler]] = {
+    endpoint.name: load_handler(endpoint.handler) for endpoint in NATS_ENDPOINTS if endpoint.handler
 }
 
 
 def handler_of(endpoint: ApiEndpoint) -> Handler:
-    """Whoever runs a request; those of our own API are loaded when they are needed."""
+    """Whoever runs a request."""
     if (known := HANDLERS.get(endpoint.name)) is not None:
         return known
-    from tradewind.jetstream.handlers import chain_handlers, template_handlers, truncation_handlers
-
-    module, _, function = endpoint.handler.partition(".")
-    modules = {
-        "chains": chain_handlers,
-        "templates": template_handlers,
-        "truncation": truncation_handlers,
-    }
-    found: Handler = getattr(modules[module], function)
-    return found
+    return HANDLERS.setdefault(endpoint.name, load_handler(endpoint.handler))

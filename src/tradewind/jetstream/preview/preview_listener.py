@@ -1,8 +1,9 @@
 """Receives requests of the previews.
 
-Owns the subjects, and passing a request to its function and back. It subscribes in every account
-and only ever touches the streams of that account. Requests for messages are forwarded to the
-current subject with their reply subject, so that they are served like any other.
+Owns passing a request to its function and back; the subjects are the preview forms in the table of
+endpoints (`tradewind.api.endpoints`). It subscribes in every account and only ever touches the
+streams of that account. Requests for messages are forwarded to the current subject with their reply
+subject, so that they are served like any other.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tradewind.api import errors
+from tradewind.api.endpoint_row import PREVIEW_PREFIX, PreviewForm, PreviewWords
+from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS
 from tradewind.api.errors import ApiError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.jetstream.preview import preview_requests
+from tradewind.jetstream.handlers import load_handler
 from tradewind.jetstream.preview.dialects import OK, SETS, STREAMS, PreviewRefusal
 from tradewind.jetstream.preview.preview_requests import OldRequest, WhenDurable
 
@@ -31,54 +34,32 @@ Handler = Callable[[OldRequest], "OldAnswer | Steps[OldAnswer] | Steps[bytes] | 
 
 
 class OldEndpoint(NamedTuple):
-    """`stream_at` and `consumer_at` are the places of their names in the subject, 0: none."""
+    """`stream_at` and `consumer_at` are the places of their names in the subject, 0: none.
+
+    Without a handler, the consumer itself answers.
+    """
 
     subject: str
     dialect: Dialect
-    handler: Handler
-    stream_at: int = 0
-    consumer_at: int = 0
+    handler: Handler | None
+    stream_at: int
+    consumer_at: int
 
 
-ENDPOINTS: Final = (
-    OldEndpoint("$JS.ENABLED", STREAMS, preview_requests.enabled),
-    OldEndpoint("$JS.INFO", STREAMS, preview_requests.account_info),
-    OldEndpoint("$JS.MSGSETS", SETS, preview_requests.list_streams),
-    OldEndpoint("$JS.MSGSET.CREATE", SETS, preview_requests.create_stream),
-    OldEndpoint("$JS.MSGSET.INFO", SETS, preview_requests.set_info),
-    OldEndpoint("$JS.MSGSET.DELETE", SETS, preview_requests.delete_stream),
-    OldEndpoint("$JS.MSGSET.PURGE", SETS, preview_requests.purge),
-    OldEndpoint("$JS.MSGSET.MSG.DELETE", SETS, preview_requests.delete_message),
-    OldEndpoint("$JS.BYSEQ.*", SETS, preview_requests.set_message, 2),
-    OldEndpoint("$JS.OBSERVABLES", SETS, preview_requests.list_observables),
-    OldEndpoint("$JS.OBSERVABLE.CREATE", SETS, preview_requests.create_observable),
-    OldEndpoint("$JS.OBSERVABLE.INFO", SETS, preview_requests.observable_info),
-    OldEndpoint("$JS.OBSERVABLE.DELETE", SETS, preview_requests.delete_observable),
-    OldEndpoint("$JS.STREAM.LIST", STREAMS, preview_requests.list_streams),
-    OldEndpoint("$JS.STREAM.*.CREATE", STREAMS, preview_requests.create_stream, 2),
-    OldEndpoint("$JS.STREAM.*.UPDATE", STREAMS, preview_requests.update_stream, 2),
-    OldEndpoint("$JS.STREAM.*.INFO", STREAMS, preview_requests.stream_info, 2),
-    OldEndpoint("$JS.STREAM.*.DELETE", STREAMS, preview_requests.delete_stream, 2),
-    OldEndpoint("$JS.STREAM.*.PURGE", STREAMS, preview_requests.purge, 2),
-    OldEndpoint("$JS.STREAM.*.MSG.DELETE", STREAMS, preview_requests.delete_message, 2),
-    OldEndpoint("$JS.STREAM.*.MSG.BYSEQ", STREAMS, preview_requests.stream_message, 2),
-    OldEndpoint("$JS.STREAM.*.CONSUMERS", STREAMS, preview_requests.list_consumers, 2),
-    OldEndpoint("$JS.STREAM.*.CONSUMER.*.CREATE", STREAMS, preview_requests.create_consumer, 2, 4),
-    OldEndpoint("$JS.STREAM.*.CONSUMER.*.INFO", STREAMS, preview_requests.consumer_info, 2, 4),
-    OldEndpoint("$JS.STREAM.*.CONSUMER.*.DELETE", STREAMS, preview_requests.delete_consumer, 2, 4),
-    OldEndpoint(
-        "$JS.STREAM.*.EPHEMERAL.CONSUMER.CREATE", STREAMS, preview_requests.create_ephemeral, 2
-    ),
-    OldEndpoint("$JS.TEMPLATE.LIST", STREAMS, preview_requests.list_templates),
-    OldEndpoint("$JS.TEMPLATE.*.CREATE", STREAMS, preview_requests.create_template),
-    OldEndpoint("$JS.TEMPLATE.*.INFO", STREAMS, preview_requests.missing_template),
-    OldEndpoint("$JS.TEMPLATE.*.DELETE", STREAMS, preview_requests.missing_template),
+def _old_endpoint(form: PreviewForm) -> OldEndpoint:
+    tokens = (PREVIEW_PREFIX + form.subject).split(".")
+    stream_at, consumer_at = (tokens.index(name) if name in tokens else 0 for name in ("$s", "$c"))
+    subject = ".".join("*" if token in ("$s", "$c") else token for token in tokens)
+    handler = load_handler(form.handler) if form.handler else None
+    return OldEndpoint(subject, _DIALECTS[form.words], handler, stream_at, consumer_at)
+
+
+_DIALECTS: Final = {PreviewWords.SETS: SETS, PreviewWords.STREAMS: STREAMS}
+_CONSUMER_NEXT: Final = ENDPOINT_BY_NAME["consumer_next"]
+OLD_ENDPOINTS: Final = tuple(
+    _old_endpoint(form) for endpoint in ENDPOINTS for form in endpoint.preview
 )
-# Requests for the next messages: where the stream and the consumer are named.
-NEXT_SUBJECTS: Final = {"$JS.RN.*.*": (2, 3), "$JS.STREAM.*.CONSUMER.*.NEXT": (2, 4)}
-FIRST_WORDS: Final = frozenset(
-    subject.split(".")[1] for subject in (*NEXT_SUBJECTS, *(each.subject for each in ENDPOINTS))
-)
+FIRST_WORDS: Final = frozenset(each.subject.split(".")[1] for each in OLD_ENDPOINTS)
 
 
 class PreviewListener:
@@ -102,12 +83,17 @@ class PreviewListener:
 
     def listen(self, account: Account) -> list[int]:
         """Hear the requests of an account; gives the tokens of the subscriptions."""
-        tokens = [account.subscribe(each.subject, partial(self._heard, each)) for each in ENDPOINTS]
-        for subject, places in NEXT_SUBJECTS.items():
-            tokens.append(account.subscribe(subject, partial(self._next, places)))
-        return tokens
+        return [
+            account.subscribe(
+                each.subject,
+                partial(self._next, each)
+                if each.handler is None
+                else partial(self._heard, each, each.handler),
+            )
+            for each in OLD_ENDPOINTS
+        ]
 
-    def _heard(self, endpoint: OldEndpoint, message: InternalMessage) -> None:
+    def _heard(self, endpoint: OldEndpoint, handler: Handler, message: InternalMessage) -> None:
         self._engine.set_time()
         tenant = self._engine.accounts.get(message.account.name)
         if tenant is None:
@@ -122,15 +108,14 @@ class PreviewListener:
             tokens[endpoint.consumer_at] if endpoint.consumer_at else "",
         )
         request = OldRequest(self._engine, tenant, endpoint.dialect, names, message.payload)
-        steps = self._serve(endpoint, message, request)
+        steps = self._serve(endpoint.dialect, handler, message, request)
         tenant.lane.add(steps, "", "request of a preview", message.subject)
 
     def _serve(
-        self, endpoint: OldEndpoint, message: InternalMessage, request: OldRequest
+        self, dialect: Dialect, handler: Handler, message: InternalMessage, request: OldRequest
     ) -> Steps[None]:
-        dialect = endpoint.dialect
         try:
-            answer = endpoint.handler(request)
+            answer = handler(request)
             if isinstance(answer, Generator):
                 answer = yield from answer
         except PreviewRefusal as refusal:
@@ -154,10 +139,12 @@ class PreviewListener:
         if message.reply:
             message.account.publish(message.reply, body)
 
-    def _next(self, places: tuple[int, int], message: InternalMessage) -> None:
+    def _next(self, endpoint: OldEndpoint, message: InternalMessage) -> None:
         """Messages are asked for: the consumer hears it as it does today."""
         tokens = message.subject.split(".")
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{tokens[places[0]]}.{tokens[places[1]]}"
+        subject = _CONSUMER_NEXT.subject_for(
+            tokens[endpoint.stream_at], tokens[endpoint.consumer_at]
+        )
         account = message.account
         receivers = account.publish(subject, message.payload, message.reply, message.header)
         if not receivers and message.reply:

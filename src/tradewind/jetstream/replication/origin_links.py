@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from tradewind.api.endpoints import PREFIX
+from tradewind.api.endpoint_row import PREFIX
 from tradewind.api.source_rules import is_local
 
 if TYPE_CHECKING:

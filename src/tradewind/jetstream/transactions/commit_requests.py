@@ -23,7 +23,7 @@ from tradewind.api.commit_types import (
     at,
     decode_commit,
 )
-from tradewind.api.endpoints import PREFIX
+from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.api.errors import ApiError
 from tradewind.api.responses import encode_error
 from tradewind.broker.leaf_session import LeafSession
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from tradewind.jetstream.jetstream_account import JetStreamAccount
 
 ACK_PREFIX: Final = "$JS.ACK."
+# What a client must be allowed to ask for one by one if a transaction does it.
+_MSG_DELETE: Final = ENDPOINT_BY_NAME["stream_msg_delete"]
+_RESET: Final = ENDPOINT_BY_NAME["consumer_reset"]
 # Tokens of an ack subject: without domain and account, with them, and with one more for the future.
 _SHORT_TOKENS: Final = 9
 _LONG_TOKENS: Final = (11, 12)
@@ -112,13 +115,13 @@ class CommitProposal:
                 raise at("acks", index, error) from None
         for index, delete in enumerate(self._content.deletes):
             try:
-                self._check_allowed(f"{PREFIX}STREAM.MSG.DELETE.{delete.stream}")
+                self._check_allowed(_MSG_DELETE.subject_for(delete.stream))
                 plan.add_delete(self._tenant.stream(delete.stream), delete.seq)
             except ApiError as error:
                 raise at("deletes", index, error) from None
         for index, wanted in enumerate(self._content.revivals):
             try:
-                self._check_allowed(f"{PREFIX}CONSUMER.RESET.{wanted.stream}.{wanted.consumer}")
+                self._check_allowed(_RESET.subject_for(wanted.stream, wanted.consumer))
                 hosted = self._tenant.stream(wanted.stream)
                 consumer = hosted.consumer(wanted.consumer)
                 plan.add_revival(AckPart(hosted, consumer, wanted.seq, 0, 0))

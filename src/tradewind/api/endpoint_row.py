@@ -1,0 +1,153 @@
+"""A row of the table of endpoints: its columns, and what follows from them alone.
+
+Owns what an endpoint can say about itself: subject, body, types, handler, audit, what it may run
+beside, and the forms of the previews. The rows are in `endpoints`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from tradewind.api.base import ApiStruct
+from tradewind.api.errors import BAD_REQUEST, NOT_EMPTY_REQUEST
+from tradewind.api.requests import decode_lenient, decode_request, holds_json, is_empty_request
+
+PREFIX: Final = "$JS.API."
+# What only this server has.
+OWN_PREFIX: Final = "$TW.API."
+PREVIEW_PREFIX: Final = "$JS."
+
+
+class Body(Enum):
+    """What an endpoint does with the body of a request."""
+
+    # Also of what only a cluster can do, which is refused before.
+    IGNORED = auto()
+    # Refused with 10038 unless it is empty.
+    NONE = auto()
+    # Read if it looks like JSON, else ignored.
+    OPTIONAL = auto()
+    # Refused with 10003 if it is empty.
+    REQUIRED = auto()
+    # Read in any case; nothing means zero values.
+    ALWAYS = auto()
+    # Read without strictness, and refused if it is not JSON.
+    LENIENT = auto()
+    # Of a form of its own, which its handler reads.
+    OWN = auto()
+
+
+class Audit(Enum):
+    """When an answer counts as a request of the API, and is published for auditors."""
+
+    ALWAYS = auto()
+    IF_REFUSED = auto()
+    # The consumer itself answers in nats-server.
+    NEVER = auto()
+
+
+class Beside(Enum):
+    """Which requests of the same account one may run beside; all others wait for each other."""
+
+    NONE = ""
+    # Requests that follow each other and create things of one kind.
+    NEW_STREAMS = "stream"
+    NEW_CONSUMERS = "consumer"
+    # It has an order of its own: its handler gets the message as it came.
+    ALL = "all"
+
+
+class PreviewWords(Enum):
+    """Which of the two previews of JetStream has a form, and so its words and errors."""
+
+    SETS = auto()
+    STREAMS = auto()
+
+
+class PreviewForm(msgspec.Struct, frozen=True):
+    """How a preview asked for the same; `subject` as in `ApiEndpoint`, behind `$JS.`.
+
+    Its handler is `module:function`; without one it is sent on to the subject of today.
+    """
+
+    subject: str
+    words: PreviewWords
+    handler: str = ""
+
+
+class ApiEndpoint(msgspec.Struct, frozen=True):
+    """A row of the table. `subject` follows the prefix; $s, $c and $rest stand for names. It is ""
+    for what only the previews had.
+    """
+
+    name: str
+    subject: str
+    help: str
+    body: Body = Body.NONE
+    request: type[ApiStruct] | None = None
+    # None: it answers with messages instead of JSON.
+    response: type[ApiStruct] | None = None
+    # Whatever runs it, as `module:function`. None has what only a cluster can do, and what each
+    # stream or consumer hears for itself.
+    handler: str = ""
+    audit: Audit = Audit.ALWAYS
+    beside: Beside = Beside.NONE
+    # It looks for its stream before it finds fault with the body.
+    finds_stream_first: bool = False
+    # It changes nothing, so that a client may send it again.
+    is_read: bool = False
+    # For the system account, which `dispatch` itself answers if anybody; others get no answer.
+    is_system: bool = False
+    prefix: str = PREFIX
+    preview: tuple[PreviewForm, ...] = ()
+
+    @property
+    def needs_cluster(self) -> bool:
+        """A single server refuses it before anything else."""
+        return self.response is not None and not self.handler
+
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether one place hears it for all streams, in the order of the account."""
+        answered = self.response is not None or self.is_system
+        return bool(self.subject) and answered and self.beside is not Beside.ALL
+
+    @property
+    def start(self) -> str:
+        """The subject before the first name, with a dot at its end; all of it if there is none."""
+        return self.prefix + self.subject.partition("$")[0]
+
+    def decode(self, body: bytes, *, strict: bool = True) -> ApiStruct | None:
+        """The request in a body; ApiError if the endpoint does not take it.
+
+        An optional body that is not there gives a request of zero values. None if the endpoint has
+        no request, or reads it itself.
+        """
+        if self.body is Body.NONE and not is_empty_request(body):
+            raise NOT_EMPTY_REQUEST()
+        if self.request is None or self.body in (Body.OWN, Body.IGNORED):
+            return None
+        if self.body is Body.REQUIRED and is_empty_request(body):
+            raise BAD_REQUEST()
+        if self.body is Body.LENIENT:
+            return decode_lenient(self.request, body)
+        if self.body is Body.OPTIONAL and not holds_json(body):
+            return self.request()
+        return decode_request(self.request, body, strict=strict)
+
+    def subject_for(self, stream: str = "", consumer: str = "", rest: str = "") -> str:
+        """The full subject of a request."""
+        names = {"$s": stream, "$c": consumer, "$rest": rest}
+        return self.prefix + ".".join(names.get(token, token) for token in self.subject.split("."))
+
+
+class EndpointCall(msgspec.Struct, frozen=True):
+    """What the subject of a request says. `rest` is the filter or subject behind the names."""
+
+    endpoint: ApiEndpoint
+    stream: str = ""
+    consumer: str = ""
+    rest: str = ""
