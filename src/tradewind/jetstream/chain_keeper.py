@@ -7,7 +7,7 @@ time. What is in a checkpoint is the business of `store.folder.stream_chain`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +22,7 @@ from tradewind.store.files.disk import MissingFile, OsDisk
 from tradewind.store.folder.chain_reading import ChainReader
 
 if TYPE_CHECKING:
-    from tradewind.jetstream.companions import Companion
+    from tradewind.jetstream.companions import Wanted
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.store.folder.stream_chain import CheckpointWrite, StreamChain
@@ -33,7 +33,7 @@ SECOND_NS: Final = 1_000_000_000
 AGAIN_NS: Final = 10 * SECOND_NS
 
 
-def chains_of(hosted: HostedStream) -> Mapping[Hashable, Callable[[], Companion]]:
+def chains_of(hosted: HostedStream) -> Wanted:
     """The keeper of the chain of a stream."""
     files = hosted.stream.files
     if files is None or files.chain is None:

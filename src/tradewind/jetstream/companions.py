@@ -2,20 +2,32 @@
 
 Owns the single extension point for them. A companion is attached with its stream, is called when
 its time has come and when stored messages are safe, and is closed with the stream or when the
-configuration no longer names it. A stream knows the list of companions, never their kinds.
+configuration no longer names it. `HostedStream` knows the list of companions and never their kinds,
+which are all in `companion_kinds`.
+
+Consumers are no companions: clients create and delete them by name, they have states on disk and a
+share in each turn, and their `close` and `describe` take and give other things. Neither are
+schedules and templates: a schedule is a message with a deadline, which `stream.upkeep` keeps, and a
+template belongs to an account and is there before its streams are.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
+
+from tradewind.consumer.taker import Taker
 
 if TYPE_CHECKING:
+    from tradewind.consumer.consumer import ServerConsumer
     from tradewind.jetstream.hosted import HostedStream
+    from tradewind.jetstream.retention import Retention
+    from tradewind.store.format.meta import StreamMeta
 
 
 class Companion(Protocol):
-    """A mirror, a source: whatever works for a stream by itself."""
+    """Whatever works for a stream by itself."""
 
     def attach(self) -> None:
         """The stream takes part in turns from now on."""
@@ -42,18 +54,75 @@ class Companion(Protocol):
         """Its part in the information about the stream; lists of several companions are joined."""
 
 
-# What the configuration of a stream asks for: by a key that tells whether it is the same as before,
-# in the order of the description.
-Kind = Callable[["HostedStream"], Mapping[Hashable, Callable[[], Companion]]]
+class StreamFollower(Taker):
+    """A companion of one stream that takes the messages of another one, its origin, as consumers
+    do.
+    """
+
+    # The origin, while messages are taken from it.
+    upstream: HostedStream | None
+
+    @property
+    @abstractmethod
+    def patterns(self) -> tuple[bytes, ...]:
+        """The subjects of the messages that it takes; none: all."""
+
+    @abstractmethod
+    def origin_came(self, origin: HostedStream) -> None:
+        """The origin is there from now on."""
+
+    @abstractmethod
+    def origin_left(self) -> None:
+        """The origin is deleted or closed."""
+
+    @abstractmethod
+    def retention_changed(self, retention: Retention | None) -> None:
+        """Who is told what it needs no more."""
+
+
+class Shared(Protocol):
+    """What several companions of a stream share, or what outlives them."""
+
+    def save(self) -> None:
+        """The files of the stream are complete: what belongs beside them is written down."""
+
+
+# What a stream is to have: by a key that tells whether it is the same as before, in the order of
+# the description.
+Wanted = Mapping[Hashable, Callable[[], Companion]]
+SharedT = TypeVar("SharedT", bound=Shared)
+
+
+class ConsumerChanged(Protocol):
+    """A consumer has come or has another configuration; not `is_there`: it is deleted."""
+
+    def __call__(
+        self, hosted: HostedStream, consumer: ServerConsumer, /, *, is_there: bool
+    ) -> None:
+        """For one stream."""
+
+
+def _wants_nothing(_hosted: HostedStream) -> Wanted:
+    return {}
+
+
+class CompanionKind(NamedTuple):
+    """What one kind of companions needs to know of all streams."""
+
+    wanted: Callable[[HostedStream], Wanted] = _wants_nothing
+    # The stream gets this configuration; called before the companions are told.
+    configure: Callable[[HostedStream, StreamMeta], None] | None = None
+    consumer_changed: ConsumerChanged | None = None
 
 
 class Companions:
     """Those of one stream, from `attach` to `close`."""
 
-    def __init__(self, hosted: HostedStream, kinds: tuple[Kind, ...]) -> None:
+    def __init__(self, hosted: HostedStream, kinds: tuple[CompanionKind, ...]) -> None:
         self._hosted = hosted
         self._kinds = kinds
         self._all: dict[Hashable, Companion] = {}
+        self._shared: dict[type[Shared], Shared] = {}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -65,7 +134,7 @@ class Companions:
         """Have those that the configuration names, and no others."""
         wanted: dict[Hashable, Callable[[], Companion]] = {}
         for kind in self._kinds:
-            wanted |= kind(self._hosted)
+            wanted |= kind.wanted(self._hosted)
         kept = {key: self._all.pop(key) for key in wanted if key in self._all}
         self.close(for_good=True)
         fresh = {key: make() for key, make in wanted.items() if key not in kept}
@@ -75,6 +144,29 @@ class Companions:
         for companion in fresh.values():
             companion.attach()
             self.set_timer(companion)
+
+    def configure(self, meta: StreamMeta) -> None:
+        """The stream has another configuration; `set` follows."""
+        for kind in self._kinds:
+            if kind.configure is not None:
+                kind.configure(self._hosted, meta)
+
+    def consumer_changed(self, consumer: ServerConsumer, *, is_there: bool) -> None:
+        """A consumer has come or has another configuration; not `is_there`: it is deleted."""
+        for kind in self._kinds:
+            if kind.consumer_changed is not None:
+                kind.consumer_changed(self._hosted, consumer, is_there=is_there)
+
+    def shared(self, kind: type[SharedT], make: Callable[[], SharedT]) -> SharedT:
+        """The only one of its class beside this stream, made for whoever asks first."""
+        if (known := self._shared.get(kind)) is None:
+            known = self._shared[kind] = make()
+        return cast("SharedT", known)
+
+    def save(self) -> None:
+        """The files of the stream are complete: write down what belongs beside them."""
+        for shared in self._shared.values():
+            shared.save()
 
     def kept(self) -> None:
         """More of what the stream has stored is safe."""

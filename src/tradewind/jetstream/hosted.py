@@ -8,7 +8,6 @@ if the retention of the stream requires it (`retention`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,11 @@ from tradewind.consumer.deliver_policies import filters_of
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
-from tradewind.jetstream.companions import Companion, Companions
+from tradewind.jetstream.companion_kinds import COMPANION_KINDS
+from tradewind.jetstream.companions import Companions
 from tradewind.jetstream.demand import Demand
 from tradewind.jetstream.jetstream_account import stream_usage
 from tradewind.jetstream.lanes import Steps, let_others_go_first
-from tradewind.jetstream.replication.kinds import replicas_of
-from tradewind.jetstream.replication.ledger import Ledger
 from tradewind.jetstream.retention import Retention
 from tradewind.jetstream.state_waiters import StateWaiters
 from tradewind.jetstream.usage import Usage, UsageShare
@@ -37,10 +35,9 @@ from tradewind.stream.stream_queries import to_text
 from tradewind.subjects import is_subset
 
 if TYPE_CHECKING:
+    from tradewind.jetstream.companions import StreamFollower
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
-    from tradewind.jetstream.replication.replica import Replica
-    from tradewind.jetstream.transactions.expired_letters import ExpiredLetters
     from tradewind.store.format.meta import StreamMeta
     from tradewind.store.repair.damage import RecoveryReport
     from tradewind.store.syncer import SyncEntry
@@ -60,9 +57,6 @@ class HostedStream:
         # Of its consumers, and of those that are being created.
         self.consumer_configs = ConsumerConfigs()
         self.consumer_problems: dict[str, str] = {}
-        # Those whose dead letters are what expires before they are done with it.
-        self.expiry_keepers: dict[str, ServerConsumer] = {}
-        self._expired_letters: ExpiredLetters | None = None
         self.files: ConsumerFiles | None = None
         self.files_entry: SyncEntry | None = None
         self.state_waiters = StateWaiters(self)
@@ -80,9 +74,9 @@ class HostedStream:
         if self.config.retention is not RetentionPolicy.LIMITS:
             self.retention = self._new_retention(self.config)
         stream.interest = self
-        self.companions = Companions(self, (replicas_of, _shelves_of, _chains_of))
-        self.ledger = Ledger(stream, self._ledger_problem)
-        self.replicas: dict[Replica, None] = {}  # those that copy this stream
+        self.companions = Companions(self, COMPANION_KINDS)
+        # Companions of other streams that take from this one.
+        self.followers: dict[StreamFollower, None] = {}
         self._reported_disk_error = ""  # what the log was told last
         self.held_read_bytes = 0  # in answers to requests that wait until it is durable
 
@@ -139,12 +133,9 @@ class HostedStream:
         self.stream.activate()
         self.engine.timers.set(self, self.next_deadline_ns)
         self.companions.set()
-        for replica in list(self.tenant.replicas.get(self.name, ())):
-            if replica.upstream is None:
-                replica.origin_came(self)
-
-    def _ledger_problem(self, text: str) -> None:
-        self.engine.log.error(f"JetStream stream {self.place}: {text}")
+        for follower in list(self.tenant.followers.get(self.name, ())):
+            if follower.upstream is None:
+                follower.origin_came(self)
 
     def _damaged(self, report: RecoveryReport) -> None:
         """The store has found damage while it was read, and says what it cost."""
@@ -154,8 +145,8 @@ class HostedStream:
     def detach(self) -> None:
         """Have no part in turns any more; commits end as they will."""
         self.stream.deactivate()
-        for replica in list(self.replicas):
-            replica.origin_left()
+        for follower in list(self.followers):
+            follower.origin_left()
         self.engine.timers.forget(self)
         self.engine.hosts.pop(self.stream.ingest, None)
         self.tenant.streams.pop(self.name, None)
@@ -186,7 +177,7 @@ class HostedStream:
         """Change the stream; the configuration was checked, and the disk says it already."""
         old = self.config
         self.stream.apply(meta, config)
-        self._apply_chain(meta)
+        self.companions.configure(meta)
         self.tenant.stream_configured(self.name, config)
         if config.retention is not old.retention:
             limits = config.retention is RetentionPolicy.LIMITS
@@ -194,27 +185,12 @@ class HostedStream:
             self._share_work()
             for consumer in self.consumers.values():
                 consumer.delivery.on_done = self.retention
-            for replica in self.replicas:
-                self._share_retention(replica)
+            for follower in self.followers:
+                self._share_retention(follower)
             self.interest_changed()
         self.recount()
         self.companions.set()
         self.engine.timers.set(self, self.next_deadline_ns)
-
-    def _apply_chain(self, meta: StreamMeta) -> None:
-        """A stream without messages may get a chain, or another one."""
-        folder, files = self.stream.folder, self.stream.files
-        if folder is None or files is None:
-            return
-        settings = folder.chain_settings(meta)
-        known = "" if files.chain is None else files.chain.settings.algorithm
-        if known == ("" if settings is None else settings.algorithm):
-            return
-        files.attach_chain(None)
-        if settings is not None:
-            from tradewind.store.folder.chain_recovery import open_chain
-
-            open_chain(files, settings)
 
     def catch_up(self) -> Steps[None]:
         """What a change has left to remove goes; others have their turn in between."""
@@ -273,7 +249,7 @@ class HostedStream:
     def _close_stream(self) -> None:
         if (finish := self.stream.begin_close()) is not None:
             self.engine.stream_closed(finish)
-            self.engine.stream_closed(self.ledger.save)
+            self.engine.stream_closed(self.companions.save)
 
     # ---------------------------------------------------------------- turns
 
@@ -373,9 +349,7 @@ class HostedStream:
         """It may have something to send, and other deadlines."""
         self.consumer_configs[consumer.name] = consumer.config
         self._share_work()
-        keeps_expired = consumer.dead_letters.keeps_expired
-        if keeps_expired or self.expiry_keepers:
-            self._share_expiry(consumer, is_keeper=keeps_expired)
+        self.companions.consumer_changed(consumer, is_there=True)
         self.demand.add(consumer)
         self.engine.turn.add_woken(consumer)
         self.engine.timers.set(consumer, consumer.next_deadline_ns)
@@ -385,8 +359,8 @@ class HostedStream:
         self._close_consumer(consumer, status)
         if self.consumers.pop(consumer.name, None) is not None:
             self.tenant.consumer_count -= 1
-        if self.expiry_keepers and status == DELETED:
-            self._share_expiry(consumer, is_keeper=False)
+        if status == DELETED:
+            self.companions.consumer_changed(consumer, is_there=False)
         self.consumer_configs.pop(consumer.name, None)
         self._share_work()
         self.demand.remove(consumer)
@@ -394,20 +368,6 @@ class HostedStream:
         self.engine.timers.forget(consumer)
         if status == DELETED:
             self.interest_changed()
-
-    def _share_expiry(self, consumer: ServerConsumer, *, is_keeper: bool) -> None:
-        """Somebody is asked before a message expires, or nobody any more."""
-        if is_keeper:
-            self.expiry_keepers[consumer.name] = consumer
-        else:
-            self.expiry_keepers.pop(consumer.name, None)
-        if self._expired_letters is None:
-            from tradewind.jetstream.transactions.expired_letters import ExpiredLetters
-
-            self._expired_letters = ExpiredLetters(self)
-        upkeep = self.stream.upkeep
-        upkeep.keeper = self._expired_letters if self.expiry_keepers else None
-        upkeep.look_again()
 
     def _close_consumer(self, consumer: ServerConsumer, status: bytes) -> None:
         """Whatever is wrong with it, it ends, and the others stay as they are."""
@@ -427,31 +387,31 @@ class HostedStream:
             self.retention.begin_sweep(self.stream.store.last_seq)
             self.stream.ingest.deadline_changed()
 
-    # ---------------------------------------------------------------- replicas
+    # ---------------------------------------------------------------- followers
 
-    def add_replica(self, replica: Replica) -> None:
-        """Another stream copies this one from now on."""
-        self.replicas[replica] = None
-        self.engine.consumer_hosts[replica] = self
-        self.demand.add_taker(replica, replica.copier.patterns)
-        self._share_retention(replica)
+    def add_follower(self, follower: StreamFollower) -> None:
+        """It takes the messages of this stream from now on."""
+        self.followers[follower] = None
+        self.engine.consumer_hosts[follower] = self
+        self.demand.add_taker(follower, follower.patterns)
+        self._share_retention(follower)
 
-    def _share_retention(self, replica: Replica) -> None:
-        """What it has no safe copy of stays."""
+    def _share_retention(self, follower: StreamFollower) -> None:
+        """What it is not done with stays."""
         self._share_work()
-        replica.copier.set_done_listener(self.retention)
+        follower.retention_changed(self.retention)
 
     def _share_work(self) -> None:
         """Who copies a message needs it, whoever else has taken it."""
         if self.retention is not None:
-            copiers = len(self.replicas) + self.consumer_configs.server_count
+            copiers = len(self.followers) + self.consumer_configs.server_count
             self.retention.is_copied = copiers > 0
 
-    def remove_replica(self, replica: Replica, *, for_good: bool) -> None:
-        """It copies this stream no more; `for_good`: what only it needed goes, in steps."""
-        self.replicas.pop(replica, None)
-        self.demand.remove(replica)
-        self.engine.consumer_hosts.pop(replica, None)
+    def remove_follower(self, follower: StreamFollower, *, for_good: bool) -> None:
+        """It takes nothing any more; `for_good`: what only it needed goes, in steps."""
+        self.followers.pop(follower, None)
+        self.demand.remove(follower)
+        self.engine.consumer_hosts.pop(follower, None)
         self._share_work()
         if for_good:
             self._begin_sweep()
@@ -544,26 +504,6 @@ class HostedStream:
         if size > self.engine.server_room_bytes(self.config.storage):
             return errors.INSUFFICIENT_RESOURCES()
         return None
-
-
-def _shelves_of(hosted: HostedStream) -> Mapping[Hashable, Callable[[], Companion]]:
-    """What can be brought back, of the few streams that have any of it."""
-    folder = hosted.stream.folder
-    if folder is None or not folder.has_shelves():
-        return {}
-    from tradewind.jetstream.undo import shelves_of
-
-    return shelves_of(hosted)
-
-
-def _chains_of(hosted: HostedStream) -> Mapping[Hashable, Callable[[], Companion]]:
-    """Who signs the chain, of the few streams that have one."""
-    files = hosted.stream.files
-    if files is None or files.chain is None:
-        return {}
-    from tradewind.jetstream.chain_keeper import chains_of
-
-    return chains_of(hosted)
 
 
 def _nothing(_target: SyncTarget, _round: int) -> None:

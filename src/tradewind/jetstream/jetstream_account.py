@@ -19,9 +19,9 @@ from tradewind.broker.accounts import Account
 from tradewind.jetstream.usage import Usage
 
 if TYPE_CHECKING:
+    from tradewind.jetstream.companions import StreamFollower
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.lanes import Lane
-    from tradewind.jetstream.replication.replica import Replica
     from tradewind.jetstream.transactions.rounds import Transactions
 
 UNLIMITED: Final = -1
@@ -80,8 +80,8 @@ class JetStreamAccount(msgspec.Struct, eq=False):
     # Of its streams, and of those that are being created.
     configs: dict[str, StreamConfig] = msgspec.field(default_factory=dict)
     owners: SubjectTree[str] = msgspec.field(default_factory=SubjectTree)
-    # Who copies a stream of this name, whether it is there or not.
-    replicas: dict[str, dict[Replica, None]] = msgspec.field(default_factory=dict)
+    # Who takes from a stream of this name, whether it is there or not.
+    followers: dict[str, dict[StreamFollower, None]] = msgspec.field(default_factory=dict)
     # Those that change several streams and consumers; None: there was none so far.
     transactions: Transactions | None = None
     # The limits are those of a tier, and shown as such.

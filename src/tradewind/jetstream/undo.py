@@ -8,7 +8,7 @@ goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from threading import Event
@@ -28,7 +28,7 @@ from tradewind.store.folder.shelf import (
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerConfig
-    from tradewind.jetstream.companions import Companion
+    from tradewind.jetstream.companions import Wanted
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.jetstream_account import JetStreamAccount
@@ -47,7 +47,7 @@ _STAGING_NUMBERS: Final = count(1_000_000)
 Carried = list[tuple[str, "ConsumerConfig", int, "ConsumerState"]]
 
 
-def shelves_of(hosted: HostedStream) -> Mapping[Hashable, Callable[[], Companion]]:
+def shelves_of(hosted: HostedStream) -> Wanted:
     """Each shelf of a stream ends at its own time."""
     folder = hosted.stream.folder
     if folder is None:
@@ -179,7 +179,7 @@ def _close(engine: JetStreamEngine, hosted: HostedStream) -> Steps[Carried]:
             yield partial(event.wait, COMMIT_SECONDS)
     finish = hosted.stream.begin_close()
     yield partial(hosted.files.states.close, engine.broker.now_ns())
-    for work in (finish, hosted.ledger.save):
+    for work in (finish, hosted.companions.save):
         if work is not None:
             try:
                 yield work

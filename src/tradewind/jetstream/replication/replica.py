@@ -2,8 +2,8 @@
 
 Owns where copying starts, the reaction when the origin appears, disappears or is replaced, and the
 reported state. It never handles messages, which is up to `copier`. Origins in the same account are
-read from store to store, with immediate notification (`JetStreamAccount.replicas`); all others, and
-those with an explicit consumer, deliver through a `feed`.
+read from store to store, with immediate notification (`JetStreamAccount.followers`); all others,
+and those with an explicit consumer, deliver through a `feed`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tradewind.api.stream_types import (
 )
 from tradewind.api.times import format_time
 from tradewind.consumer.deliver_policies import choose_start
-from tradewind.consumer.taker import Taker
 from tradewind.errors import StoreError
+from tradewind.jetstream.companions import StreamFollower
 from tradewind.jetstream.replication.copier import Copier
 from tradewind.jetstream.replication.feed import Feed
 from tradewind.jetstream.replication.inbox import Inbox
@@ -38,12 +38,13 @@ from tradewind.store.contract import NotFoundError
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
+    from tradewind.jetstream.retention import Retention
     from tradewind.store.table.message_store import MessageStore
 
 NEVER_ACTIVE = -1
 
 
-class Replica(Taker):
+class Replica(StreamFollower):
     """Copies `source` into `hosted`; a companion of it. It is a `CopierOwner`."""
 
     def __init__(self, hosted: HostedStream, source: StreamSource, *, keeps_place: bool) -> None:
@@ -53,7 +54,7 @@ class Replica(Taker):
         super().__init__(self.copier)
         self.hosted = hosted
         self.source = source
-        self.upstream: HostedStream | None = None
+        self.upstream = None
         self.feed: Feed | None = None  # where it is not copied from store to store
         self.problem: errors.ApiError | None = None
         self._active_ns = NEVER_ACTIVE
@@ -80,6 +81,11 @@ class Replica(Taker):
         return ""
 
     @property
+    def patterns(self) -> tuple[bytes, ...]:
+        """The subjects that it copies."""
+        return self.copier.patterns
+
+    @property
     def is_copying(self) -> bool:
         """Whether the origin is there."""
         return self.upstream is not None or self.copier.inbox is not None
@@ -92,7 +98,7 @@ class Replica(Taker):
         if not is_in_process(engine, self.source):
             self._attach_feed()
             return
-        tenant.replicas.setdefault(self.source.name, {})[self] = None
+        tenant.followers.setdefault(self.source.name, {})[self] = None
         origin = tenant.streams.get(self.source.name)
         if origin is None:
             self.problem = errors.STREAM_NOT_FOUND()
@@ -157,7 +163,7 @@ class Replica(Taker):
             return
         self.problem = None
         self.upstream = origin
-        origin.add_replica(self)
+        origin.add_follower(self)
         first_seq = self.first_of(origin)
         next_seq = next_seq or self.begin_at(first_seq)
         self.copier.connect(origin.stream.ingest, next_seq, first_seq, origin.retention)
@@ -173,10 +179,14 @@ class Replica(Taker):
         self._let_go(for_good=False)
         self.problem = errors.STREAM_NOT_FOUND()
 
+    def retention_changed(self, retention: Retention | None) -> None:
+        """What it has no safe copy of stays."""
+        self.copier.set_done_listener(retention)
+
     def _let_go(self, *, for_good: bool) -> None:
         self.copier.disconnect()
         if self.upstream is not None:
-            self.upstream.remove_replica(self, for_good=for_good)
+            self.upstream.remove_follower(self, for_good=for_good)
             self.upstream = None
 
     def close(self, *, for_good: bool) -> None:
@@ -185,11 +195,11 @@ class Replica(Taker):
             self.feed.end(for_good=for_good)
             self.feed = None
             self.hosted.engine.consumer_hosts.pop(self, None)
-        replicas = self.hosted.tenant.replicas
-        others = replicas.get(self.source.name, {})
+        followers = self.hosted.tenant.followers
+        others = followers.get(self.source.name, {})
         others.pop(self, None)
         if not others:
-            replicas.pop(self.source.name, None)
+            followers.pop(self.source.name, None)
         self._let_go(for_good=for_good)
 
     # ---------------------------------------------------------------- what a feed tells

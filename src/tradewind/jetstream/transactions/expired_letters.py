@@ -1,9 +1,12 @@
 """Dead letters of messages whose time is over before a consumer is done with them.
 
-Owns which messages of a stream are kept beyond their time, until copies of them are safe. The
-copies for all consumers that miss a message, its removal and the marker that it may leave are one
-transaction, so that nothing is lost and nothing is there twice. If a stream refuses its copy, the
-message stays, and is tried again later; consumers can still be given it. Other messages expire
+Owns which consumers of a stream miss what expires, and which of its messages are kept beyond their
+time, until copies of them are safe. It follows the consumers, not the configuration of the stream,
+and is asked until the stream is closed, so it is beside the stream (`Shared`) and not a companion.
+
+The copies for all consumers that miss a message, its removal and the marker that it may leave are
+one transaction, so that nothing is lost and nothing is there twice. If a stream refuses its copy,
+the message stays, and is tried again later; consumers can still be given it. Other messages expire
 meanwhile, as long as not too many are kept.
 """
 
@@ -39,9 +42,23 @@ class ExpiredLetters:
 
     def __init__(self, hosted: HostedStream) -> None:
         self._hosted = hosted
+        self._keepers: dict[str, ServerConsumer] = {}
         self._held: dict[int, ExpiredProposal] = {}
         # Their letters are safe, and the disk did not let them go.
         self._done: set[int] = set()
+
+    def set_keeper(self, consumer: ServerConsumer, *, is_keeper: bool) -> None:
+        """A consumer misses what expires, or does not any more: nobody is asked without any."""
+        if is_keeper:
+            self._keepers[consumer.name] = consumer
+        else:
+            self._keepers.pop(consumer.name, None)
+        upkeep = self._hosted.stream.upkeep
+        upkeep.keeper = self if self._keepers else None
+        upkeep.look_again()
+
+    def save(self) -> None:
+        """See `Shared`: the journal has all that is under way."""
 
     @property
     def is_full(self) -> bool:
@@ -71,7 +88,7 @@ class ExpiredLetters:
         """The consumers that miss a message."""
         return [
             consumer
-            for consumer in self._hosted.expiry_keepers.values()
+            for consumer in self._keepers.values()
             if consumer.dead_letters.keeps_expired and consumer.misses(copy.seq, copy.subject)
         ]
 

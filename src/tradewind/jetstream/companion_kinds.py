@@ -1,0 +1,72 @@
+"""Every kind of what lives beside a stream: the one list of them.
+
+Owns which kinds there are, and the quick check whether a stream has one at all: most have none, and
+the modules of chains, shelves and dead letters are loaded with the first stream that does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tradewind.jetstream.companions import CompanionKind, Wanted
+from tradewind.jetstream.replication.replica_kinds import replicas_of
+
+if TYPE_CHECKING:
+    from tradewind.consumer.consumer import ServerConsumer
+    from tradewind.jetstream.hosted import HostedStream
+    from tradewind.store.format.meta import StreamMeta
+
+
+def _shelves_of(hosted: HostedStream) -> Wanted:
+    """What can be brought back, of the few streams that have any of it."""
+    folder = hosted.stream.folder
+    if folder is None or not folder.has_shelves():
+        return {}
+    from tradewind.jetstream.undo import shelves_of
+
+    return shelves_of(hosted)
+
+
+def _chains_of(hosted: HostedStream) -> Wanted:
+    """Who signs the chain, of the few streams that have one."""
+    files = hosted.stream.files
+    if files is None or files.chain is None:
+        return {}
+    from tradewind.jetstream.chain_keeper import chains_of
+
+    return chains_of(hosted)
+
+
+def _configure_chain(hosted: HostedStream, meta: StreamMeta) -> None:
+    """A stream without messages may get a chain, or another one."""
+    folder, files = hosted.stream.folder, hosted.stream.files
+    if folder is None or files is None:
+        return
+    settings = folder.chain_settings(meta)
+    known = "" if files.chain is None else files.chain.settings.algorithm
+    if known == ("" if settings is None else settings.algorithm):
+        return
+    files.attach_chain(None)
+    if settings is not None:
+        from tradewind.store.folder.chain_recovery import open_chain
+
+        open_chain(files, settings)
+
+
+def _keep_expired(hosted: HostedStream, consumer: ServerConsumer, *, is_there: bool) -> None:
+    """Some consumers miss what expires before they are done with it."""
+    is_keeper = is_there and consumer.keeps_expired
+    if not is_keeper and hosted.stream.upkeep.keeper is None:
+        return
+    from tradewind.jetstream.transactions.expired_letters import ExpiredLetters
+
+    letters = hosted.companions.shared(ExpiredLetters, lambda: ExpiredLetters(hosted))
+    letters.set_keeper(consumer, is_keeper=is_keeper)
+
+
+COMPANION_KINDS: Final = (
+    CompanionKind(replicas_of),
+    CompanionKind(_shelves_of),
+    CompanionKind(_chains_of, configure=_configure_chain),
+    CompanionKind(consumer_changed=_keep_expired),
+)
