@@ -1,8 +1,8 @@
 """How many random cases the hypothesis tests run: few and always the same, or many and new ones.
 
 That compiled code looks at its invariants, here and in every server that a test starts. Which tests
-go to which process. And what is printed at the end: what kills have done, if TRADEWIND_SINK_KILLS
-says how many to do.
+go to which process. How Spark starts Java. And what is printed at the end: what kills have done, if
+TRADEWIND_SINK_KILLS says how many to do.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ NAME_LENGTH_MAX = 100
 
 # Before anything compiled is loaded: it is looked at once. TRADEWIND_INVARIANTS=0 switches it off.
 os.environ.setdefault("TRADEWIND_INVARIANTS", "1")
+
+# Of every Java that Spark starts, here and in programs that tests start. None runs for so long that
+# it earns what its second compiler and a collector with threads of its own cost: half of its time.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(name, JAVA_OPTIONS)
 
 # The same cases in every run, so that a red build means a change and not bad luck.
 settings.register_profile(

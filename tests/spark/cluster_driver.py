@@ -7,6 +7,7 @@ file, which every host has for itself.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -162,6 +163,7 @@ def main(master: str, folder: str) -> None:
             "spark.driver.bindAddress": address,
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": os.environ.get("SPARK_SUBMIT_OPTS", ""),
             "spark.executorEnv.NATS_PASSWORD": given["logins"]["variable"]["password"],
             "spark.ui.enabled": "false",
             # Both workers take part from the first task on.

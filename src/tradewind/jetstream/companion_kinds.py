@@ -55,7 +55,7 @@ def _configure_chain(hosted: HostedStream, meta: StreamMeta) -> None:
 
 def _keep_expired(hosted: HostedStream, consumer: ServerConsumer, *, is_there: bool) -> None:
     """Some consumers miss what expires before they are done with it."""
-    is_keeper = is_there and consumer.keeps_expired
+    is_keeper = is_there and consumer.dead_letters.keeps_expired
     if not is_keeper and hosted.stream.upkeep.keeper is None:
         return
     from tradewind.jetstream.transactions.expired_letters import ExpiredLetters
