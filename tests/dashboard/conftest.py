@@ -34,10 +34,19 @@ from tradewind.dashboard.web.serving import Dashboard, DashboardSettings, runnin
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+FOLDER = Path(__file__).parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ANSWER_SECONDS = 60
 # How long a page waits for the server, which it may well have to on a busy machine.
 PAGE_SECONDS = 30.0
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`--dist loadgroup` keeps a module together, so its servers and its browser start once."""
+    for item in items:
+        if FOLDER in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(f"dashboard_{item.path.stem}"))
 
 
 class Web:
