@@ -24,7 +24,8 @@ os.environ.setdefault("TRADEWIND_INVARIANTS", "1")
 
 # Of every Java that Spark starts, here and in programs that tests start. None runs for so long that
 # it earns what its second compiler and a collector with threads of its own cost: half of its time.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# The room for code stays that for two compilers: all tests on one Java need more than that for one.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(name, JAVA_OPTIONS)
 
