@@ -53,7 +53,7 @@ def test_a_consumer_that_nobody_asks_is_paused_full_and_done(
     # nats-server tells consumers of a message behind its acknowledgement.
     wait_for(lambda: consumers.info("ORDERS", "packer").num_pending == 4)
     reason = why(cli, *about)
-    assert reason["text"] == "4 messages are waiting, and no client asks for them."
+    assert reason["text"] == "4 messages are waiting, and no client is requesting them."
     follow(cli, reason)
     assert why(cli, *about)["text"].startswith("3 messages are waiting")
     cli("consumer", "pause", "ORDERS", "packer", "1h", "--force").ok()
@@ -71,7 +71,7 @@ def test_a_consumer_that_nobody_asks_is_paused_full_and_done(
     reason = why(cli, *about)
     assert (reason["mood"], reason["command"]) == ("good", "")
     printed = cli(*about, "--seconds", "0").ok().out
-    assert printed == "ORDERS > packer: It has delivered everything, and all is acknowledged.\n"
+    assert printed == "ORDERS > packer: All messages are delivered and acknowledged.\n"
 
 
 def test_a_full_stream_stores_again_after_the_command(cli: Cli, connection: Connection) -> None:
@@ -119,7 +119,7 @@ def test_messages_that_do_not_go_away_name_who_holds_them(cli: Cli, connection: 
     assert reason["command"] == "tradewind consumer why JOBS worker"
     follow(cli, reason, "--seconds", "0")
     manager.streams.add(name="NEWS", subjects=["news"], retention="interest")
-    assert "dropped as soon as it comes" in why(cli, "stream", "why", "NEWS")["text"]
+    assert "dropped as soon as it arrives" in why(cli, "stream", "why", "NEWS")["text"]
 
 
 def test_sealed_streams_and_mirrors_of_nothing(cli: Cli, connection: Connection) -> None:

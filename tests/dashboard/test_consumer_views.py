@@ -57,7 +57,7 @@ def test_paused(web: Web, nats: Connection) -> None:
 def test_no_client_asks(web: Web, nats: Connection) -> None:
     fill(nats)
     add(nats, "c1")
-    text = "41 messages are waiting, and no client asks for them."
+    text = "41 messages are waiting, and no client is requesting them."
     wait_for(lambda: reason(web, "c1").startswith(text))
 
 
@@ -112,7 +112,7 @@ def test_the_oldest_message_with_its_age_and_attempts(web: Web, nats: Connection
     second.ack_sync()
     wait_for(lambda: "the oldest is sequence 1, stored " in reason(web, "c6"))
     assert "ago, delivered once." in reason(web, "c6")
-    assert "They come again after 30 seconds, at most 10 times." in reason(web, "c6")
+    assert "They are redelivered after 30 seconds, at most 10 times." in reason(web, "c6")
     for _ in range(2):
         first.nak()
         (first,) = consumer.fetch(1)

@@ -40,7 +40,7 @@ PINNED = info(
     [
         (Knowledge(PAUSED, 5.0), "stuck", "another 1 minute 30 seconds", "Resume"),
         (Knowledge(info(num_pending=20), 10.0), "good", "20 are left (about 2 seconds)", ""),
-        (Knowledge(info(), 10.0), "good", "nothing is left behind", ""),
+        (Knowledge(info(), 10.0), "good", "none are left", ""),
         (
             Knowledge(info({"deliver_subject": "d", "deliver_group": "q"}, num_pending=1)),
             "stuck",
@@ -60,7 +60,7 @@ PINNED = info(
                 dead_letter_stream="D",
             ),
             "stuck",
-            "given up, because there is no stream D (10 messages not acknowledged)",
+            "gave up on, because there is no stream D (10 messages not acknowledged)",
             "Make room in stream D",
         ),
         (
@@ -91,10 +91,10 @@ PINNED = info(
             ),
             "waiting",
             "the oldest is sequence 7, stored 1 second ago, delivered 3 times, and 1 of them",
-            "They come again",
+            "They are redelivered",
         ),
         (Knowledge(info(num_pending=1234)), "stuck", "1,234 messages are waiting, and no", "pulls"),
-        (Knowledge(PINNED), "waiting", "pinned to the client me", "Unpin"),
+        (Knowledge(PINNED), "waiting", "pinned to client me", "Unpin"),
         (
             Knowledge(info(), filter_matches=False, stream_messages=9),
             "waiting",
@@ -111,13 +111,13 @@ PINNED = info(
         (
             Knowledge(info(delivered=SequenceInfo(consumer_seq=3))),
             "good",
-            "It has delivered everything",
+            "All messages are delivered",
             "",
         ),
         (
             Knowledge(info({"replay_policy": ReplayPolicy.ORIGINAL}, num_pending=1, num_waiting=1)),
             "waiting",
-            "in the rhythm",
+            "at the pace",
             "instant",
         ),
         (
@@ -129,7 +129,7 @@ PINNED = info(
         (
             Knowledge(info(num_pending=1, num_waiting=1, num_redelivered=2)),
             "waiting",
-            "2 messages wait to be delivered again",
+            "2 messages are waiting to be delivered again",
             "always fails",
         ),
         (
@@ -198,6 +198,6 @@ def test_infos_of_newer_servers_are_read() -> None:
 
 def test_where_refused_messages_wait_the_policy_is_named() -> None:
     known = Knowledge(info({"metadata": {"tradewind.nak.delay": "5s"}}, num_ack_pending=3))
-    assert explain(known).advice.endswith("What clients refuse (NAK) waits by its policy: 5s.")
+    assert explain(known).advice.endswith("Messages that clients reject (NAK) are delayed by its policy: 5s.")
     odd = Knowledge(info({"metadata": {"tradewind.nak.delay": "?"}}, num_ack_pending=3))
     assert "NAK" not in explain(odd).advice

@@ -85,7 +85,7 @@ def _moving(known: Knowledge) -> Reason | None:
     info = known.info
     text = f"It is moving: about {_rate(rate)} messages per second are delivered"
     if not info.num_pending:
-        return Reason("good", f"{text}, and nothing is left behind.")
+        return Reason("good", f"{text}, and none are left.")
     return Reason(
         "good",
         f"{text}, {count(info.num_pending)} are left (about {span(info.num_pending / rate)}).",
@@ -109,7 +109,7 @@ def _undead(known: Knowledge) -> Reason | None:
     info, stream = known.info, known.dead_letter_stream
     if not known.dead_letter_problem or not info.num_ack_pending:
         return None
-    text = f"It keeps messages that it has given up, because {known.dead_letter_problem}"
+    text = f"It keeps messages that it gave up on, because {known.dead_letter_problem}"
     return Reason(
         "stuck" if is_full(info) else "waiting",
         f"{text} ({many(info.num_ack_pending, 'message')} not acknowledged).",
@@ -133,7 +133,7 @@ def _full(known: Knowledge) -> Reason | None:
         "stuck",
         f"{many(info.num_ack_pending, 'message')} are delivered and not acknowledged, which is all "
         f"that max_ack_pending ({count(most)}) allows{_held_by(known)}{_oldest(known)}.",
-        "Look why its clients do not acknowledge, add clients, or raise max_ack_pending."
+        "Find out why its clients do not acknowledge; add clients or raise max_ack_pending."
         + _refused(info),
         _command(known, "edit", "--max-pending", min(2 * most, NUMBER_MAX)),
     )
@@ -172,8 +172,8 @@ def _unasked(known: Knowledge) -> Reason | None:
         return None
     return Reason(
         "stuck",
-        f"{many(info.num_pending, 'message')} are waiting, and no client asks for them.",
-        "Start a client that pulls from this consumer, or look why it has stopped to ask.",
+        f"{many(info.num_pending, 'message')} are waiting, and no client is requesting them.",
+        "Start a client that pulls from this consumer, or find out why it stopped requesting messages.",
         _command(known, "next"),
     )
 
@@ -186,9 +186,9 @@ def _pinned(known: Knowledge) -> Reason | None:
         if group.pinned_client_id:
             return Reason(
                 "waiting",
-                f"Group {group.group} is pinned to the client {group.pinned_client_id} since "
+                f"Group {group.group} is pinned to client {group.pinned_client_id} since "
                 f"{time_text(group.pinned_ts or '')}, and only that one is served.",
-                "Unpin the group if that client does not work any more.",
+                "Unpin the group if that client no longer works.",
                 _command(known, "unpin", group.group),
             )
     return None
@@ -207,17 +207,17 @@ def _nothing_left(known: Knowledge) -> Reason:
             command("stream", "subjects", info.stream_name),
         )
     if not info.delivered.consumer_seq:
-        return Reason("idle", "There is nothing to deliver yet; it waits for the first message.")
-    return Reason("good", "It has delivered everything, and all is acknowledged.")
+        return Reason("idle", "There is nothing to deliver yet; it is waiting for the first message.")
+    return Reason("good", "All messages are delivered and acknowledged.")
 
 
 def _unacknowledged(known: Knowledge) -> Reason:
     info = known.info
     most = info.config.max_deliver
     again = (
-        f"They come again after {span_ns(info.config.ack_wait)}"
+        f"They are redelivered after {span_ns(info.config.ack_wait)}"
         if info.config.ack_wait > 0
-        else "They come again"
+        else "They are redelivered"
     )
     return Reason(
         "waiting",
@@ -230,7 +230,7 @@ def _unacknowledged(known: Knowledge) -> Reason:
 def _refused(info: ConsumerInfo) -> str:
     """When refused messages come again, where that is not at once."""
     policy = described_nak_policy(info.config.metadata)
-    return f" What clients refuse (NAK) waits by its policy: {policy}." if policy else ""
+    return f" Messages that clients reject (NAK) are delayed by its policy: {policy}." if policy else ""
 
 
 def _slow(known: Knowledge) -> Reason:
@@ -239,9 +239,9 @@ def _slow(known: Knowledge) -> Reason:
     if config.replay_policy is ReplayPolicy.ORIGINAL:
         return Reason(
             "waiting",
-            f"{pending} are left; it delivers them in the rhythm in which they were stored "
+            f"{pending} are left; it delivers them at the pace at which they were stored "
             "(replay_policy original).",
-            "Use replay_policy instant for a consumer that should deliver at once.",
+            "Use replay_policy instant for a consumer that should deliver immediately.",
             _command(known, "copy", f"{info.name}_instant", "--replay", "instant"),
         )
     if config.rate_limit_bps:
@@ -255,16 +255,16 @@ def _slow(known: Knowledge) -> Reason:
     if config.backoff or info.num_redelivered:
         return Reason(
             "waiting",
-            f"{pending} are left, and {many(info.num_redelivered, 'message')} wait to be delivered "
+            f"{pending} are left, and {many(info.num_redelivered, 'message')} are waiting to be delivered "
             f"again{_oldest(known)}.",
-            "Look what its clients answer: a message that always fails holds up a place."
+            "Check how its clients respond: a message that always fails blocks a slot."
             + _refused(info),
             _command(known, "info"),
         )
     return Reason(
         "waiting",
-        f"{pending} are left, and nothing was delivered while it was looked at.",
-        "Look again in some seconds; clients may take what they asked for in larger steps.",
+        f"{pending} are left, and nothing was delivered while it was watched.",
+        "Check again in a few seconds; clients may fetch in larger batches.",
         _command(known, "info"),
     )
 

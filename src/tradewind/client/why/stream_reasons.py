@@ -76,8 +76,8 @@ def _sealed(known: StreamKnowledge) -> Reason | None:
         return None
     return Reason(
         "stuck",
-        "It is sealed: nothing is stored in it and nothing is removed any more, for good.",
-        "A seal cannot be broken; make a stream with the same settings and publish there.",
+        "The stream is sealed: messages can no longer be stored or removed.",
+        "Sealing cannot be undone; create a stream with the same settings and publish to that.",
         command("stream", "copy", config.name, f"{config.name}_2"),
     )
 
@@ -89,7 +89,7 @@ def _uncovered(known: StreamKnowledge) -> Reason | None:
         return None
     has = _listed(config.subjects) or "none"
     if config.mirror is not None:
-        text = f"It is a mirror of {config.mirror.name}, and stores only what that one stores."
+        text = f"It is a mirror of {config.mirror.name}and stores only what that stream stores."
         return Reason(
             "stuck",
             text,
@@ -100,14 +100,13 @@ def _uncovered(known: StreamKnowledge) -> Reason | None:
     where = (
         f"messages to it are stored in {_listed(others)}"
         if others
-        else "no stream stores it, so whoever publishes there with an acknowledgement is told that "
-        "nobody answers (no responders)"
+        else "no stream stores it, so publishers get 'no responders'"
     )
     wanted = [item for subject_ in (*config.subjects, subject) for item in ("--subjects", subject_)]
     return Reason(
         "stuck",
         f"{subject} is not among its subjects ({has}); {where}.",
-        "Add the subject to the stream, or publish to one that it has.",
+        "Add the subject to the stream, or publish to one of its subjects.",
         command("stream", "edit", config.name, *wanted),
     )
 
@@ -132,7 +131,7 @@ def _full(known: StreamKnowledge) -> Reason | None:
     if config.discard is not DiscardPolicy.NEW:
         return None
     name = config.name
-    advice = "Raise the limit, remove messages, or let the oldest give way (discard old)."
+    advice = "Raise the limit, remove messages, or discard the oldest messages (discard old)."
     if 0 < config.max_msgs <= state.messages:
         return Reason(
             "stuck",
@@ -174,9 +173,9 @@ def _account_full(known: StreamKnowledge) -> Reason | None:
     where = "on disk" if is_file else "in memory"
     return Reason(
         "stuck",
-        f"The account has used {size(used)} {where} of the {size(most)} that it may, so nothing "
+        f"The account uses {size(used)} {where} of the {size(most)} it is allowed, so nothing "
         "more is stored in any of its streams.",
-        "Raise the limit of the account, or remove messages of some stream.",
+        "Raise the limit of the account, or remove messages from one of its streams.",
         command("stream", "report"),
     )
 
@@ -187,8 +186,8 @@ def _pointless(known: StreamKnowledge) -> Reason | None:
     if not config.subjects and config.mirror is None and not config.sources:
         return Reason(
             "stuck",
-            "It has no subjects, and neither mirrors nor sources another stream: nothing comes in.",
-            "Give it subjects.",
+            "It has no subjects, and neither mirrors nor sources another stream, so it receives nothing.",
+            "Add subjects to it.",
             command("stream", "edit", config.name, "--subjects", "SUBJECTS"),
         )
     if config.retention is not RetentionPolicy.INTEREST or known.consumers_total:
@@ -196,8 +195,8 @@ def _pointless(known: StreamKnowledge) -> Reason | None:
     return Reason(
         "stuck",
         "It keeps messages for its consumers only (retention interest) and has none, so every "
-        "message is dropped as soon as it comes.",
-        "Add a consumer, before messages are published.",
+        "message is dropped as soon as it arrives.",
+        "Add a consumer before messages are published.",
         command("consumer", "add", config.name, "NAME", "--pull"),
     )
 
@@ -228,21 +227,21 @@ def _origin(name: str, state: StreamSourceInfo | None, kind: str) -> Reason | No
     if state is not None and state.error is not None:
         said = state.error.description
         link = ", and the server says" if kind == "mirror" else " fails, and the server says"
-        return Reason("stuck", f"{begin}{link}: {said}.", f"Look at {name}.", look)
+        return Reason("stuck", f"{begin}{link}: {said}.", f"Check {name}.", look)
     quiet = None if state is None or state.active < 0 else state.active / NS_PER_SECOND
     if quiet is None:
         link = ", which" if kind == "mirror" else ""
-        text = f"{begin}{link} has not been heard of yet."
-        return Reason("stuck", text, f"Look whether {name} exists and can be reached.", look)
+        text = f"{begin}{link} has never been reached."
+        return Reason("stuck", text, f"Check that {name} exists and can be reached.", look)
     assert state is not None
     if quiet > QUIET_SECONDS:
         link = ", which" if kind == "mirror" else ""
-        text = f"{begin}{link} has not been heard of for {span(quiet)}."
-        return Reason("stuck", text, f"Look whether {name} can be reached.", look)
+        text = f"{begin}{link} was last reached {span(quiet)} ago."
+        return Reason("stuck", text, f"Check that {name} can be reached.", look)
     if state.lag:
         link = ", and" if kind == "mirror" else ":"
-        text = f"{begin}{link} {many(state.lag, 'message')} have not come over yet."
-        return Reason("waiting", text, "Look again in some seconds; they come one after the other.")
+        text = f"{begin}{link} {many(state.lag, 'message')} have not been copied yet."
+        return Reason("waiting", text, "Check again in a few seconds; they are copied one after the other.")
     return None
 
 
@@ -252,7 +251,7 @@ def _lost(known: StreamKnowledge) -> Reason | None:
         return None
     return Reason(
         "stuck",
-        f"{many(len(lost.msgs), 'message')} cannot be read any more: what was stored is damaged "
+        f"{many(len(lost.msgs), 'message')} can no longer be read: the stored data is damaged "
         f"(first sequence {lost.msgs[0]}).",
         "Restore the stream from a backup, or read them from a mirror.",
         command("stream", "restore", "FOLDER"),
@@ -277,7 +276,7 @@ def _held(known: StreamKnowledge) -> Reason | None:
             f"{many(state.messages, 'message')} stay until they are acknowledged (retention "
             f"{config.retention.value}); consumer {slowest.name} holds {count(left)} of them: "
             f"{why[:1].lower()}{why[1:]}",
-            "Have that consumer acknowledge, or remove it if nobody uses it any more.",
+            "Have that consumer acknowledge, or remove it if it is no longer used.",
             command("consumer", "why", config.name, slowest.name),
         )
     if known.consumers_total > len(known.consumers):
@@ -288,7 +287,7 @@ def _held(known: StreamKnowledge) -> Reason | None:
         for subject in config.subjects
         if not any(collide(subject, pattern) for pattern in wanted)
     ]
-    what = f"no consumer wants {_listed(unwanted)}" if unwanted and wanted else "no consumer"
+    what = f"no consumer matches {_listed(unwanted)}" if unwanted and wanted else "no consumer"
     text = (
         f"{what}, and messages stay until one has acknowledged them"
         if unwanted and wanted
@@ -297,7 +296,7 @@ def _held(known: StreamKnowledge) -> Reason | None:
     return Reason(
         "waiting",
         f"{many(state.messages, 'message')} stay (retention {config.retention.value}): {text}.",
-        "Add a consumer that wants them, or purge them.",
+        "Add a consumer for them, or purge them.",
         command("consumer", "add", config.name, "NAME", "--pull"),
     )
 
@@ -309,9 +308,9 @@ def _well(known: StreamKnowledge) -> Reason:
     arrives = (
         f"It stores about {rate:,.0f} messages per second"
         if rate and rate >= 1
-        else "It stores what comes"
+        else "It stores what arrives"
         if state.messages
-        else "It waits for its first message"
+        else "It is waiting for its first message"
     )
     text = f"{arrives}{_goes(known)}."
     notes = []
@@ -322,7 +321,7 @@ def _well(known: StreamKnowledge) -> Reason:
         notes.append(f"Messages above {size(config.max_msg_size)} are refused (max_msg_size).")
     if config.duplicate_window > 0:
         notes.append(
-            "A message with an id that was stored within the last "
+            "A message with an ID that was stored within the last "
             f"{span_ns(config.duplicate_window)} counts as a duplicate and is not stored again."
         )
     mood: Mood = "good" if state.messages else "idle"
@@ -336,7 +335,7 @@ def _goes(known: StreamKnowledge) -> str:
         return ""
     parts = []
     is_new = config.discard is DiscardPolicy.NEW
-    gives_way = "new ones are refused" if is_new else "the oldest give way"
+    gives_way = "new ones are refused" if is_new else "the oldest are removed"
     for name, most, used in (
         ("max_msgs", config.max_msgs, state.messages),
         ("max_bytes", config.max_bytes, state.bytes),
@@ -346,9 +345,9 @@ def _goes(known: StreamKnowledge) -> str:
             full = "it is full" if used >= most else f"{shown(used)} of {shown(most)} are used"
             parts.append(f"{gives_way} at {name} ({full})")
     if config.max_age > 0:
-        parts.append(f"each goes after {span_ns(config.max_age)}{_next_goes(known)}")
+        parts.append(f"each is removed after {span_ns(config.max_age)}{_next_goes(known)}")
     if config.max_msgs_per_subject > 0:
-        parts.append(f"the newest {count(config.max_msgs_per_subject)} of each subject stay")
+        parts.append(f"the newest {count(config.max_msgs_per_subject)} of each subject are kept")
     if not parts:
         return ", and no limit removes anything"
     return "; " + ", ".join(parts)
