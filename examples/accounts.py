@@ -40,7 +40,7 @@ async def show(url: str) -> None:
     except nats.errors.TimeoutError:
         print("FACTORY does not see what SHOP publishes")
 
-    # A user may only do what its permissions say; the server tells it when it tries more.
+    # A user may only do what its permissions allow; otherwise the server sends an error.
     await robot.publish("order.2", b"I order myself a day off")
     print(f"robot: {await asyncio.wait_for(errors.get(), 2)}")
 

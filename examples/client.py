@@ -24,7 +24,7 @@ async def publish_and_subscribe(connection: tradewind.Connection) -> None:
 
 
 async def request_and_reply(connection: tradewind.Connection) -> None:
-    """A request carries a reply subject; whoever answers publishes to it."""
+    """A request carries a reply subject; the responder publishes to it."""
 
     async def answer(message: Msg) -> None:
         await message.respond(message.data.upper())

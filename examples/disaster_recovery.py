@@ -121,7 +121,7 @@ def main(folder: Path, east_port: int, west_port: int) -> None:
             publish(west, "grapes")
             print(f"west handles {handle(west, 2)}")
         with east.run():
-            publish(east, "dates")  # by somebody who has not heard of it
+            publish(east, "dates")  # by a client that does not know about it
             with recovery(east, west) as pair:
                 print(f"east is back: {pair.status(STREAM).state}")
                 back = pair.failback(STREAM, folder / "4.json", standby_api="$JS.west.API")

@@ -80,7 +80,7 @@ async def store_readings(name: str, url: str, told: asyncio.Task[str]) -> None:
         js = connection.jetstream()
         # Its subject is its own: what two devices both store would cross the hub.
         await js.manager.streams.add(name=STREAM, subjects=[f"readings.{name}"])
-        # After a crash it goes on behind what is stored.
+        # After a crash it continues after what is stored.
         number = (await js.manager.streams.info(STREAM)).state.last_seq
         while not told.done():
             number += 1
@@ -89,7 +89,7 @@ async def store_readings(name: str, url: str, told: asyncio.Task[str]) -> None:
 
 
 class Device:
-    """The process of a device, as whoever looks after it sees it."""
+    """The process of a device, as its operator sees it."""
 
     def __init__(self, name: str, folder: Path, hubs: list[str]) -> None:
         self.name = name
@@ -97,7 +97,7 @@ class Device:
         self.start()
 
     def start(self) -> None:
-        """Start it; it goes on with what it has stored."""
+        """Start it; it continues with what it has stored."""
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -278,7 +278,7 @@ class Story:
         return f"{seconds:.0f} s later the hub has those {wanted} readings"
 
     def kill_leader(self) -> None:
-        """One server of the hub dies: the two others go on."""
+        """One server of the hub dies: the two others continue."""
         cluster = self.connection.jetstream_manager().streams.info(STREAM).cluster
         assert cluster is not None
         self.hub.kill(cluster.leader)
@@ -287,7 +287,7 @@ class Story:
         self.hub.up()
 
     def kill_hub(self) -> None:
-        """All servers of the hub die: devices go on alone; one of them has a power cut, too."""
+        """All servers of the hub die: devices continue alone; one of them has a power cut, too."""
         for name in self.hub.nodes:
             self.hub.kill(name)
         before = self.at_devices()
@@ -297,7 +297,8 @@ class Story:
         wanted = before + 50 * len(self.devices)
         wait_for("the devices have stored more", lambda: self.at_devices() >= wanted)
         print(
-            f"   meanwhile the devices have stored {self.at_devices() - before} readings at home,"
+            f"   in the meantime the devices have stored {self.at_devices() - before} "
+            "readings at home,"
         )
         print(f"   though {self.devices[0].name} was killed and started again")
         self.hub.up()

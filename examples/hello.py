@@ -28,7 +28,7 @@ async def publish_and_subscribe(client: Client) -> None:
 
 
 async def request_and_reply(client: Client) -> None:
-    """A request carries a reply subject; whoever answers publishes to it."""
+    """A request carries a reply subject; the responder publishes to it."""
 
     async def answer(message: Msg) -> None:
         await message.respond(message.data.upper())
@@ -37,7 +37,7 @@ async def request_and_reply(client: Client) -> None:
     reply = await client.request("shout", b"hello", timeout=2)
     print(f"shout: {reply.data.decode()}")
     await subscription.unsubscribe()
-    # The server says at once that nobody listens; there is no need to wait for the timeout.
+    # The server reports at once that nobody is listening; there is no need to wait for the timeout.
     try:
         await client.request("nobody.listens.here", b"", timeout=2)
     except nats.errors.NoRespondersError:

@@ -21,7 +21,7 @@ POLICY = {
 
 
 async def main(url: str) -> None:
-    """Refuse one message twice, and see how long it takes to come again."""
+    """Reject one message twice, and see how long redelivery takes."""
     async with await tradewind.connect(url, name="nak policy") as connection:
         js = connection.jetstream()
         await js.manager.streams.add(name="MAILS", subjects=["mails.>"])

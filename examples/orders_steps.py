@@ -1,4 +1,4 @@
-"""A step of orders_pipeline.yaml in Python: takes tables, gives a table."""
+"""A step of orders_pipeline.yaml in Python: takes tables, returns a table."""
 
 from __future__ import annotations
 

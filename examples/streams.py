@@ -27,7 +27,7 @@ async def publish(js: JetStream) -> None:
 
 
 async def pull(js: JetStream) -> None:
-    """A worker asks for messages and acknowledges them; what it gives back comes again."""
+    """A worker requests messages and acknowledges them; those it rejects are redelivered."""
     await js.manager.consumers.add("SHOP", durable_name="packer", ack_policy="explicit")
     packer = await js.consumers.get("SHOP", "packer")
     apples, pear, figs = [message async for message in await packer.fetch(3, expires=5)]

@@ -1,6 +1,6 @@
 """Tradewind: a NATS-compatible server in Python, and a client for it and any other.
 
-`connect` gives a connection to a server. `Server` and `serve` run a NATS-compatible server inside a
+`connect` connects to a server. `Server` and `serve` run a NATS-compatible server inside a
 program; `tradewind-server` runs it as a process. Names are imported on first use, so that importing
 the package costs nothing.
 """

@@ -260,7 +260,7 @@ class Callout:
         try:
             return self.read(message.data, message.headers.get(XKEY_HEADER, ""))
         except CalloutQuestionError as error:
-            _log.warning("a question about a login is not answered: %s", error)
+            _log.warning("an authorization request was not answered: %s", error)
             return None
 
     def _safe_answer(self, login: LoginRequest, decision: Any) -> bytes:

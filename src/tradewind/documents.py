@@ -95,10 +95,10 @@ def _nodes(document: Document, content: bytes) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 0)
-        raise document.fail(f"no YAML or JSON: {error.problem}", line, column) from None
+        raise document.fail(f"not valid YAML or JSON: {error.problem}", line, column) from None
     except (yaml.YAMLError, RecursionError) as error:
         first = str(error).splitlines()[0]
-        raise document.fail(f"no YAML or JSON: {first}", 1) from None
+        raise document.fail(f"not valid YAML or JSON: {first}", 1) from None
 
 
 class _DocumentBuilder:
@@ -143,11 +143,11 @@ class _DocumentBuilder:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, self._yaml.ScalarNode):
-                raise self._document.fail("a key must be a text", line)
+                raise self._document.fail("a key must be a string", line)
             key = _join_halves(key_node.value)
             if key in result:
                 first = self._document.places[(*keys, key)].key_line
-                raise self._document.fail(f"{key!r} is here twice; first in line {first}", line)
+                raise self._document.fail(f"{key!r} appears twice; first in line {first}", line)
             result[key] = self.value(value_node, (*keys, key), line)
         return result
 

@@ -19,7 +19,7 @@ from typing import Final
 
 # What whoever waits for an answer is told.
 INTERNAL_ERROR: Final = "internal error, see the server's log"
-# What cannot be told apart any more is counted, and not said.
+# What can no longer be told apart is counted, and not said.
 KINDS_MAX: Final = 256
 FRAMES_MAX: Final = 8
 TEXT_LENGTH_MAX: Final = 300

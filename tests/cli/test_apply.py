@@ -193,7 +193,7 @@ def test_nothing_is_removed_without_prune(
 ) -> None:
     streams.streams.add(name="OTHER", subjects=["other"])
     outcome = cli("apply", "-f", write("streams: {A: {subjects: [a]}}"), "--force").ok()
-    assert "stream OTHER is not in the file and stays; --prune removes it" in outcome.err
+    assert "stream OTHER is not in the file and is kept; --prune removes it" in outcome.err
     assert streams.streams.names().all() == ["A", "OTHER"]
 
 
@@ -310,9 +310,9 @@ def test_export_of_some_streams_into_a_file(cli: Cli, write: Write, tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", ":1: nothing is declared; there may be streams, kv, objects"),
+        ("", ":1: nothing is declared; expected streams, kv, objects"),
         ("stream: {}", ":1: section 'stream' does not exist; did you mean 'streams'?"),
-        ("streams:\n  A:\n    subject: a\n", ":3: there is no 'subject' here; did you mean 'subj"),
+        ("streams:\n  A:\n    subject: a\n", ":3: unknown setting 'subject'; did you mean 'subj"),
         ("streams:\n  A:\n    subjects: a\n", ":3: subjects: Expected array, got str"),
         (
             "streams:\n  A:\n    subjects: [yes]\n",
@@ -324,31 +324,31 @@ def test_export_of_some_streams_into_a_file(cli: Cli, write: Write, tmp_path: Pa
         ("streams:\n  A:\n    storage: tape\n", ":3: storage: Invalid enum value 'tape'"),
         (
             "streams:\n  A:\n    subjects: [a]\n    placement: {clustr: x}\n",
-            ":4: there is no 'clustr'",
+            ":4: unknown setting 'clustr'",
         ),
         ("streams:\n  A.B: {}\n", ":2: name 'A.B': no blanks, dots, slashes or wildcards"),
-        ("streams:\n  A: 5\n", ":2: A: settings by name are needed, not 5"),
+        ("streams:\n  A: 5\n", ":2: A: expected a mapping of settings, not 5"),
         ("streams:\n  KV_x: {}\n", ":2: 'KV_x' is the stream of a bucket; declare `kv: x`"),
         ("streams:\n  A: {subjects: [a.]}\n", ":2: stream A: "),
-        ("streams:\n  A: {name: B}\n", ":2: there is no 'name' here"),
+        ("streams:\n  A: {name: B}\n", ":2: unknown setting 'name'"),
         (
             "streams:\n  A:\n    consumers:\n      c:\n        ack_wait: 1x\n",
             ":5: ack_wait: '1x' is not a duration",
         ),
         (
             "streams:\n  A:\n    consumers:\n      c: {pause_until: '2030-01-01T00:00:00Z'}\n",
-            ":4: there is no 'pause_until' here",
+            ":4: unknown setting 'pause_until'",
         ),
         (
             "streams:\n  A:\n    consumers:\n      c: {max_deliver: 1, backoff: [1s, 2s]}\n",
             ":4: consumer c: max deliver is required to be >",
         ),
         ("streams: {A: {}}\nkv:\n  b: {history: 100}\n", ":3: b: history: 1 to 64 values per key"),
-        ("kv:\n  b: {mirror: 5}\n", ":2: the name of a bucket is needed, not 5"),
-        ("objects:\n  b: {history: 2}\n", ":2: there is no 'history' here"),
-        ('{"name": "A",\n"subjects": ["a"]}', ":1: this is one configuration; put it as"),
-        ("streams: [\n", "no YAML or JSON"),
-        ("streams:\n  A: {}\n  A: {}\n", ":3: 'A' is here twice; first in line 2"),
+        ("kv:\n  b: {mirror: 5}\n", ":2: expected the name of a bucket, not 5"),
+        ("objects:\n  b: {history: 2}\n", ":2: unknown setting 'history'"),
+        ('{"name": "A",\n"subjects": ["a"]}', ":1: this is a single configuration; write it as"),
+        ("streams: [\n", "not valid YAML or JSON"),
+        ("streams:\n  A: {}\n  A: {}\n", ":3: 'A' appears twice; first in line 2"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_line_before_anything_is_asked(
@@ -404,7 +404,7 @@ def test_templates_are_declared_exported_and_pruned(
         changed = cli("apply", "-f", write(TEMPLATE_FILE.replace("30d", "10d")), "--force").ok()
         assert "~ template k8s" in changed.out
         gone = cli("apply", "-f", write("templates: {}"), "--prune", "--force").ok()
-        assert "- template k8s with its streams stay" in gone.out
+        assert "- template k8s with its streams are kept" in gone.out
         assert list(connection.jetstream_manager().templates.list()) == []
         assert "k8s_web" in connection.jetstream_manager().streams.names().all()
 
@@ -413,8 +413,8 @@ def test_templates_are_declared_exported_and_pruned(
 def test_wrong_templates_are_refused_with_their_line(cli: Cli, write: Write) -> None:
     for old, new, text in (
         ("k8s.*.>", "k8s", "declared.yaml:3: template k8s: "),
-        ("idle", "idel", "declared.yaml:3: there is no 'idel' here; did you mean 'idle'?"),
-        ("max_age: 7d", "name: x", "config: without name, subjects, mirror and sources"),
+        ("idle", "idel", "declared.yaml:3: unknown setting 'idel'; did you mean 'idle'?"),
+        ("max_age: 7d", "name: x", "config: must not contain name, subjects, mirror or sources"),
     ):
         refused = cli("apply", "-f", write(TEMPLATE_FILE.replace(old, new)), "--force")
         assert refused.code != 0

@@ -90,7 +90,7 @@ def test_kv_history_and_revert(cli: Cli) -> None:
     assert cli("kv", "get", "CFG", "k", "--json").ok().json["value"] == "one"
     missing = cli("kv", "revert", "CFG", "k", "99", "-f")
     assert missing.code == 1
-    assert "there are: 1, 2, 4" in missing.err
+    assert "available: 1, 2, 4" in missing.err
     cli("kv", "purge", "CFG", "k", "-f").ok()
     documents = cli("kv", "history", "CFG", "k", "--json").ok().json
     assert [each["operation"] for each in documents] == ["PURGE"]

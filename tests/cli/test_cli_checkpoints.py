@@ -88,7 +88,7 @@ def test_a_checkpoint_is_kept_and_the_next_one_must_continue_it(
     refused = offline("stream", "checkpoint", "S", "--out", str(kept))
     assert refused.code == 1
     assert "the chain does not continue the checkpoint of" in refused.err
-    assert f"{kept} stays as it is" in refused.err
+    assert f"{kept} is left unchanged" in refused.err
     assert kept.read_bytes() == second
 
 
@@ -196,9 +196,9 @@ def test_a_backup_without_a_chain_is_explained(
         verified = offline("stream", "verify", "S")
     finally:
         server.stop()
-    assert "saved without its chain: nobody answers on $TW.API.STREAM.CHAIN" in saved.err
+    assert "saved without its chain: no response on $TW.API.STREAM.CHAIN" in saved.err
     assert verified.code == 1
-    assert "it needs a tradewind-server" in verified.err
+    assert "it requires a tradewind-server" in verified.err
     outcome = offline("stream", "verify", "--backup", str(target))
     assert outcome.code == 1
     assert "the backup has no folder chain" in outcome.err

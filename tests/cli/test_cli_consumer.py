@@ -198,7 +198,7 @@ def test_a_start_may_be_a_time(offline: Cli, tmp_path: Path) -> None:
         (["--backoff", "cubic"], "--backoff: linear or none"),
         (["--nak-delay", "soon"], "tradewind.nak.delay: "),
         (["--nak-delay-for", "busy"], "--nak-delay-for: CLASS=RULE as in busy=10s, not 'busy'"),
-        (["--backoff", "linear", "--backoff-min", "1h"], "--backoff-min: more than 0"),
+        (["--backoff", "linear", "--backoff-min", "1h"], "--backoff-min: must be more than 0"),
         (["--pull", "--target", "x"], "--pull and --target: use only one"),
         (["--pinned-groups", "a", "--overflow-groups", "b"], "use only one of them"),
         (["--ack", "maybe"], "Invalid enum value 'maybe' - at `$.ack_policy`"),
@@ -226,7 +226,7 @@ def test_unknown_names_get_near_names(orders: Cli) -> None:
     for command in ("info", "next", "sub", "state"):
         assert "did you mean 'packer'?" in orders("con", command, "ORDERS", "packr").err
     assert "did you mean 'ORDERS'?" in orders("con", "info", "ORDRS", "packer").err
-    assert "there are: packer" in orders("con", "info", "ORDERS").err
+    assert "available: packer" in orders("con", "info", "ORDERS").err
     orders("consumer", "rm", "ORDERS", "packer", "-f").ok()
     none = orders("con", "info", "ORDERS", "packer")
     assert none.code == EXIT_FAILED

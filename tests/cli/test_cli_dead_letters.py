@@ -67,7 +67,7 @@ def test_a_dead_letter_goes_back_to_its_consumer(cli: Cli) -> None:
     cli("pub", "-J", "work.in", "one").ok()
     give_up_next(cli, 1)
     both = cli("dead-letters", "redrive", "DEAD", "1", "--to", "x", "--to-consumer")
-    assert "give --to or --to-consumer, not both" in both.err
+    assert "use --to or --to-consumer, not both" in both.err
     assert cli("dead-letters", "redrive", "DEAD", "1", "--to-consumer").ok().out == (
         "Dead letter 1 was sent to WORK > w as 1\n"
     )
@@ -81,7 +81,7 @@ def test_wrong_questions_are_explained(cli: Cli) -> None:
     for words, text in (
         (("show", "DEAD", "1"), "message 1 of stream 'DEAD' is not a dead letter"),
         (("show", "DEAD", "7"), "Stream DEAD has no message 7"),
-        (("redrive", "DEAD"), "give a sequence or --all"),
+        (("redrive", "DEAD"), "specify a sequence or --all"),
         (
             ("ls", "DEAD", "--reason", "bored"),
             "--reason: max_deliver or term or expired, not 'bored'",

@@ -95,7 +95,7 @@ def test_environment_wins_over_the_selected_context(
     cli("account", "info", "--context", "good").ok()
     unknown = cli("account", "info", "--context", "godo")
     assert unknown.code == EXIT_FAILED
-    assert "there are: bad, good" in unknown.err
+    assert "available: bad, good" in unknown.err
 
 
 def test_logins_by_flag_environment_and_context(

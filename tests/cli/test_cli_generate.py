@@ -30,7 +30,7 @@ def test_everything_is_asked(offline: Cli, types: Types, conf: Path) -> None:
     asked = offline("server", "generate", str(conf)).ok()
     for question in (
         *("Server Name", "Listen on", "Client Port", "Monitoring Port, 0 for none"),
-        *("Store messages with JetStream", "Folder for messages", "Most that is stored", "Login"),
+        *("Store messages with JetStream", "Folder for messages", "Storage limit", "Login"),
         *("Accounts, separated by blanks", "TLS Certificate, Enter for none"),
     ):
         assert f"? {question} " in asked.err
@@ -76,7 +76,7 @@ def test_tls_is_checked_before_anything_is_written(offline: Cli, conf: Path) -> 
     wrong = ("--tls-cert", own.cert_file, "--tls-key", authority.ca_file, "--force")
     outcome = offline("server", "generate", str(conf), *FLAGS, *wrong)
     assert outcome.code == EXIT_FAILED
-    assert "would not start with this, nothing is written" in outcome.err
+    assert "would not start with this configuration; nothing was written" in outcome.err
     assert conf.read_text() == before
     assert sorted(path.name for path in conf.parent.glob(".*")) == []
 
@@ -142,5 +142,5 @@ def test_a_unit_is_written_beside_the_file(offline: Cli, conf: Path) -> None:
 def test_a_unit_needs_a_file(offline: Cli, conf: Path) -> None:
     refused = offline("server", "generate", "-", "--systemd", *FLAGS)
     assert refused.code == EXIT_USAGE
-    assert "--systemd: needs a file" in refused.err
+    assert "--systemd requires a file" in refused.err
     assert not conf.exists()

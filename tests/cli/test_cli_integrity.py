@@ -59,7 +59,7 @@ def test_a_stream_is_proved_from_end_to_end(
         assert running["removed"]["purged"] > 3
         against = ("--against", server.url, "--stream", "S")
         outcome = offline("stream", "verify", "COPY", *against).ok()
-        assert "Integrity of Stream COPY, held against Stream S\n" in outcome.out
+        assert "Integrity of Stream COPY, compared with Stream S\n" in outcome.out
         offline("stream", "backup", "S", str(saved)).ok()
         offline("stream", "prove", "S", "12", "--out", str(tmp_path / "proof")).ok()
     finally:

@@ -327,7 +327,7 @@ def test_sub_saves_messages_as_files(cli: Cli, connection: Connection, tmp_path:
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        ((), "name a subject"),
+        ((), "specify a subject"),
         (("x", "--all", "--new"), "--all and --new"),
         (("x", "--all", "--queue", "q"), "--durable CONSUMER"),
         (("--inbox", "--all"), "--inbox"),

@@ -271,15 +271,15 @@ def test_a_stream_goes_to_the_standby_and_back_with_its_consumers(sites: Sites, 
         consumers.add(STREAM, durable_name="resting", ack_policy="explicit")
         consumers.pause(STREAM, "resting", timedelta(days=1))
     plan = dr("failover", STREAM, "--dry-run").ok().out
-    assert "6. promote: The standby takes the subjects; consumers continue there." in plan
+    assert "6. promote: The standby takes over the subjects; consumers continue there." in plan
     assert not Path("ORDERS.failover.json").exists()
     assert "nothing is missing" in dr("failover", STREAM, "--force").ok().out
     check_place(sites.standby.url, OLD)
     assert dr("status", STREAM, "--json").json[0]["state"] == "failed over"
     assert dr("failover", STREAM, "--force", "--file", "x.json").code == 1
     back = dr("failback", STREAM, "--standby-api", sites.standby_api, "--force").ok().out
-    assert "both share a history up to sequence 60; the origin has 0 messages behind it" in back
-    assert "the origin takes the messages now, with 3 consumers" in back
+    assert "both share a history up to sequence 60; the origin has 0 messages after that" in back
+    assert "the origin accepts messages now, with 3 consumers" in back
     check_place(sites.origin.url, OLD + 1)
     with sites.recovery() as recovery:
         wait_until_protected(recovery)
@@ -367,7 +367,7 @@ def test_a_standby_that_is_gone_can_be_left_before_it_takes_over(
         assert (result.code, subjects) == (0, ["orders.>"])
     else:
         assert result.code == 1
-        assert "nobody knows whether it has taken over" in result.err
+        assert "it is unknown whether it has taken over" in result.err
         assert subjects != ["orders.>"]
 
 
@@ -387,7 +387,7 @@ def test_an_origin_that_answers_is_not_lost(sites: Sites, dr: Cli) -> None:
     sites.make(OLD)
     refused = dr("failover", STREAM, "--origin-lost", "--force")
     assert refused.code == 1
-    assert "the origin answers, so it is not lost" in refused.err
+    assert "the origin responds, so it is not lost" in refused.err
     assert streams_of(sites.standby.url).info(STREAM).config.mirror is not None
 
 
@@ -398,7 +398,7 @@ def test_a_lost_origin_that_nobody_recorded_needs_its_subjects(
     lost = ["failover", STREAM, "--origin-lost", "--standby", sites.standby.url, "--force"]
     refused = offline("dr", *lost)
     assert refused.code == 1
-    assert "nobody has recorded its subjects" in refused.err
+    assert "its subjects were never recorded" in refused.err
     done = offline("dr", *lost, "--subjects", "orders.>").ok().out
     assert "the standby has everything up to sequence 60, stored at 20" in done
     with connect(sites.standby.url) as connection:
@@ -592,10 +592,13 @@ def test_an_origin_whose_disk_was_lost_gets_everything_from_the_standby(
     ("args", "text"),
     [
         (["status", STREAM, "--rpo-max", "soon"], "--rpo-max: 'soon' is not a duration"),
-        (["status", STREAM, "--rpo-max", "-3s"], "--rpo-max: not negative"),
+        (["status", STREAM, "--rpo-max", "-3s"], "--rpo-max: must not be negative"),
         (["watch", STREAM, "--every", "0s"], "--every: more than 0"),
-        (["failover", STREAM, "B", "--file", "j.json"], "--file: names the journal of one stream"),
-        (["failover", STREAM, "--standby", "nats://a:b@127.0.0.1:4"], "takes no url with a login"),
+        (["failover", STREAM, "B", "--file", "j.json"], "--file: only for one stream"),
+        (
+            ["failover", STREAM, "--standby", "nats://a:b@127.0.0.1:4"],
+            "the URL must not contain a login",
+        ),
     ],
 )
 def test_wrong_flags_are_named(sites: Sites, dr: Cli, args: list[str], text: str) -> None:
@@ -620,7 +623,7 @@ def test_a_journal_is_not_overwritten_unless_it_is_done(sites: Sites, dr: Cli) -
     save_journal(path, journal)
     done = dr("failover", STREAM, "--force")
     assert done.code == 1
-    assert "is there already, and not done" in done.err
+    assert "already exists and is not finished" in done.err
     assert load_recovery(path) == journal
     path.write_text("precious")
     assert dr("failover", STREAM, "--force").code == 1

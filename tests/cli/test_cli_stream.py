@@ -124,9 +124,9 @@ def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
         (["--max-bytes", "1 parsec"], "--max-bytes: '1 parsec' is not a size"),
         (["--storage", "tape"], "Invalid enum value 'tape' - at `$.storage`"),
         (["--metadata", "alone"], "--metadata: KEY=VALUE"),
-        (["--transform-source", "a"], "--transform-source and --transform-destination: give both"),
+        (["--transform-source", "a"], "--transform-source and --transform-destination: specify both"),
         (["--mirror", "{"], "--mirror: "),
-        (["--origin-prefix", "a"], "--origin-prefix: give the streams by --mirror or --source"),
+        (["--origin-prefix", "a"], "--origin-prefix requires --mirror or --source"),
         (["--mirror", "X", "--origin-deliver", "a"], "--origin-deliver: needs --origin-prefix"),
     ],
 )
@@ -180,7 +180,7 @@ def test_output_and_info_can_be_given_back_as_configuration(cli: Cli, tmp_path: 
     [
         ('{"name": "A", "subject": ["a"]}', "no member 'subject'; did you mean 'subjects'?"),
         ('{"name": "A", "max_msgs": "many"}', "Expected `int`, got `str` - at `$.max_msgs`"),
-        ("[1]", "a JSON object is needed"),
+        ("[1]", "expected a JSON object"),
         ("{", "stream.json: "),
     ],
 )
@@ -295,7 +295,7 @@ def test_an_unknown_stream_gets_near_names(cli: Cli) -> None:
         assert "did you mean 'ORDERS'?" in cli("stream", command, "ordres").err
     for command in ("rm", "purge", "seal"):
         assert "did you mean 'ORDERS'?" in cli("stream", command, "ordres", "-f").err
-    assert "there are: ORDERS" in cli("stream", "info").err
+    assert "available: ORDERS" in cli("stream", "info").err
 
 
 def test_the_server_is_quoted_with_what_to_type(cli: Cli) -> None:
@@ -407,7 +407,7 @@ def test_a_truncation_says_what_goes_asks_and_can_be_undone(
     publish(js_server, *["a.1"] * 4, *["a.2"] * 6)
     flags = ("stream", "truncate", "A", "--newest", "3", "--keep-for", "1h")
     if js_server.kind == "official":
-        assert "needs a tradewind-server" in cli(*flags, "--yes").err
+        assert "requires a tradewind-server" in cli(*flags, "--yes").err
         return
     assert cli("stream", "truncate", "A").code == EXIT_USAGE
     tried = cli(*flags, "--dry-run").ok().out
@@ -425,25 +425,25 @@ def test_a_truncation_says_what_goes_asks_and_can_be_undone(
     assert (window["messages"], window["id"]) == (3, done.split()[-1])
     assert "8" in cli("stream", "undo", "A", "--list").ok().out
     undone = cli("stream", "undo", "A", "--yes").ok().out
-    assert undone == "3 messages brought back to Stream A\n"
+    assert undone == "3 messages restored to Stream A\n"
     assert "has no truncation that can be undone" in cli("stream", "undo", "A", "--yes").err
 
 
 def test_templates_are_made_shown_tried_and_removed(cli: Cli, js_server: ServerProcess) -> None:
     flags = ("template", "add", "T", "--match", "t.*.>", "--stream", "T_{1}")
     if js_server.kind == "official":
-        assert "needs a tradewind-server" in cli(*flags).err
+        assert "requires a tradewind-server" in cli(*flags).err
         return
     assert "first token" in cli("template", "add", "T", "--match", "*.>", "--stream", "T_{1}").err
-    assert cli(*flags, "--dry-run").ok().out == "Template T is right\n"
+    assert cli(*flags, "--dry-run").ok().out == "Template T is valid\n"
     assert cli("template", "ls").ok().out == "No Templates defined\n"
     cli(*flags, "--max-streams", "2", "--idle", "1h", "--max-msgs", "5").ok()
     assert "t.*.>" in cli("template", "ls").ok().out
     (listed,) = cli("template", "ls", "-j").ok().json
     assert (listed["template"]["config"]["max_msgs"], listed["streams"]) == (5, 0)
     tried = cli("template", "try", "t.web.x").ok().out
-    assert tried == "Template T would make Stream T_web for t.web.>\n"
-    assert "no template has this subject" in cli("template", "try", "u.web").err
+    assert tried == "Template T would create Stream T_web for t.web.>\n"
+    assert "no template matches this subject" in cli("template", "try", "u.web").err
     publish(js_server, "t.web.x", "t.web.y")
     assert cli("stream", "info", "T_web", "-j").ok().json["state"]["messages"] == 2
     assert cli("template", "rm", "T").code == EXIT_USAGE

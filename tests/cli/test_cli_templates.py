@@ -61,7 +61,7 @@ def test_random_text_has_a_length_in_its_range(low: int, more: int) -> None:
     [
         ("{{Cuont}}", "{{Count}}"),
         ("{{Random}}", "MIN MAX"),
-        ("{{Random 5 1}}", "MIN is at most MAX"),
+        ("{{Random 5 1}}", "MIN must be at most MAX"),
         ("{{Random 1 99999999999}}", "at most"),
         ("{{Count 3}}", "{{Count}}"),
         ("{{}}", "--no-templates"),

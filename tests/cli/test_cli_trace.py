@@ -57,7 +57,7 @@ def test_trace_delivers_if_asked(cli: Cli, connection: Connection) -> None:
 
 def test_trace_of_a_message_that_nobody_gets_ends_with_1(cli: Cli) -> None:
     outcome = cli("trace", "nobody")
-    assert (outcome.code, outcome.out.splitlines()[1]) == (1, "└─ nobody listens")
+    assert (outcome.code, outcome.out.splitlines()[1]) == (1, "└─ nobody is listening")
 
 
 def test_trace_gives_the_events_as_json(cli: Cli, connection: Connection) -> None:
@@ -130,7 +130,7 @@ def test_traces_of_a_cluster_are_one_tree() -> None:
         "   │     └─ mapped to c",
         "   │        ├─ account C imports it as d",
         "   │        ├─ client 5, account C by c",
-        "   │        ├─ stream T: c is not kept, no consumer wants it",
+        "   │        ├─ stream T: c is not kept: no consumer is interested in it",
         '   │        └─ later: {"type":"later","x":1}',
         "   └─ stream S: maximum bytes exceeded",
     ]

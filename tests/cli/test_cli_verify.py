@@ -162,7 +162,7 @@ def test_a_forged_checkpoint_is_named_with_its_line(offline: Cli, store: Path) -
     outcome = verify(offline, store)
     assert outcome.code == 1
     assert f"checkpoint: checkpoint 6 ({path}, byte " in outcome.out
-    assert "it is forged: the signature is not that of its key" in outcome.out
+    assert "it is forged: the signature does not match its key" in outcome.out
     assert "proved up to sequence 25\n" in outcome.out
 
 
@@ -210,10 +210,10 @@ def test_a_stream_without_a_chain_and_a_wrong_name_are_explained(offline: Cli, s
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
-        (["--store", "a", "--backup", "b"], "give --store or --backup, not both"),
-        (["--stream", "A"], "--stream: needs --against too"),
+        (["--store", "a", "--backup", "b"], "use --store or --backup, not both"),
+        (["--stream", "A"], "--stream requires --against"),
         (["--store", "a", "--last", "5"], "--last: only for a running stream"),
-        (["--store", "/nowhere"], "there is no store here"),
+        (["--store", "/nowhere"], "not a store"),
         (["--backup", "/nowhere"], "/nowhere/backup.json: not found"),
         (["--store", "/nowhere", "--checkpoint", "/none"], "/none: cannot read the checkpoint"),
     ],
@@ -233,7 +233,7 @@ def test_a_store_in_use_is_left_alone(offline: Cli, store: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         outcome = offline("stream", "verify", "ORDERS", "--store", str(store))
     assert outcome.code == 1
-    assert "uses the store; stop it first" in outcome.err
+    assert "is using the store; stop it first" in outcome.err
 
 
 def test_an_encrypted_store_is_verified_with_the_configuration_of_its_server(

@@ -236,10 +236,10 @@ def test_server_without_the_preview_is_named_as_such(
         monkeypatch.setenv("NATS_URL", server.wait_ready().url)
         outcome = call("jsm", "ls")
         assert outcome.code == EXIT_FAILED
-        assert "this server does not speak the first preview" in outcome.err
+        assert "this server does not support the first preview" in outcome.err
         assert "tradewind-server -js" in outcome.err
         assert call("nats-pub", "foo", "hello").ok().out == "Published [foo] : 'hello'\n"
-        assert "nobody listens on 'foo'" in call("nats-req", "foo", "hello").err
+        assert "nobody is listening on 'foo'" in call("nats-req", "foo", "hello").err
     finally:
         server.stop()
 

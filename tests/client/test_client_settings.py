@@ -116,7 +116,7 @@ def test_pool_in_random_order_has_everyone() -> None:
         ({"pending_bytes_max": 0}, "pending_bytes_max: at least 1"),
         ({"inbox_prefix": "a.*"}, "inbox_prefix: a subject without wildcards"),
         ({"credentials": "a", "nkey_seed": "b"}, "credentials and nkey_seed: use only one"),
-        ({"tls_cert_file": "a"}, "give both or none"),
+        ({"tls_cert_file": "a"}, "specify both or neither"),
         ({"nam": "x"}, "did you mean 'name'"),
     ],
 )

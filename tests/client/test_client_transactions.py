@@ -190,7 +190,7 @@ def test_a_dead_letter_goes_back_to_its_consumer_only(url: str) -> None:
         assert letters.redrive_all("ONLYDEAD", to_consumer=True) == 1
         assert consumer.next().data == b"x"
         assert list(other.fetch(1, no_wait=True)) == []
-        with pytest.raises(OptionsError, match="without `to`"):
+        with pytest.raises(OptionsError, match="cannot be combined with `to`"):
             letters.redrive(found[0], to="only.2", consumer=True)
         js.publish("only.2", b"y")
         other.next().term("bad")

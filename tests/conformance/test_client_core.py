@@ -138,7 +138,7 @@ async def test_request_without_responders_fails_at_once(
     server: ServerProcess, subject: str
 ) -> None:
     async with connected(server.url) as connection:
-        with pytest.raises(NoRespondersError, match=f"nobody listens on '{subject}'"):
+        with pytest.raises(NoRespondersError, match=f"nobody is listening on '{subject}'"):
             await connection.request(subject, b"", timeout=60)
 
 

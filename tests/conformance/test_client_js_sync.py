@@ -211,7 +211,7 @@ def test_a_truncation_is_tried_done_and_taken_back(js_server: ServerProcess) -> 
             headers = {"Kind": "odd"} if number % 2 else None
             js.publish(f"t.{number % 3}", b"%d" % number, headers=headers)
         if js_server.kind == "official":
-            with pytest.raises(NotTradewindError, match="needs a tradewind-server"):
+            with pytest.raises(NotTradewindError, match="requires a tradewind-server"):
                 streams.truncate("T", newest=2)
             return
         would = streams.truncate("T", newest=2, header="Kind", dry_run=True)
@@ -237,7 +237,7 @@ def test_a_first_publish_makes_a_stream(js_server: ServerProcess) -> None:
         templates = js.manager.templates
         hour = datetime.timedelta(hours=1)
         if js_server.kind == "official":
-            with pytest.raises(NotTradewindError, match="needs a tradewind-server"):
+            with pytest.raises(NotTradewindError, match="requires a tradewind-server"):
                 templates.list()
             return
         templates.put("k", match="k.*.>", stream="k_{1}", idle=hour, max_age=hour, max_msgs=7)

@@ -190,7 +190,7 @@ async def test_untrusted_certificate_is_a_tls_error(
 
 
 async def test_tls_is_never_silently_left_out(server: ServerProcess) -> None:
-    with pytest.raises(NoServersError, match="TLS is asked for, but the server has none"):
+    with pytest.raises(NoServersError, match="TLS was requested, but the server does not offer it"):
         await tradewind.connect(f"tls://127.0.0.1:{server.port}", on_event=Events())
 
 
@@ -242,7 +242,7 @@ async def test_context_of_the_command_line(
     (tmp_path / "nats" / "context.txt").write_text("shop")
     async with await tradewind.connect(context="") as connection:
         await echo(connection)
-    with pytest.raises(OptionsError, match=r"'other': .*\(there are: shop\)"):
+    with pytest.raises(OptionsError, match=r"'other': .*\(available: shop\)"):
         await tradewind.connect(context="other")
 
 

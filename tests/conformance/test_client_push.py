@@ -100,7 +100,7 @@ async def test_wrong_uses_are_named(js_server: ServerProcess) -> None:
         await js.manager.consumers.add("S", durable_name="c", ack_policy="explicit")
         with pytest.raises(OptionsError, match=r"is pulled: read it with consumers\.get"):
             await js.subscribe_push("S", "c")
-        with pytest.raises(OptionsError, match="its settings cannot be given"):
+        with pytest.raises(OptionsError, match="its settings cannot be passed"):
             await js.subscribe_push("S", "c", ack_policy="none")
         with pytest.raises(ConsumerNotFoundError):
             await js.subscribe_push("S", "d")

@@ -51,7 +51,7 @@ async def test_what_cannot_be_asked_for_is_named_before_it_is_sent(
             await streams.add(subjects=["a"])
         with pytest.raises(OptionsError, match=r"stream name 'a\.b': no blanks"):
             await streams.info("a.b")
-        with pytest.raises(OptionsError, match="give seq, last_by_subject or next_by_subject"):
+        with pytest.raises(OptionsError, match="specify seq, last_by_subject or next_by_subject"):
             await streams.get_message("A")
         with pytest.raises(OptionsError, match="keep or seq, not both"):
             await streams.purge("A", keep=1, seq=1)

@@ -80,7 +80,7 @@ def test_the_system_account_sees_servers_and_all_accounts(login: Web) -> None:
     one = login.page("/accounts?name=A%3Cscript%3E")
     assert one.count("<script") == 1
     assert "JetStream yes" in text_of(one)
-    assert "that have a token" in login.text("/accounts?name=SYS")
+    assert "that have a JWT" in login.text("/accounts?name=SYS")
     assert "No server knows this account." in login.text("/accounts?name=nobody", 404)
 
 
@@ -88,7 +88,7 @@ def test_the_system_account_sees_servers_and_all_accounts(login: Web) -> None:
 def test_the_system_account_hears_of_refused_logins(login: Web, guarded: ServerProcess) -> None:
     with pytest.raises(AuthorizationError):
         tradewind.sync.connect(guarded.url, user="<b>me", password="wrong")
-    wait_for(lambda: "has refused the login of <b>me from 127.0.0.1" in login.text("/"))
+    wait_for(lambda: "rejected the login of <b>me from 127.0.0.1" in login.text("/"))
     assert "<b>me" not in login.page("/")
 
 

@@ -174,4 +174,4 @@ def test_a_backup_that_is_broken_off_is_told(web: Web, nats: Connection) -> None
     with web.client.stream("GET", SAVE) as answer:
         for _ in answer.iter_raw():
             break
-    wait_for(lambda: "The browser has broken it off" in web.text("/streams/ORDERS/backup"))
+    wait_for(lambda: "The browser cancelled it" in web.text("/streams/ORDERS/backup"))

@@ -213,7 +213,7 @@ def test_a_dead_letter_is_found_repaired_and_sent_back_in_the_browser(
         metadata={"tradewind.dead_letter.stream": "DEAD"},
     )
     tab.goto("/dead-letters/DEAD")
-    tab.get_by_text("No dead letter was found.").wait_for()
+    tab.get_by_text("No dead letters found.").wait_for()
     js.publish("orders.17", HOSTILE)
     consumer = js.consumers.get("ORDERS", "billing")
     consumer.next().term(HOSTILE)

@@ -50,7 +50,7 @@ def test_paused(web: Web, nats: Connection) -> None:
     assert "another 9 minutes" in reason(web, "c0")
     assert reason(web, "c0").endswith("Resume it if it should deliver before that.")
     wait_for(lambda: "c0 paused" in web.text("/consumers"))
-    assert "It goes on." in web.send(f"{PATH}/c0/resume")
+    assert "It was resumed." in web.send(f"{PATH}/c0/resume")
     assert "duration" in web.send(f"{PATH}/c0/pause", 400, duration="soon")
 
 

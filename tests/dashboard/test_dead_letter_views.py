@@ -54,10 +54,10 @@ def letters(nats: Connection) -> list[bytes]:
 def test_another_server_has_no_dead_letters_of_its_own_kind(web: Web, nats: Connection) -> None:
     nats.jetstream_manager().streams.add(name="DEAD", subjects=["dead.>"])
     nats.jetstream().publish("dead.x", b"", headers={"Tradewind-Dead-Letter-Stream": "ORDERS"})
-    assert "This server has no dead letters of its own kind" in web.text("/dead-letters")
+    assert "This server does not store dead letters" in web.text("/dead-letters")
     # What was copied there is shown and can be removed; to send it back needs a transaction.
     listed = web.text("/dead-letters/DEAD")
-    assert "no dead letters of its own kind" in listed
+    assert "does not store dead letters" in listed
     assert "Send these back" not in listed
     assert "Send back" not in web.text("/dead-letters/DEAD/1")
     for path in ("1/redrive", "1/edit", "redrive"):
@@ -69,7 +69,7 @@ def test_another_server_has_no_dead_letters_of_its_own_kind(web: Web, nats: Conn
 def test_streams_are_found_by_their_consumers_and_by_what_they_hold(
     web: Web, nats: Connection
 ) -> None:
-    assert "No consumer names a stream" in web.text("/dead-letters")
+    assert "No consumer has a stream" in web.text("/dead-letters")
     bury(nats, b"two aples")
     manager = nats.jetstream_manager()
     manager.streams.add(name="OLD", subjects=["old"])
@@ -85,7 +85,7 @@ def test_streams_are_found_by_their_consumers_and_by_what_they_hold(
 def test_a_stream_that_consumers_name_and_that_is_gone_is_said(web: Web, nats: Connection) -> None:
     bury(nats)
     nats.jetstream_manager().streams.delete("DEAD")
-    wait_for(lambda: "not there: its consumers keep" in web.text("/dead-letters"), 90)
+    wait_for(lambda: "does not exist: its consumers keep" in web.text("/dead-letters"), 90)
 
 
 @only_tradewind
@@ -94,9 +94,9 @@ def test_the_list_is_filtered_by_consumer_reason_and_subject(web: Web, nats: Con
     text = web.text("/dead-letters/DEAD")
     assert text.index("a paer") < text.index("two aples")
     assert "ORDERS > billing term no such fruit 1 orders.0" in text
-    assert "No dead letter was found" in web.text("/dead-letters/DEAD?reason=max_deliver")
-    assert "No dead letter was found" in web.text("/dead-letters/DEAD?consumer=packer")
-    assert "No dead letter was found" in web.text("/dead-letters/DEAD?origin=DEAD")
+    assert "No dead letters found" in web.text("/dead-letters/DEAD?reason=max_deliver")
+    assert "No dead letters found" in web.text("/dead-letters/DEAD?consumer=packer")
+    assert "No dead letters found" in web.text("/dead-letters/DEAD?origin=DEAD")
     text = web.text("/dead-letters/DEAD?consumer=billing&reason=term&subject=*.1")
     assert "a paer" in text
     assert "two aples" not in text
@@ -136,7 +136,7 @@ def test_one_is_shown_edited_and_sent_back(web: Web, nats: Connection) -> None:
 @only_tradewind
 def test_one_goes_back_to_its_consumer_only(web: Web, nats: Connection) -> None:
     bury(nats, b"a")
-    assert "Only to the consumer that gave it up" in web.text("/dead-letters/DEAD/1/redrive")
+    assert "Only to the consumer that gave up on it" in web.text("/dead-letters/DEAD/1/redrive")
     sent = web.send("/dead-letters/DEAD/1/redrive", consumer="1", to="ignored")
     assert "ORDERS > billing delivers dead letter 1 again." in sent
     assert nats.jetstream().consumers.get("ORDERS", "billing").next().data == b"a"
@@ -148,7 +148,7 @@ def test_a_payload_that_is_no_text_survives_an_edit_of_its_headers(
     web: Web, nats: Connection
 ) -> None:
     bury(nats, b"\x00\xff\r\n")
-    assert "is no text and stays as it is" in web.text("/dead-letters/DEAD/1/edit")
+    assert "is not text and is left unchanged" in web.text("/dead-letters/DEAD/1/edit")
     web.send("/dead-letters/DEAD/1/edit", headers="Colour: red", payload="forged")
     (letter,) = nats.jetstream().dead_letters.letters("DEAD")
     assert (letter.data, letter.headers["Colour"]) == (b"\x00\xff\r\n", "red")
@@ -172,7 +172,7 @@ def test_many_are_sent_back_with_a_filter_a_rate_and_progress(web: Web, nats: Co
     number = page.partition('action="/redrives/')[2][:16]
     assert "It is stopped; 1 dead letter was sent back." in web.send(f"/redrives/{number}/stop")
     assert "all 1 dead letter stopped" in web.text("/dead-letters/DEAD")
-    assert "not known any more" in web.send("/redrives/none/stop", 400)
+    assert "no longer known" in web.send("/redrives/none/stop", 400)
     assert letters(nats) == [b"c"]
 
 

@@ -96,7 +96,7 @@ def test_a_broken_chain_and_a_forged_checkpoint_are_shown_as_text(
 
 def test_a_checkpoint_of_an_earlier_key_is_pointed_out(web: Web, answers: ChainAnswers) -> None:
     answers.chains["S"].key = OTHER_KEY
-    assert "by another key than the one that signs now" in web.text(PAGE)
+    assert "by a key other than the current one" in web.text(PAGE)
 
 
 def test_the_checkpoint_is_a_file_that_was_signed(web: Web, answers: ChainAnswers) -> None:

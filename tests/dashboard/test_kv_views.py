@@ -77,7 +77,7 @@ def test_a_key_expires_when_it_is_told_to(web: Web, nats: Connection) -> None:
     kept = nats.jetstream().kv.create("kept", history=3, allow_ttl=True)
     assert "is set" in web.send("/kv/kept/-/put", key="a", value="1", ttl="1h")
     fields = {"key": "a", "value": "2", "revision": 1, "ttl": "1h"}
-    assert "would come back" in web.send("/kv/kept/-/put", 400, **fields)
+    assert "would reappear" in web.send("/kv/kept/-/put", 400, **fields)
     kept.delete("a")
     assert "is set" in web.send("/kv/kept/-/put", **{**fields, "revision": 2})
     nats.jetstream().kv.create("plain").put("a", b"1")

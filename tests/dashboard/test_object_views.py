@@ -95,7 +95,7 @@ def test_objects_come_in_pages_and_links_lead_on(web: Web, nats: Connection) -> 
     assert "file-52" in text
     assert "shortcut link" in text
     assert "file-07" in web.text("/objects/many?search=E-07")
-    assert "No object was found." in web.text("/objects/many?search=nothing")
+    assert "No objects found." in web.text("/objects/many?search=nothing")
     assert "Leads to file-00 of many" in web.text("/objects/many/-/object?name=shortcut")
     assert web.get("/objects/many/-/download?name=shortcut").content == b"x"
     # Stores of older clients allow no direct gets.
@@ -141,7 +141,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(web: Web, nats: Connection) ->
 
     with pytest.raises(OSError, match="closed"):
         web.put("/objects/b/-/upload", pieces(), name="x", size=1 << 30)
-    wait_for(lambda: "The browser has broken it off" in web.text("/objects/b"))
+    wait_for(lambda: "The browser cancelled it" in web.text("/objects/b"))
     assert list(store.list()) == []
     wait_for(lambda: nats.jetstream_manager().streams.info("OBJ_b").state.messages == 0)
 

@@ -206,7 +206,7 @@ def test_one_pipeline_with_its_graph_lags_batches_and_dead_letters(
     assert "out 6 ORDERS 241 to 280 40 0.35 s 201 to 240 2023-11-14 22:13:26 UTC committed" in text
     assert "out 7 ORDERS 281 to 332" in text
     assert "UTC planned" in text
-    assert "runs without a pause, remembers how far it came in state" in text
+    assert "runs without a pause, records its progress in state" in text
     assert "top-secret" not in page
 
 
@@ -223,12 +223,12 @@ def test_the_last_error_is_told_in_words_and_a_killed_runner_is_seen(
     wait_for(lambda: "The process 999999999 that ran it is gone." in visitor.text(path))
     assert "Start" in visitor.text(path)
     (folder / "state" / "status.json").write_text("{")
-    wait_for(lambda: "no status" in visitor.text(path))
+    wait_for(lambda: "not a valid status file" in visitor.text(path))
 
 
 def test_start_check_and_stop(visitor: Web, folder: Path) -> None:
     path = link_to(visitor, "sales")
-    assert "It starts as process" in visitor.send(f"{path}/start")
+    assert "It is starting as process" in visitor.send(f"{path}/start")
     wait_for(lambda: ">running</span>" in visitor.page(path))
     assert "runs already" in visitor.send(f"{path}/start", 502)
     assert "It is being checked" in visitor.send(f"{path}/check")
@@ -236,11 +236,11 @@ def test_start_check_and_stop(visitor: Web, folder: Path) -> None:
     assert "asked to stop" in visitor.send(f"{path}/stop")
     wait_for(lambda: ">stopped</span>" in visitor.page(path))
     assert "does not run" in visitor.send(f"{path}/stop", 502)
-    assert "Only a run that was started from here" in visitor.send(f"{path}/kill", 502)
+    assert "Only a run that was started here" in visitor.send(f"{path}/kill", 502)
     # One that is a part of this process is not ended by it.
     write_status(folder / "state", sales_status("running"))
-    assert "part of this very process" in visitor.send(f"{path}/stop", 502)
-    wait_for(lambda: "It runs inside of this very program." in visitor.text(path))
+    assert "part of this process" in visitor.send(f"{path}/stop", 502)
+    wait_for(lambda: "It runs inside this program." in visitor.text(path))
     assert "<button>Stop" not in visitor.page(path)
 
 

@@ -64,7 +64,7 @@ def test_each_visitor_has_the_rights_of_their_own_login(guarded: ServerProcess) 
     with running_dashboard(settings) as dashboard:
         web = visitor(dashboard)
         assert web.get("/streams/X?a=1").headers["location"] == "/login?next=%2Fstreams%2FX%3Fa%3D1"
-        assert "refuses this login" in log_in(web, "all", "wrong", 403)
+        assert "rejected this login" in log_in(web, "all", "wrong", 403)
         page = log_in(web, "all", "secret-all")
         assert "Logged in as all" in page
         web.send("/new-stream", name="MINE", subjects="mine")

@@ -160,7 +160,7 @@ def test_a_query_can_be_cancelled_and_its_progress_is_seen(web: Web, desks: Desk
     web.send(f"/sql/{key}/cancel")
     wait_for(lambda: "The query was cancelled." in web.text(path))
     assert desks.released.is_set()
-    assert "not known any more" in web.send("/sql/unknown/cancel")
+    assert "no longer known" in web.send("/sql/unknown/cancel")
 
 
 def test_errors_are_told_with_their_place(web: Web, desks: Desks) -> None:

@@ -174,14 +174,14 @@ def test_messages_are_found_by_sequence_time_subject_and_text(
     assert only.index('{"number": 40}') < only.index('{"number": 4}')
     assert web.text(f"{path}?text=%22NUMBER%22: 33").count('{"number":') == 1
     assert '{"number": 17}' in web.text(f"{path}?text=Trace: t17")
-    assert "No message was found." in web.text(f"{path}?text=nowhere")
+    assert "No messages found." in web.text(f"{path}?text=nowhere")
     moment = nats.jetstream_manager().streams.get_message("ORDERS", seq=20).time
     at = quote(moment.isoformat().replace("+00:00", "Z"))
     since = web.text(f"{path}?at={at}")
     assert '{"number": 19}' not in since
     assert '{"number": 25}' in since
-    assert "No message was found." in web.text(f"{path}?at=2199-01-01 00:00")
-    assert "No message was found." in web.text(f"{path}?at=2999-01-01 00:00")
+    assert "No messages found." in web.text(f"{path}?at=2199-01-01 00:00")
+    assert "No messages found." in web.text(f"{path}?at=2999-01-01 00:00")
     assert '{"number": 1}' in web.text(f"{path}?at=0001-01-01 00:00")
     for bad, field in (("start=x", "start"), ("at=now", "at"), ("subject=a..b", "subject")):
         assert field in web.text(f"{path}?{bad}", 400)
@@ -198,7 +198,7 @@ def test_a_search_in_a_long_stream_stops_and_says_where(web: Web, nats: Connecti
     js.publish("orders.x", b"hay")
     path = "/streams/ORDERS/messages"
     page = web.page(f"{path}?start=1&text=needle")
-    assert "2,000 messages were looked at; there may be more." in page
+    assert "2,000 messages searched; there may be more." in page
     assert f'href="{path}?start=2001&amp;text=needle"' in page
     assert "needle" in web.text(f"{path}?start=2001&text=needle").replace("Text in it", "")
 
@@ -212,7 +212,7 @@ def test_a_message_is_shown_as_text_json_and_hex_and_downloaded(web: Web, nats: 
     assert '{ "b": 1.10, "a": 12345678901234567890 }' in text
     assert "Trace <b>" in text
     assert "7b 22 62 22" in web.text("/streams/ORDERS/messages/1?as=hex")
-    assert "This is no JSON." in web.text("/streams/ORDERS/messages/2?as=json")
+    assert "This is not JSON." in web.text("/streams/ORDERS/messages/2?as=json")
     answer = web.get("/streams/ORDERS/messages/2/payload")
     assert answer.content == bytes(range(256))
     assert answer.headers["content-type"] == "application/octet-stream"
@@ -283,7 +283,7 @@ def test_lost_messages_are_named(tmp_path: Path) -> None:
     settings = DashboardSettings(ConnectOptions(servers=second.url), port=0)
     with connected_dashboard(settings) as dashboard:
         web = Web(dashboard.url)
-        assert "1 message cannot be read any more: sequence 8." in web.text("/streams/S")
+        assert "1 message can no longer be read: sequence 8." in web.text("/streams/S")
         assert "lost messages" in web.text("/streams")
         assert "no message" in web.text("/streams/S/messages/8", 404)
         web.client.close()

@@ -86,7 +86,7 @@ def test_a_backup_that_a_crash_cuts_off_is_read_on_by_a_consumer(
     with caplog.at_level(logging.WARNING):
         found += seqs(batches)
     assert found == list(range(1, COUNT + 1))
-    (warning,) = [one for one in caplog.messages if "its backup stopped behind sequence" in one]
+    (warning,) = [one for one in caplog.messages if "its backup stopped after sequence" in one]
     assert warning.endswith("the rest is read as in the mode network")
 
 

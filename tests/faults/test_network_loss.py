@@ -118,7 +118,7 @@ def test_what_a_limit_removes_before_the_read_is_an_error(
         read(tasks)
     last = 101 if has_holes else 100
     assert f"stream ORDERS: 100 messages among the sequences 1 to {last}" in str(caught.value)
-    assert "failOnDataLoss=false goes on" in str(caught.value)
+    assert "failOnDataLoss=false to continue" in str(caught.value)
 
 
 @pytest.mark.parametrize("subject", ["", "orders.0,orders.3"])
@@ -213,7 +213,7 @@ def test_another_stream_of_the_same_name_is_an_error(place: Place, kind: dict[st
     tasks = place.plan()
     place.streams.delete("ORDERS")
     make(place, kind)
-    with pytest.raises(DataLossError, match="was deleted and made again while it was read"):
+    with pytest.raises(DataLossError, match="was deleted and recreated while it was read"):
         read(tasks)
 
 

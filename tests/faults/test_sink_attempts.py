@@ -265,7 +265,7 @@ def test_other_rows_in_a_repeated_epoch_are_an_error(
         place.wait_for_rows(connections)
     before = place.stored()
     text = str(Attempt(processes, place, 0, change(batches)).finish())
-    assert "comes again with 200 rows, and without" in text
+    assert "was repeated with 200 rows, but without" in text
     assert place.stored() == before
 
 

@@ -85,7 +85,7 @@ sinks:
     queries = place.folder / "state" / "queries"
     shutil.copytree(queries / "delta", queries / "sums")
     reason = check(place, "sums").reason
-    assert "step sums cannot be made again: it makes rows from several others (Aggregate" in reason
+    assert "step sums cannot be recomputed: it makes rows from several others (Aggregate" in reason
 
 
 def test_the_command_compares_folders_of_parquet_files(
@@ -108,7 +108,7 @@ sinks:
     code, out, _ = command("--sink", "files")
     assert code == 0
     assert out == (
-        "files: the lake is the stream: 12 rows of the stream, 12 of the lake\n"
+        "files: the lake matches the stream: 12 rows of the stream, 12 of the lake\n"
         "  ORDERS: sequences 1 to 12 were compared\n"
     )
     # One file is gone, another one is there a second time, and one has another amount.

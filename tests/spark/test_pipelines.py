@@ -384,6 +384,6 @@ def test_explain_names_columns_and_plans(place: Place) -> None:
 def test_only_one_runner_uses_a_checkpoint(place: Place) -> None:
     with (
         locked(place.folder / "state"),
-        pytest.raises(PipelineError, match="the pipeline runs already"),
+        pytest.raises(PipelineError, match="the pipeline is already running"),
     ):
         place.run(HEAD + ORDERS + SHOW % "orders")

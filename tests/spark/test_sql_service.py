@@ -138,7 +138,7 @@ def test_a_service_answers_warm_and_leaves_nothing_when_it_is_killed(calls: Call
     while any(is_alive(one) for one in javas):
         assert time.monotonic() < deadline, "Java outlives a service that was killed"
         time.sleep(0.05)
-    assert calls.run("--stop") == (0, "no SQL service runs\n", "")
+    assert calls.run("--stop") == (0, "no SQL service is running\n", "")
 
 
 class Terminal:

@@ -144,7 +144,7 @@ def test_a_stream_that_was_made_again_is_noticed(spark: SparkSession, tmp_path: 
     shutil.rmtree(root)
     with open_store(root, ORDERS) as (stream,):
         stream.add(50)
-    with pytest.raises(Exception, match="it was deleted and made again"):
+    with pytest.raises(Exception, match="it was deleted and recreated"):
         query.run()
     query.options = {"failOnDataLoss": "false"}
     query.run()

@@ -26,8 +26,8 @@ ENTRIES_BYTES_MAX: Final = 512 * 1024
 class ChainProofRequest(ApiStruct, frozen=True, kw_only=True):
     """STREAM.CHAIN.PROOF: that an entry is in the chain, or that one head continues another.
 
-    The entry is that of message `seq`, or entry `index`. `size`: in the tree of so many entries; 0
-    is the last checkpoint. With `first_size` it is the proof that the tree of `size` begins with
+    The entry is that of message `seq`, or entry `index`. `size`: in the tree of this many entries;
+    0 is the last checkpoint. With `first_size` it is the proof that the tree of `size` begins with
     the one of `first_size`.
     """
 

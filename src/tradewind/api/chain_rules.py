@@ -4,7 +4,7 @@ Owns the rules of the keys that begin with `tradewind.chain`. What a chain is st
 `tradewind.chain`. nats-server passes over the keys.
 
     tradewind.chain             sha256 | blake3
-    tradewind.chain.messages    a checkpoint after so many entries, 1 to 10000000; 10000
+    tradewind.chain.messages    a checkpoint after this many entries, 1 to 10000000; 10000
     tradewind.chain.seconds     and after so long, if there is something new, 1 to 86400; 60
 """
 
@@ -40,12 +40,12 @@ def chain_rule_of(metadata: Mapping[str, str] | None) -> ChainRule | None:
     own = [key for key in metadata if key == CHAIN_KEY or key.startswith(f"{CHAIN_KEY}.")]
     for key in own:
         if key not in (CHAIN_KEY, CHAIN_MESSAGES_KEY, CHAIN_SECONDS_KEY):
-            known = f"there are {CHAIN_KEY}, {CHAIN_MESSAGES_KEY} and {CHAIN_SECONDS_KEY}"
-            raise CHAIN_INVALID(key=key[:64], err=f"it is not known: {known}")
+            known = f"valid keys are {CHAIN_KEY}, {CHAIN_MESSAGES_KEY} and {CHAIN_SECONDS_KEY}"
+            raise CHAIN_INVALID(key=key[:64], err=f"unknown key; {known}")
     if not own:
         return None
     if CHAIN_KEY not in metadata:
-        raise CHAIN_INVALID(key=own[0], err=f"it needs {CHAIN_KEY}, which names the hash")
+        raise CHAIN_INVALID(key=own[0], err=f"requires {CHAIN_KEY}, which names the hash")
     algorithm = metadata[CHAIN_KEY]
     if algorithm not in ALGORITHMS:
         names = " or ".join(f'"{name}"' for name in ALGORITHMS)
@@ -70,7 +70,7 @@ def _number(metadata: Mapping[str, str], key: str, default: int, most: int) -> i
 def check_chain_update(
     old: ChainRule | None, new: ChainRule | None, *, size: int, msgs: int
 ) -> None:
-    """ApiError if a stream with so many entries and messages cannot change to this rule."""
+    """ApiError if a stream with this many entries and messages cannot change to this rule."""
     if (old and old.algorithm) == (new and new.algorithm):
         return
     if old is None:
@@ -81,5 +81,5 @@ def check_chain_update(
     elif size:
         raise CHAIN_INVALID(
             key=CHAIN_KEY,
-            err="it cannot be changed or removed, for the stream has a chain already",
+            err="it cannot be changed or removed: the stream already has a chain",
         )

@@ -413,9 +413,9 @@ def _check_nak_policy(config: ConsumerConfig) -> None:
         return
     if config.ack_policy not in (AckPolicy.EXPLICIT, AckPolicy.ALL):
         policies = "the ack policy explicit or all"
-        raise CONSUMER_INVALID_POLICY(err=f"tradewind.nak: it needs {policies}")
+        raise CONSUMER_INVALID_POLICY(err=f"tradewind.nak: requires {policies}")
     if policy.uses_backoff and not config.backoff:
-        raise CONSUMER_INVALID_POLICY(err=f"{BACKOFF_KEY}: it needs a consumer with a backoff")
+        raise CONSUMER_INVALID_POLICY(err=f"{BACKOFF_KEY}: requires a consumer with a backoff")
 
 
 def _check_new(

@@ -79,7 +79,7 @@ def dead_letters_of(metadata: Mapping[str, str] | None) -> DeadLetterSettings | 
     for key in metadata:
         if key.startswith(PREFIX) and key not in (STREAM_KEY, SUBJECT_KEY, ON_KEY):
             known = ", ".join((STREAM_KEY, SUBJECT_KEY, ON_KEY))
-            raise DEAD_LETTER_INVALID(key=key, err=f"there is no such key, only {known}")
+            raise DEAD_LETTER_INVALID(key=key, err=f"unknown key; valid keys: {known}")
     stream = metadata.get(STREAM_KEY, "")
     if not is_valid_name(stream):
         raise DEAD_LETTER_INVALID(key=STREAM_KEY, err=f"{stream!r} is not the name of a stream")
@@ -113,12 +113,12 @@ def check_dead_letters(
         )
     if target is None:
         raise DEAD_LETTER_INVALID(
-            key=STREAM_KEY, err=f"stream {settings.stream} is not there, create it first"
+            key=STREAM_KEY, err=f"stream {settings.stream} does not exist; create it first"
         )
     pattern = _pattern(settings, stream, name)
     if not any(is_subset(pattern, subject) for subject in target.subjects):
         raise DEAD_LETTER_INVALID(
-            key=SUBJECT_KEY, err=f"stream {settings.stream} does not take subject {pattern}"
+            key=SUBJECT_KEY, err=f"stream {settings.stream} does not store subject {pattern}"
         )
 
 
@@ -129,7 +129,7 @@ def _pattern(settings: DeadLetterSettings, stream: str, name: str) -> str:
         raise _bad_subject("{subject} must be its last token")
     pattern = settings.subject_of(stream, name or "*", ">", "*")
     if not is_valid_subject(pattern):
-        raise _bad_subject(f"{text!r} gives no subject")
+        raise _bad_subject(f"{text!r} does not result in a subject")
     return pattern
 
 

@@ -56,7 +56,7 @@ class DelayRule(msgspec.Struct, frozen=True):
     jitter: float = 0.0
 
     def wait_ns(self, deliveries: int, chance: Callable[[], float]) -> int:
-        """After this many deliveries, at least one; `chance` gives numbers from 0 to below 1."""
+        """After this many deliveries, at least one; `chance` returns numbers from 0 to below 1."""
         if self.factor:
             full_ns = self._power(deliveries - 1)
         else:
@@ -128,7 +128,7 @@ def nak_policy_of(metadata: Mapping[str, str] | None) -> NakPolicy | None:
             classes[_class_name(key)] = _delay_rule(key, value)
         else:
             known = f"{DELAY_KEY}, {DELAY_KEY}.CLASS and {BACKOFF_KEY}"
-            raise NakPolicyError(f"{_shown(key)} is not known: there are {known}")
+            raise NakPolicyError(f"{_shown(key)} is unknown; valid keys: {known}")
     if uses_backoff and default is not None:
         raise NakPolicyError(f"{BACKOFF_KEY} and {DELAY_KEY}: use only one of them")
     if len(classes) > CLASSES_MAX:

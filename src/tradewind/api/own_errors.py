@@ -10,7 +10,7 @@ from typing import Final
 from tradewind.api.errors import ErrorKind
 
 TRANSACTION_INVALID: Final = ErrorKind(400, 20001, "{err}")
-TRANSACTION_NO_STREAM: Final = ErrorKind(404, 20002, "no stream takes subject {subject}")
+TRANSACTION_NO_STREAM: Final = ErrorKind(404, 20002, "no stream stores subject {subject}")
 TRANSACTION_NOT_ALLOWED: Final = ErrorKind(403, 20003, "publishing to {subject} is not allowed")
 TRANSACTION_NOT_AWAITED: Final = ErrorKind(
     409, 20004, "message {seq} is not waiting for an acknowledgement"
@@ -25,7 +25,9 @@ TRANSACTION_TOO_LARGE: Final = ErrorKind(
 )
 TRANSACTION_BUSY: Final = ErrorKind(429, 20007, "too many transactions wait for the disk")
 TRANSACTION_FAILED: Final = ErrorKind(
-    503, 20008, "the journal could not be written, nobody knows whether it happened: {err}"
+    503,
+    20008,
+    "the journal could not be written; it is unknown whether the transaction happened: {err}",
 )
 TRANSACTION_NOT_DONE: Final = ErrorKind(
     409, 20009, "message {seq} cannot be delivered again: {err}"

@@ -23,7 +23,7 @@ def sourcing_config(
 ) -> ConsumerConfig:
     """The configuration that a request for such a consumer asks for; all others stay as they are.
 
-    `find` gives the consumer of a name: where it begins is kept when its reader comes again.
+    `find` returns the consumer of a name: where it begins is kept when its reader comes again.
     """
     if not config.direct or not config.sourcing or not config.name:
         return config

@@ -165,7 +165,7 @@ def check_stream_config(
     server: ServerLimits,
     account: JetStreamAccountLimits,
 ) -> StreamConfig:
-    """The rules that hold for new and changed streams alike; gives it with defaults.
+    """The rules that hold for new and changed streams alike; returns it with defaults.
 
     STREAM.UPDATE asks them before anything else, even for a stream that is not there. STREAM.CREATE
     compares the name with that of its subject first.
@@ -365,7 +365,7 @@ def _check_max_bytes(config: StreamConfig, account: JetStreamAccountLimits) -> N
 def _check_chain(config: StreamConfig) -> None:
     is_memory = config.storage is StorageType.MEMORY
     if chain_rule_of(config.metadata) is not None and is_memory:
-        raise CHAIN_INVALID(key=CHAIN_KEY, err="only for streams in files")
+        raise CHAIN_INVALID(key=CHAIN_KEY, err="only for streams with file storage")
 
 
 def _check_transform(config: StreamConfig) -> None:

@@ -154,7 +154,7 @@ class StreamConfig(ApiStruct, frozen=True, kw_only=True):
 
 
 class LostStreamData(ApiStruct, frozen=True, kw_only=True):
-    """Messages that are known to have been stored and cannot be read any more."""
+    """Messages that are known to have been stored and can no longer be read."""
 
     msgs: list[Uint64] | None = always(None)
     bytes: Uint64 = always(0)

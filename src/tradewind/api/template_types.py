@@ -36,7 +36,7 @@ _PLACE: Final = re.compile(r"\{([0-9]{1,2})\}")
 
 
 class StreamTemplate(ApiStruct, frozen=True, kw_only=True):
-    """`max_streams`: so many streams it makes at most; `idle`: those go that nobody has published
+    """`max_streams`: this many streams it makes at most; `idle`: those go that nobody has published
     to for so long and that have no consumers, 0: never. `config` is that of the streams, without
     name and subjects.
     """
@@ -114,7 +114,7 @@ def checked_template(template: StreamTemplate) -> StreamTemplate:
         raise _wrong("name: no blanks, dots, slashes or wildcards")
     tokens = template.match.split(".")
     if not is_valid_subject(template.match) or is_literal(template.match):
-        raise _wrong(f"match: a pattern as k8s.*.>, not {template.match[:64]!r}")
+        raise _wrong(f"match: expected a pattern such as k8s.*.>, not {template.match[:64]!r}")
     if tokens[0] in ("*", ">") or tokens[0].startswith(("$", "_")):
         raise _wrong("match: the first token must be plain, and not begin with $ or _")
     stars = tokens.count("*")
@@ -129,7 +129,7 @@ def checked_template(template: StreamTemplate) -> StreamTemplate:
         raise _wrong("idle: 0, or from 1 second to 10 years, in nanoseconds")
     config = template.config
     if config.name or config.subjects or config.mirror is not None or config.sources:
-        raise _wrong("config: without name, subjects, mirror and sources")
+        raise _wrong("config: must not contain name, subjects, mirror or sources")
     sample = ".".join("x" if token in ("*", ">") else token for token in tokens)
     check_stream_config(
         stream_for(template, sample),
@@ -148,7 +148,7 @@ def check_apart(template: StreamTemplate, others: list[StreamTemplate]) -> None:
     """Two templates never fit the same subject; ApiError."""
     for other in others:
         if collide(template.match, other.match):
-            raise _wrong(f"match: template {other.name!r} has subjects of it, {other.match}")
+            raise _wrong(f"match overlaps with template {other.name!r} ({other.match})")
 
 
 def takes(template: StreamTemplate, subject: str) -> bool:
@@ -164,9 +164,11 @@ def stream_for(template: StreamTemplate, subject: str) -> StreamConfig:
     values = {number: tokens[index] for number, index in enumerate(places, 1)}
     name = _PLACE.sub(lambda found: values[int(found[1])], template.stream)
     if not is_valid_name(name) or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX:
-        raise _wrong(f"template {template.name!r}: {name[:64]!r} is no name of a stream")
+        raise _wrong(f"template {template.name!r}: {name[:64]!r} is not a valid stream name")
     if not name.isprintable():
-        raise _wrong(f"template {template.name!r}: the subject has characters that no name has")
+        raise _wrong(
+            f"template {template.name!r}: the subject has characters that are not allowed in a name"
+        )
     for number, index in enumerate(places, 1):
         if number in used:
             pattern[index] = tokens[index]

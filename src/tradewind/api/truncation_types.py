@@ -20,7 +20,7 @@ OWN_TYPE_PREFIX: Final = "io.tradewind.api.v1."
 SUBJECTS_MAX: Final = 100
 HEADER_BYTES_MAX: Final = 1024
 KEEP_FOR_NS_MAX: Final = 90 * 86_400 * 1_000_000_000
-# So many truncations of a stream can be taken back at a time.
+# This many truncations of a stream can be taken back at a time.
 WINDOWS_MAX: Final = 16
 
 
@@ -34,7 +34,7 @@ class HeaderMatch(ApiStruct, frozen=True, kw_only=True):
 class StreamTruncateRequest(ApiStruct, frozen=True, kw_only=True):
     """STREAM.TRUNCATE: messages go to which all that is said applies.
 
-    `newest`: of these, only so many of the newest. `keep_for`: how long it can be taken back.
+    `newest`: of these, only this many of the newest. `keep_for`: how long it can be taken back.
     """
 
     before: Time | None = None
@@ -136,26 +136,25 @@ def criteria_of(request: StreamTruncateRequest) -> Criteria:
     header = request.header
     if not (request.before or request.after or request.newest or request.subjects or header):
         raise _refused(
-            "before, after, newest, subjects or header: say which messages are to go;"
-            " STREAM.PURGE removes all"
+            "specify before, after, newest, subjects or header; STREAM.PURGE removes all messages"
         )
     if len(request.subjects) > SUBJECTS_MAX:
         raise _refused(f"subjects: at most {SUBJECTS_MAX}, not {len(request.subjects)}")
     for subject in request.subjects:
         if not is_valid_subject(subject):
-            raise _refused(f"subjects: {subject[:64]!r} is no subject, nor a pattern of one")
+            raise _refused(f"subjects: {subject[:64]!r} is neither a subject nor a pattern")
     if not 0 <= request.keep_for <= KEEP_FOR_NS_MAX:
         raise _refused("keep_for: from 0 to 90 days, in nanoseconds")
     name, value = "", None
     if header is not None:
         name, value = header.name, header.value
         if not name or len(name.encode()) > HEADER_BYTES_MAX or any(c in name for c in ":\r\n"):
-            raise _refused("header: a name without colon and line breaks is needed")
+            raise _refused("header: expected a name without colons and line breaks")
         if value is not None and len(value.encode()) > HEADER_BYTES_MAX:
             raise _refused(f"header: a value of at most {HEADER_BYTES_MAX} bytes")
     before_ns, after_ns = _time_of("before", request.before), _time_of("after", request.after)
     if before_ns is not None and after_ns is not None and after_ns >= before_ns:
-        raise _refused("after: a time in front of that of before")
+        raise _refused("after must be earlier than before")
     return Criteria(
         tuple(subject.encode("utf-8", "surrogateescape") for subject in request.subjects),
         before_ns,
@@ -172,7 +171,9 @@ def _time_of(name: str, text: str | None) -> int | None:
     try:
         return parse_time(text)
     except ValueError:
-        raise _refused(f"{name}: a time as 2026-01-31T12:00:00Z, not {text[:64]!r}") from None
+        raise _refused(
+            f"{name}: expected a time such as 2026-01-31T12:00:00Z, not {text[:64]!r}"
+        ) from None
 
 
 def _refused(text: str) -> Exception:

@@ -200,7 +200,7 @@ class Admission:
 
     def _ask(self, session: Session, accepted: Callable[[Identity], None]) -> None:
         """Ask the gate; `accepted` runs now or when a worker thread has the answer. An answer to an
-        earlier question does not count any more.
+        earlier question no longer counts.
         """
         self._withdraw(session)
         decision = self.gate(session).check(self.credentials(session))
@@ -454,7 +454,7 @@ class Admission:
         still allowed.
         """
         if (asked := self._asked.get(session.cid)) is not None:
-            # What a thread says by now is about passwords that may not count any more.
+            # What a thread says by now is about passwords that may no longer count.
             self._ask(session, asked[1])
             return
         if (waiting := self._consulted.get(session.cid)) is not None:

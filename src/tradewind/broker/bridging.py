@@ -97,7 +97,7 @@ class AccountBridge:
         return [one for one in reached if one is not None]
 
     def takes(self, subject: str) -> bool:
-        """Whether requests to this subject go on in another account."""
+        """Whether requests to this subject continue in another account."""
         return any(is_subset(subject, local_subject(one.wanted)) for one in self.services)
 
     def subscription_gone(self) -> None:

@@ -73,7 +73,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Tracing:
-    """Makes the traces of one server. `server_info` gives what they say of it."""
+    """Makes the traces of one server. `server_info` returns what they say of it."""
 
     def __init__(self, broker: Broker, server_info: Callable[[], Any]) -> None:
         self.broker = broker

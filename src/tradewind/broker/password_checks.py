@@ -139,7 +139,7 @@ class CheckQueue:
         return Check(self._early.pop(), is_early=True) if self._early else None
 
     def finished(self, check: Check, decision: Identity | Rejection | Consultation) -> int | None:
-        """A thread has the answer; gives the connection that is to be told, if it is time."""
+        """A thread has the answer; returns the connection that is to be told, if it is time."""
         if self._in_place is check:
             self._in_place = None
         waiter = check.waiter

@@ -69,7 +69,7 @@ class Guests(Generic[Guest]):
             self.room.take(source)
 
     def discard(self, guest: Guest) -> None:
-        """It is not in the room any more."""
+        """It is no longer in the room."""
         source = self._sources.pop(guest, None)
         if source is not None:
             self.room.leave(source)

@@ -106,7 +106,9 @@ def digest_of(algorithm: str) -> Digest:
     if algorithm == SHA256:
         return _sha256
     if algorithm != BLAKE3:
-        raise ChainError(f"unknown algorithm {algorithm!r}: it is one of {', '.join(ALGORITHMS)}")
+        raise ChainError(
+            f"unknown algorithm {algorithm!r}; expected one of {', '.join(ALGORITHMS)}"
+        )
     try:
         from blake3 import blake3
     except ImportError:

@@ -108,7 +108,7 @@ class ChainFolder:
                 f"{path}: cannot read the folder of the chain: {error.strerror}"
             ) from None
         if not names:
-            raise StoreError(f"{path}: there is no chain here: no file {segment_name(0)}")
+            raise StoreError(f"{path}: no chain here: {segment_name(0)} is missing")
         self._starts = [int(name[:16], 16) for name in names]
         if self._starts[0]:
             raise CorruptRecord(str(path / segment_name(0)), 0, "the first file is missing")

@@ -72,7 +72,7 @@ def decode(line: bytes) -> Checkpoint:
     try:
         checkpoint = msgspec.json.decode(line, type=Checkpoint)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ChainError(f"this is no checkpoint: {error}") from None
+        raise ChainError(f"not a checkpoint: {error}") from None
     check(checkpoint)
     if encode(checkpoint) != line:
         raise ChainError(

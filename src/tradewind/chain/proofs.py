@@ -68,7 +68,7 @@ def decode_proof(data: bytes) -> MessageProof:
     try:
         return msgspec.json.decode(data, type=MessageProof)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ChainError(f"this is no proof of a message: {error}") from None
+        raise ChainError(f"not a proof of a message: {error}") from None
 
 
 def check_proof(proof: MessageProof, keys: Sequence[str] = ()) -> None:
@@ -76,7 +76,7 @@ def check_proof(proof: MessageProof, keys: Sequence[str] = ()) -> None:
     head = proof.checkpoint
     checkpoints.check(head)
     if not checkpoints.is_signed(head):
-        raise ChainError("the checkpoint is forged: the signature is not that of its key")
+        raise ChainError("the checkpoint is forged: the signature does not match its key")
     if keys and head.key not in keys:
         raise ChainError(f"the checkpoint was signed by another key, {head.key}")
     digest = digest_of(head.algorithm)

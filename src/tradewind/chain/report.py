@@ -27,7 +27,7 @@ ENTRY: Final = "entry"
 CHECKPOINT: Final = "checkpoint"
 FILE: Final = "file"
 
-# So many faults of a verification are listed; all are counted.
+# This many faults of a verification are listed; all are counted.
 FAULTS_MAX: Final = 1000
 
 

@@ -118,7 +118,7 @@ def verify_segment(
 
 
 class SegmentJoin:
-    """Joins parts in their order; `finish` gives the report."""
+    """Joins parts in their order; `finish` returns the report."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class SegmentJoin:
         try:
             removal = decode_removal(body)
         except ChainError as error:
-            self._add(ENTRY, f"an entry that is no message: {error}", self._tree.size)
+            self._add(ENTRY, f"an entry that is not a message: {error}", self._tree.size)
             return
         source, target = self._live, self._gone
         if kind == RETURN:
@@ -199,7 +199,7 @@ class SegmentJoin:
                 if head.key not in self.report.signers:
                     self.report.signers.append(head.key)
             else:
-                text = f"{place} (of {head.size} entries) does not fit the chain"
+                text = f"{place} (of {head.size} entries) does not match the chain"
                 self._add(CHECKPOINT, text, head.size)
 
     def _add(self, kind: str, text: str, index: int = -1) -> None:

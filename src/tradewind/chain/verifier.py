@@ -88,7 +88,7 @@ class _Suspect:
 
 
 class ChainVerifier:
-    """One verification. Entries come by `entry`, in order; `finish` gives the report.
+    """One verification. Entries come by `entry`, in order; `finish` returns the report.
 
     `before` is the link before the first entry as it is stored, None if nobody says it. With
     `first_index` only the end of a chain is verified: its checkpoints are compared by their link,
@@ -210,7 +210,7 @@ class ChainVerifier:
             self._wrong(
                 ENTRY,
                 sequence,
-                f"entry {index} is of sequence {sequence}, behind one of {report.last_sequence}: "
+                f"entry {index} is of sequence {sequence}, after one of {report.last_sequence}: "
                 "the entries are not in their order",
                 index=index,
             )
@@ -306,7 +306,7 @@ class ChainVerifier:
         kind, wanted = suspect.record.kind, suspect.record.link
         if suspect.index and link_of(self._digest, self._link_before, kind, body) == wanted:
             suspect.explained_index = suspect.index - 1
-            suspect.explanation = f"entry {suspect.index - 1} was put into the chain"
+            suspect.explanation = f"entry {suspect.index - 1} was inserted into the chain"
             return
         link = self._link
         for number, extra in enumerate(self._near_extras, 1):
@@ -349,7 +349,7 @@ class ChainVerifier:
 
     def _wrong_content(self, suspect: _Suspect) -> None:
         if suspect.record.kind != MESSAGE:
-            self._wrong_entry(suspect, suspect.index, "what it says was changed")
+            self._wrong_entry(suspect, suspect.index, "its content was changed")
         elif len(self._changed) < FAULTS_MAX:
             self._changed.append(suspect)
         else:
@@ -417,7 +417,7 @@ class ChainVerifier:
 
     def _compare(self, place: str, checkpoint: Checkpoint) -> None:
         if checkpoint.size < self._first_index:
-            self.note(f"{place} is of {checkpoint.size} entries, which were not looked at")
+            self.note(f"{place} is of {checkpoint.size} entries, which were not checked")
             return
         fits = (
             checkpoint.size == self.size
@@ -527,7 +527,7 @@ class ChainVerifier:
             self.report.add(
                 ChainFault(
                     CHECKPOINT,
-                    f"{place} (of {size} entries) does not fit the chain{more}: entries "
+                    f"{place} (of {size} entries) does not match the chain{more}: entries "
                     f"{self.report.covered_size} to {size - 1} are not those that were signed",
                     index=size,
                 )

@@ -76,9 +76,7 @@ class Witnesses:
                 continue
             place, checkpoint = found
             if previous is not None and checkpoint.previous != previous:
-                self._refuse(
-                    place, "it does not follow the one before: one was changed or taken out"
-                )
+                self._refuse(place, "it does not follow the one before: one was changed or removed")
             if checkpoint.size < self._size:
                 self._refuse(
                     place, f"it covers {checkpoint.size} entries, the one before {self._size}"
@@ -97,7 +95,7 @@ class Witnesses:
             return None
         report = self._report
         if not checkpoints.is_signed(checkpoint):
-            self._refuse(witness.place, "it is forged: the signature is not that of its key")
+            self._refuse(witness.place, "it is forged: the signature does not match its key")
         elif self._keys and checkpoint.key not in self._keys:
             self._refuse(witness.place, f"it was signed by another key, {checkpoint.key}")
         elif (checkpoint.stream, checkpoint.algorithm) != (report.stream, report.algorithm) or (

@@ -59,7 +59,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "dead-letters",
         "tradewind.cli.streams.dead_letter_commands:app",
-        "Messages that consumers have given up",
+        "Messages that consumers gave up on",
         ("dlq",),
     ),
     CommandEntry(

@@ -171,7 +171,7 @@ class Blocking:
         return f"blocking {self._inner!r}"
 
     def _give_back(self) -> None:
-        """Messages that were taken for the next iterations are not needed any more."""
+        """Messages that were taken for the next iterations are no longer needed."""
         give_back = getattr(self._inner, "give_back", None)
         if give_back is not None and self._batch:
             give_back(list(self._batch))

@@ -39,7 +39,7 @@ class DisconnectedError(ClientError):
 
 
 class StaleConnectionError(DisconnectedError):
-    """The server answers no pings any more."""
+    """The server no longer answers pings."""
 
 
 class NoServersError(ClientError):
@@ -64,7 +64,7 @@ class NoRespondersError(ClientError):
     def __init__(self, subject: str) -> None:
         self.subject = subject
         super().__init__(
-            f"nobody listens on {subject!r}: start a responder, or check subject and account"
+            f"nobody is listening on {subject!r}: start a responder, or check subject and account"
         )
 
 
@@ -81,7 +81,7 @@ class AuthorizationError(ServerError):
 
 
 class PermissionsError(ServerError):
-    """The login may not publish or subscribe to a subject; the connection goes on."""
+    """The login may not publish or subscribe to a subject; the connection continues."""
 
 
 class ConnectionLimitError(ServerError):

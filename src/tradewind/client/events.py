@@ -40,7 +40,7 @@ class Disconnected(Event):
 
 @dataclass(frozen=True, slots=True)
 class Reconnected(Event):
-    """A new connection stands and all subscriptions are made again."""
+    """A new connection stands and all subscriptions are recreated."""
 
     url: str
 

@@ -246,7 +246,8 @@ class JetStream:
     async def increment(
         self, subject: str, by: int = 1, *, timeout: float | None = None, msg_id: str = ""
     ) -> int:
-        """Add to the counter of a subject; gives its new value. The stream needs allow_msg_counter.
+        """Add to the counter of a subject; returns the new value. The stream needs
+        allow_msg_counter.
 
         With `msg_id` a repetition counts once, and gives the value as it is then.
 
@@ -291,7 +292,7 @@ class JetStream:
         """Many messages in a row, with few acknowledgements; the stream needs allow_batched.
 
         The server tells how far it is after at most `flow` messages. A message that it refuses ends
-        the batch, unless `skips_failures`: then it is in `failures`, and the others go on.
+        the batch, unless `skips_failures`: then it is in `failures`, and the others continue.
 
         >>> async with js.fast_batch() as batch:
         ...     for number in range(100_000):
@@ -318,7 +319,9 @@ class JetStream:
         """
         if consumer:
             if settings:
-                raise OptionsError(f"consumer {consumer!r} exists: its settings cannot be given")
+                raise OptionsError(
+                    f"consumer {consumer!r} already exists: its settings cannot be passed"
+                )
             return await bind_push(self.api, stream, consumer, callback, on_status)
         return await create_push(self.api, stream, settings, callback, on_status)
 
@@ -372,7 +375,7 @@ def publish_headers(headers: HeaderInput | None, options: PublishOptions) -> Hea
     if not options:
         return headers
     if isinstance(headers, bytes):
-        raise OptionsError("headers: a mapping, not a finished block, beside other options")
+        raise OptionsError("headers: must be a mapping, not an encoded block, with other options")
     made = Headers(headers)
     for name, value in options.items():
         if name not in _HEADERS:

@@ -90,7 +90,7 @@ def wait_until_well(
             return health
         for process, node in zip(processes, health.nodes, strict=True):
             if node.pid is None:
-                raise ClusterError(f"node {node.number} has ended: {process.last_words()}")
+                raise ClusterError(f"node {node.number} has exited: {process.last_words()}")
         if time.monotonic() > deadline:
             problems = [f"{node.name}: {node.problem}" for node in health.nodes if node.problem]
             shown = "; ".join(problems or ["JetStream has no leader"])

@@ -119,7 +119,7 @@ def plan_hosts(
             raise ClusterError(f"{host!r} is not a host name or an address")
     doubled = next((host for host in hosts if hosts.count(host) > 1), None)
     if doubled is not None:
-        raise ClusterError(f"host {doubled!r} is named twice; each node needs a machine of its own")
+        raise ClusterError(f"host {doubled!r} is named twice; each node needs its own machine")
     given = {"--port": client_port, "--route-port": route_port}
     if leaf_port:
         given["--leaf-port"] = leaf_port

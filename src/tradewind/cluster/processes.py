@@ -76,7 +76,7 @@ class NodeProcess:
         pid = _spawn([binary, "-c", str(config)], str(self.folder / OUTPUT_FILE))
         began = _began(pid)
         if began is None:
-            raise ClusterError(f"node {self.node.number} ended at once: {self.last_words()}")
+            raise ClusterError(f"node {self.node.number} exited immediately: {self.last_words()}")
         replace_private(self.folder / PROCESS_FILE, msgspec.json.encode(ProcessRecord(pid, began)))
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:
@@ -87,8 +87,8 @@ class NodeProcess:
         os.kill(pid, signal.SIGTERM)
         if not self._wait_for_end(seconds):
             raise ClusterError(
-                f"node {self.node.number} (process {pid}) still runs after {seconds:.0f} s; "
-                f"end it with: tradewind cluster kill {self.node.number}"
+                f"node {self.node.number} (process {pid}) is still running after {seconds:.0f} s; "
+                f"kill it with: tradewind cluster kill {self.node.number}"
             )
         return True
 
@@ -105,7 +105,7 @@ class NodeProcess:
         """The last line that the node has written which says what is wrong, or its last line."""
         lines = [line for name in (LOG_FILE, OUTPUT_FILE) for line in self._tail(name)]
         wrong = [line for line in lines if "[FTL]" in line or "[ERR]" in line or "error" in line]
-        return (wrong or lines or ["it wrote nothing"])[-1]
+        return (wrong or lines or ["no output"])[-1]
 
     def _tail(self, name: str) -> list[str]:
         try:

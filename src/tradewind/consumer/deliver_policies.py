@@ -15,7 +15,7 @@ from tradewind.store.table.message_store import MessageStore
 
 
 class Start(NamedTuple):
-    """`skip` are single messages that come first; `next_seq` is where it goes on then."""
+    """`skip` are single messages that come first; `next_seq` is where it continues then."""
 
     next_seq: int
     skip: array[int] = array("Q")

@@ -1,7 +1,7 @@
 """Checkpoints of tamper-proof streams: when one is made, and with which key.
 
-Owns the companion of a stream that has its chain signed after so many entries or so long, and the
-key of the server. Signing and writing are for workers; one checkpoint of a stream is made at a
+Owns the companion of a stream that has its chain signed after a number of entries or a time, and
+the key of the server. Signing and writing are for workers; one checkpoint of a stream is made at a
 time. What is in a checkpoint is the business of `store.folder.stream_chain`.
 """
 
@@ -202,4 +202,4 @@ def _key(text: str, place: str) -> KeyPair:
     try:
         return KeyPair.from_seed(text)
     except NkeyError as error:
-        raise StoreError(f"{place}: this is no seed of a key that signs: {error}") from None
+        raise StoreError(f"{place}: not the seed of a signing key: {error}") from None

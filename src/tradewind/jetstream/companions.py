@@ -46,7 +46,7 @@ class Companion(Protocol):
         """When `tick` has something to do (monotonic); 0: never."""
 
     def close(self, *, for_good: bool) -> None:
-        """Do nothing any more. `for_good`: it is not wanted any more; else it goes on at the next
+        """Stop. `for_good`: it is no longer wanted; else it continues at the next
         start.
         """
 

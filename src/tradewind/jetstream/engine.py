@@ -66,7 +66,7 @@ CONSUMERS_MAX: Final = 1000
 PUT_OFF_NS: Final = 1_000_000_000
 # What is due and has not been done after this time waits for the next turn.
 TICK_NS_MAX: Final = 10_000_000
-# So many at most are called in one turn.
+# This many at most are called in one turn.
 DUE_MAX: Final = 256
 
 
@@ -191,7 +191,7 @@ class JetStreamEngine:
             )
 
     def set_account(self, name: str) -> JetStreamAccount | None:
-        """The same for one account that has come or changed; gives it if it has JetStream."""
+        """The same for one account that has come or changed; returns it if it has JetStream."""
         options = self.broker.options
         configured = options.accounts.get(name)
         if configured is None or not configured.jetstream or name == options.system_account:
@@ -280,7 +280,7 @@ class JetStreamEngine:
                 )
 
     def tick(self) -> None:
-        """Do what is due; a turn follows. What takes too long goes on at the next call, soon."""
+        """Do what is due; a turn follows. What takes too long continues at the next call, soon."""
         self.set_time()
         now_ns = began_ns = self.turn.monotonic_ns
         for owner in self.timers.take_due(began_ns, DUE_MAX):
@@ -318,7 +318,7 @@ class JetStreamEngine:
     def consumer_failed(
         self, hosted: HostedStream, consumer: ServerConsumer, error: Exception
     ) -> None:
-        """A fault of ours while a consumer sent messages: it goes on later."""
+        """A fault of ours while a consumer sent messages: it continues later."""
         place = f"{hosted.place} > {consumer.name}"
         self.faults.contain("consumer", error, place)
         try:

@@ -143,7 +143,7 @@ class HostedStream:
             self.engine.log.error(f"JetStream account {self.tenant.name!r}, {line}")
 
     def detach(self) -> None:
-        """Have no part in turns any more; commits end as they will."""
+        """Stop taking part in turns; commits end as they will."""
         self.stream.deactivate()
         for follower in list(self.followers):
             follower.origin_left()
@@ -199,7 +199,7 @@ class HostedStream:
             yield let_others_go_first
 
     def sweep(self) -> Steps[None]:
-        """The same for what nobody needs any more. What the disk hinders is tried again later."""
+        """The same for what is no longer needed. What the disk hinders is tried again later."""
         with suppress(StoreError):
             while self.is_attached and self._sweep_some():
                 yield let_others_go_first
@@ -276,7 +276,7 @@ class HostedStream:
         self.set_timer()  # what was left to remove goes now
 
     def _write_stream(self) -> None:
-        """Hand what was published to the system; one that has failed takes nothing any more."""
+        """Hand what was published to the system; one that has failed accepts nothing more."""
         files = self.stream.files
         if files is not None and files.failure is None:
             files.flush()
@@ -297,7 +297,7 @@ class HostedStream:
         files, now_ns = self.stream.files, self.engine.turn.monotonic_ns
         if not self.is_attached or files is None or not files.is_fenced:
             return
-        with suppress(StoreError):  # then it takes no changes any more, and says so
+        with suppress(StoreError):  # then it takes no more changes, and says so
             files.lift_fence()
         self.engine.syncer.lift_fence(files, now_ns)
         if self.files is not None:
@@ -305,7 +305,7 @@ class HostedStream:
             self.engine.syncer.lift_fence(self.files, now_ns)
 
     def fail_fenced(self, error: StoreError) -> None:
-        """What it must not be on disk before will never be there: it takes no changes any more."""
+        """What it must not be on disk before will never be there: it takes no more changes."""
         files = self.stream.files
         if self.is_attached and files is not None:
             files.fail(error, resumable=False)
@@ -355,7 +355,7 @@ class HostedStream:
         self.engine.timers.set(consumer, consumer.next_deadline_ns)
 
     def remove_consumer(self, consumer: ServerConsumer, status: bytes = b"") -> None:
-        """It takes no part any more; `status` is for those who wait."""
+        """It no longer takes part; `status` is for those who wait."""
         self._close_consumer(consumer, status)
         if self.consumers.pop(consumer.name, None) is not None:
             self.tenant.consumer_count -= 1
@@ -479,7 +479,7 @@ class HostedStream:
             self.engine.put_off(self, error)
 
     def tick(self) -> None:
-        """The stream forgets what is too old, and what nobody needs any more."""
+        """The stream forgets what is too old, and what is no longer needed."""
         self._sweep_some()
         self.stream.tick(self.engine.turn.now_ns)
 
@@ -496,7 +496,7 @@ class HostedStream:
         return room // max(len(self.tenant.streams), 1)
 
     def room_problem(self, size: int) -> ApiError | None:
-        """The error if the account or the server has no room for so many more bytes."""
+        """The error if the account or the server has no room for this many more bytes."""
         self.share.count(stream_usage(self.config, self.stream.store.bytes))
         account_room = self.tenant.room_bytes(self.config.storage)
         if account_room is not None and size > account_room:

@@ -57,11 +57,11 @@ class Task(NamedTuple):
 
 
 def let_others_go_first() -> None:
-    """A step of a long task: the loop does what waits before the task goes on."""
+    """A step of a long task: the loop does what waits before the task continues."""
 
 
 def computed(work: Callable[[], _Result], *, is_large: bool) -> Steps[_Result]:
-    """What `work` gives: at once, or from a worker if it may take long.
+    """What `work` returns: at once, or from a worker if it may take long.
 
     It may read what only tasks of the lane change: none of them runs meanwhile.
     """
@@ -73,7 +73,7 @@ def computed(work: Callable[[], _Result], *, is_large: bool) -> Steps[_Result]:
 
 
 class Lane:
-    """The tasks of one account. `begin` is called in the loop before a task goes on."""
+    """The tasks of one account. `begin` is called in the loop before a task continues."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Lane:
         self._watch = watch
         self._waiting: deque[Task] = deque()
         self._current: Task | None = None
-        # Tasks that create, or wait for those: they go on, in this order, when all is made.
+        # Tasks that create, or wait for those: they continue, in this order, when all is made.
         self._joined: list[tuple[Task, Creation | Wait]] = []
         self._resuming: deque[tuple[Task, Exception | None]] = deque()
         self._making: Iterator[list[Callable[[], None]]] = iter(())
@@ -122,7 +122,7 @@ class Lane:
             self._run_steps(self._next_task())
 
     def drop_waiting(self) -> int:
-        """Forget the tasks that have not begun; gives how many."""
+        """Forget the tasks that have not begun; returns how many."""
         count = len(self._waiting)
         for task in self._waiting:
             task.steps.close()
@@ -130,7 +130,7 @@ class Lane:
         return count
 
     def _next_task(self) -> Exception | None:
-        """The one that goes on next, and the error that it is to get."""
+        """The one that continues next, and the error that it is to get."""
         if self._resuming:
             self._current, error = self._resuming.popleft()
             return error
@@ -188,7 +188,7 @@ class Lane:
         self._make_more()
 
     def _make_more(self) -> None:
-        """The next step of the creations; after the last one their tasks go on."""
+        """The next step of the creations; after the last one their tasks continue."""
         try:
             calls = next(self._making, None)
         except Exception as problem:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from tradewind.store.folder.stream_folder import StreamFolder
 
 RESTORES_MAX: Final = 16
-# A client waits for the answer to a chunk before it sends the next; so many bytes may be ahead.
+# A client waits for the answer to a chunk before it sends the next; this many bytes may be ahead.
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 STALL_NS: Final = 5_000_000_000
 
@@ -69,7 +69,7 @@ class Restores:
         self._numbers = count(1)
 
     def begin(self, tenant: JetStreamAccount, config: StreamConfig, client: EventClient) -> str:
-        """Make a stream with this configuration, which was checked; gives where chunks are to go.
+        """Make a stream with this configuration, which was checked; returns where chunks are to go.
 
         ApiError if there are too many.
         """
@@ -77,7 +77,7 @@ class Restores:
             raise errors.STREAM_RESTORE(err=f"{RESTORES_MAX} others are in progress")
         engine = self._engine
         if engine.root is None and config.storage is StorageType.FILE:
-            raise errors.STREAM_RESTORE(err="the stream is to be in files, but there is no store")
+            raise errors.STREAM_RESTORE(err="file storage is not available: no store directory")
         staging = None
         if engine.root is not None:
             staging = engine.root.staging(tenant.name, config.name, next(self._numbers))
@@ -170,7 +170,7 @@ class RunningRestore:
             self._engine.log.error(f"JetStream cannot remove a restore of {self._label}: {error}")
 
     def _count(self, size: int) -> None:
-        """The account uses so much for it, as long as it is under way."""
+        """The account uses this much for it, as long as it is under way."""
         more = size - self._counted_bytes
         self._counted_bytes = size
         nothing, added = stream_usage(self._config, 0), stream_usage(self._config, more)

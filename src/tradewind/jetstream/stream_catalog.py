@@ -142,7 +142,9 @@ def _new_stream(
     if config.storage is StorageType.MEMORY:
         return Stream.in_memory(context, meta)
     if engine.root is None:
-        raise StoreError(f"stream {config.name!r} is to be in files, but there is no store")
+        raise StoreError(
+            f"stream {config.name!r} : file storage is not available: no store directory"
+        )
     folder = engine.root.stream(tenant.name, config.name)
     yield folder.creation(meta)
     files = folder.begin(meta, seed=context.chance.getrandbits(64))
@@ -233,7 +235,7 @@ def update_stream(
 
 
 def _check_chain(hosted: HostedStream, config: StreamConfig) -> None:
-    """ApiError if what the metadata say of the chain cannot be changed any more."""
+    """ApiError if what the metadata say of the chain can no longer be changed."""
     files = hosted.stream.files
     size = 0 if files is None or files.chain is None else files.chain.links.size
     check_chain_update(

@@ -107,7 +107,7 @@ class Templates:
     def delete(self, name: str) -> Steps[None]:
         """A template goes; streams that it has made stay, and never go by themselves."""
         if name not in self.all:
-            raise errors.STREAM_INVALID_CONFIG(err=f"there is no template {name[:64]!r}")
+            raise errors.STREAM_INVALID_CONFIG(err=f"template does not exist: {name[:64]!r}")
         yield from self._save({key: each for key, each in self.all.items() if key != name})
 
     # ---------------------------------------------------------------- first publishes
@@ -127,23 +127,23 @@ class Templates:
         """Why a stream cannot be made now."""
         if config.name in self.tenant.configs:
             return errors.STREAM_INVALID_CONFIG(
-                err=f"template {template.name!r}: stream {config.name!r} is there, and does not"
+                err=f"template {template.name!r}: stream {config.name!r} exists, but does not"
                 " store this subject"
             )
         if (most := self.tenant.template_streams_max) >= 0 and self._is_full("", most):
             return errors.STREAM_INVALID_CONFIG(
-                err=f"template {template.name!r}: the templates of this account have made as many"
-                f" streams as they may, max_template_streams is {most}"
+                err=f"template {template.name!r}: the templates of this account have reached"
+                f" their limit of {most} streams (max_template_streams)"
             )
         if self._is_full(template.name, template.max_streams):
             return errors.STREAM_INVALID_CONFIG(
-                err=f"template {template.name!r}: it has made as many streams as it may,"
-                f" max_streams is {template.max_streams}"
+                err=f"template {template.name!r}: it has reached its limit of"
+                f" {template.max_streams} streams (max_streams)"
             )
         return None
 
     def _is_full(self, name: str, most: int) -> bool:
-        """Whether a template, or all of them ("") have made so many streams. Counting takes time,
+        """Whether a template, or all of them ("") have made this many streams. Counting takes time,
         so who is full stays so for a moment.
         """
         now_ns = self._engine.turn.monotonic_ns
@@ -158,11 +158,13 @@ class Templates:
     def _warn(self, name: str, most: int) -> None:
         if not self._is_warned:
             self._is_warned = True
-            who = f"template '{self.tenant.name} > {name}' has"
+            who = f"template '{self.tenant.name} > {name}' has reached its limit of {most} streams"
             if not name:
-                who = f"templates of account {self.tenant.name!r} have"
-            plural = "streams, and makes" if name else "streams in all, and make"
-            self._engine.log.warn(f"JetStream {who} made {most} {plural} no more")
+                who = (
+                    f"templates of account {self.tenant.name!r} have reached their "
+                    f"limit of {most} streams"
+                )
+            self._engine.log.warn(f"JetStream {who}")
 
     def take(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
         """A message that nobody heard, when its delivery is over."""
@@ -214,7 +216,7 @@ class Templates:
             problem = error
         if problem is None:
             place = f"'{self.tenant.name} > {config.name}'"
-            self._engine.log.notice(f"JetStream template {template.name!r} made stream {place}")
+            self._engine.log.notice(f"JetStream template {template.name!r} created stream {place}")
         self._end(config.name, problem)
 
     def _end(self, stream: str, problem: ApiError | None) -> None:
@@ -317,7 +319,7 @@ class TemplateDesk:
         if templates is None or not templates.all:
             return False
         if self._engine.accounts.get(session.account.name) is not templates.tenant:
-            return False  # the account has no JetStream any more
+            return False  # the account no longer has JetStream
         if templates.find(subject.decode("utf-8", "surrogateescape")) is None:
             return False
         self._engine.turn.defer(templates.take, subject, reply, header, payload)

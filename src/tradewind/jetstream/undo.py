@@ -2,8 +2,8 @@
 
 Owns the companion of a stream that lets a shelf go when its time is over, and the steps in which a
 stream is closed, made anew with what was removed, and opened again. The files are the business of
-`store.folder.shelf`. While it is made anew the stream takes and gives no messages; everybody else
-goes on.
+`store.folder.shelf`. While it is recreated the stream takes and gives no messages; everybody else
+continues.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def bring_back(
         problem = str(error)
     fresh = _open(engine, tenant, stream, carried, hosted.stream.ids)
     if problem:
-        raise errors.STREAM_RESTORE(err=f"the messages are not brought back: {problem}")
+        raise errors.STREAM_RESTORE(err=f"the messages are not restored: {problem}")
     folder = fresh.stream.folder
     assert folder is not None
     try:
@@ -153,7 +153,7 @@ def _take_nothing(hosted: HostedStream) -> Steps[None]:
             raise errors.STREAM_NOT_FOUND()
     if files.failure is not None:
         hosted.stream.activate()
-        raise errors.STREAM_RESTORE(err=f"the messages are not brought back: {files.failure}")
+        raise errors.STREAM_RESTORE(err=f"the messages are not restored: {files.failure}")
 
 
 def _close(engine: JetStreamEngine, hosted: HostedStream) -> Steps[Carried]:

@@ -144,8 +144,8 @@ class MonitorServer:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
-        """Begin to serve; gives the bound port. Raises ServerStartError when the address cannot be
-        had.
+        """Begin to serve; returns the bound port. Raises ServerStartError when the address cannot
+        be had.
         """
         listener = _bind(self._host, self._port)
         port: int = listener.getsockname()[1]

@@ -336,7 +336,7 @@ def _histogram(counts: list[int]) -> Family:
     for bound, count in zip(bounds, counts, strict=True):
         total += count
         samples.append(Sample(total, {"le": bound}))
-    text = "Commits that took at most so many seconds."
+    text = "Commits that took at most this many seconds."
     return Family("tradewind_jetstream_commits_within", "gauge", text, tuple(samples))
 
 

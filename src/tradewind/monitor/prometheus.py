@@ -83,9 +83,7 @@ def server_families(broker: BrokerView, usage: ProcessUsage, *, healthy: bool) -
     }
     yield Family("tradewind_info", "gauge", "Versions and names; always 1.", (Sample(1, identity),))
     yield _gauge("healthy", "1 when all health checks pass.", int(healthy))
-    yield _gauge(
-        "lame_duck", "1 when the server is sending its clients away.", int(broker.lame_duck)
-    )
+    yield _gauge("lame_duck", "1 when the server is in lame duck mode.", int(broker.lame_duck))
     yield _gauge(
         "start_time_seconds", "Unix time at which the server started.", broker.start_ns / 1e9
     )

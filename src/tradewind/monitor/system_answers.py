@@ -114,7 +114,7 @@ class SystemServices:
         self._served[name] = (account, tokens)
 
     def stop(self) -> None:
-        """Serve no account any more."""
+        """Stop serving accounts."""
         for account, tokens in self._served.values():
             self._withdraw(account, tokens)
         self._served = {}
@@ -125,7 +125,7 @@ class SystemServices:
             account.unsubscribe(token)
 
     def tick(self, now_ns: int) -> int:
-        """Publish the events due at this wall clock time; gives the time of the next call."""
+        """Publish the events due at this wall clock time; returns the time of the next call."""
         return self.events.tick(now_ns)
 
     def on_connect(self, session: SessionView) -> None:

@@ -246,7 +246,7 @@ def decode_body(decoder: msgspec.json.Decoder[_Document], body: bytes) -> _Docum
     try:
         return decoder.decode(body)
     except (RecursionError, UnicodeDecodeError) as error:
-        raise msgspec.DecodeError(f"no JSON that can be read: {error}") from None
+        raise msgspec.DecodeError(f"invalid JSON: {error}") from None
 
 
 def user_permissions(rules: PermissionRules) -> UserPermissions:

@@ -103,13 +103,13 @@ class AccountView(Protocol):
         """Whether anybody would receive a message on this subject."""
 
     def subscribe(self, subject: str, handler: Callable[[Any], None], queue: str = "") -> Any:
-        """Have `handler` called with each message; gives the token for `unsubscribe`."""
+        """Have `handler` called with each message; returns the token for `unsubscribe`."""
 
     def unsubscribe(self, token: Any) -> None:
         """Undo `subscribe`."""
 
     def publish(self, subject: str, payload: bytes, reply: str = "", header: bytes = b"") -> int:
-        """Publish as the server; gives the number of deliveries."""
+        """Publish as the server; returns the number of deliveries."""
 
 
 class ConnectionView(Protocol):

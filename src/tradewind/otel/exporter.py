@@ -151,4 +151,4 @@ def check_endpoint(endpoint: str) -> None:
     except ValueError:
         is_good = False
     if not is_good:
-        raise TradewindError(f"endpoint {endpoint!r}: a url like http://127.0.0.1:4318 is needed")
+        raise TradewindError(f"endpoint {endpoint!r}: expected a URL such as http://127.0.0.1:4318")

@@ -46,7 +46,7 @@ class TracedConnection:
     """A connection whose publishes and consumed messages have spans. `connection` is the plain one.
 
     `sampling` of a hundred new traces are exported; a trace that a message or `parent` brings along
-    is exported if it says so. `parent()` gives the traceparent of the program's own tracing
+    is exported if it says so. `parent()` returns the traceparent of the program's own tracing
     library, or an empty text.
     """
 

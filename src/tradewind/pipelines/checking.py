@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def check_server(pipeline: Pipeline, address: PipelineAddress) -> list[str]:
-    """The streams and buckets that are read and written exist; gives notes on what is unknown."""
+    """The streams and buckets that are read and written exist; returns notes on what is unknown."""
     notes: list[str] = []
     for section in ("sources", "sinks"):
         for name in pipeline.sources if section == "sources" else pipeline.sinks:
@@ -94,7 +94,7 @@ def check_tables(pipeline: Pipeline, spark: SparkSession, address: PipelineAddre
         frame = frames.tables[sink.input]
         check_columns(pipeline, name, frame)
         if not frame.isStreaming:
-            text = f"{sink.input} has no source that is followed: its rows would never come"
+            text = f"{sink.input} has no source that is followed: its rows would never arrive"
             raise pipeline.document.error(("sinks", name, "from"), text)
         _check_mode(pipeline, name, frame, spark)
     return frames

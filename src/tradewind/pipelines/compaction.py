@@ -64,7 +64,7 @@ def _again(attempt: Callable[[], None]) -> None:
             attempt()
         except ConflictError as error:
             if number == COMMITS_MAX - 1:
-                raise PipelineError(f"others change the table all the time: {error}") from None
+                raise PipelineError(f"other writers keep changing the table: {error}") from None
         else:
             return
 

@@ -142,7 +142,7 @@ class DeltaLake:
             raise ConflictError(str(error).splitlines()[0]) from None
 
     def vacuum(self, hours: int) -> int:
-        """Remove files that the table does not need and that are older; gives their number."""
+        """Remove files that the table does not need and that are older; returns their number."""
         removed = self._load().vacuum(
             retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True
         )
@@ -171,7 +171,7 @@ class DeltaLake:
         ]
         known = {file.path for file in self.files()} if change.removed else set()
         if any(file.path not in known for file in change.removed):
-            raise ConflictError("a file that is replaced is not in the table any more")
+            raise ConflictError("a file that is replaced is no longer in the table")
         transaction = delta.Transaction(app_id=marks[MARK_WRITER], version=int(marks[MARK_BATCH]))
         try:
             table.create_write_transaction(

@@ -63,7 +63,7 @@ def lag_texts(query: QueryStatus, index: int) -> tuple[str, str, str]:
 def state_text(status: PipelineStatus) -> str:
     """The state; of a runner that was killed the file still says that it runs."""
     if status.state in ("starting", "running") and not status.is_alive:
-        return f"gone (process {status.pid} is not there any more)"
+        return f"gone (process {status.pid} no longer exists)"
     return status.state
 
 

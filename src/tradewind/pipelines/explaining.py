@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def explain_lines(pipeline: Pipeline, frames: Frames | None = None) -> Iterator[str]:
     """One line for each fact; with frames also the columns of each table."""
     yield f"Pipeline {pipeline.name}: {pipeline.head.description or pipeline.document.path.name}"
-    yield f"  runs {_pace(pipeline)}, remembers how far it came in {pipeline.head.checkpoint}"
+    yield f"  runs {_pace(pipeline)}, records its progress in {pipeline.head.checkpoint}"
     yield from (f"  Spark: {setting}" for setting in pipeline.head.spark.lines())
     yield ""
     yield "Sources"
@@ -49,7 +49,7 @@ def plan_lines(pipeline: Pipeline, frames: Frames) -> Iterator[str]:
 def _pace(pipeline: Pipeline) -> str:
     seconds = pipeline.trigger_seconds
     if seconds is None:
-        return "once over what is there"
+        return "once over what is stored"
     return f"every {seconds:g} s" if seconds else "without a pause"
 
 

@@ -79,7 +79,7 @@ def with_watermark(
     kinds = {column.name: column.dataType.simpleString() for column in frame.schema.fields}
     kind = kinds.get(watermark.column)
     if kind not in ("timestamp", "timestamp_ntz"):
-        what = f"is {kind}, no timestamp" if kind else f"is not among {', '.join(kinds)}"
+        what = f"is {kind}, not a timestamp" if kind else f"is not among {', '.join(kinds)}"
         raise pipeline.document.error(keys, f"column {watermark.column!r} {what}")
     return frame.withWatermark(watermark.column, spark_interval(watermark.delay))
 
@@ -254,8 +254,9 @@ class _FrameBuilder:
         )
         shown = f"left(cast(`{column}` as string), {SHOWN_CHARACTERS})"
         text = (
-            f"concat('source {self._name}: ', {place}, ': the payload does not fit the schema: ',"
-            f" coalesce({shown}, ''), '; `bad: skip` or a `dead_letter` goes on without it')"
+            f"concat('source {self._name}: ', {place}, ': the payload does not match the schema: ',"
+            f" coalesce({shown}, ''), '; use `bad: skip` or a `dead_letter` to continue "
+            "without it')"
         )
         return f"if({is_bad}, raise_error({text}), true)"
 

@@ -142,7 +142,7 @@ class IcebergLake:
                 for column in partition_by:
                     update.add_identity(column)
         except (CommitFailedException, TableAlreadyExistsError):
-            logger.info("%s was made by another writer meanwhile", self._target.table)
+            logger.info("%s was created by another writer in the meantime", self._target.table)
         return self._loaded()
 
     def has_batch(self, marks: Mapping[str, str]) -> bool:
@@ -174,7 +174,7 @@ class IcebergLake:
         gone = {file.path for file in change.removed}
         old = [task.file for task in planned(table) if task.file.file_path in gone] if gone else []
         if len(old) != len(gone):
-            raise ConflictError("a file that is replaced is not in the table any more")
+            raise ConflictError("a file that is replaced is no longer in the table")
         if change.replaces_all:
             old = [task.file for task in planned(table)]
         try:

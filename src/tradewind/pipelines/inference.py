@@ -69,9 +69,7 @@ def infer(payloads: Iterable[bytes]) -> Inferred:
         else:
             others += 1
     if not merged.fields:
-        raise ValueError(
-            f"none of the {sampled} messages that were looked at is a JSON object with fields"
-        )
+        raise ValueError(f"none of the {sampled} messages sampled is a JSON object with fields")
     if len(merged.fields) > FIELDS_MAX:
         raise ValueError(f"more than {FIELDS_MAX} fields; declare those that matter")
     folded: dict[str, str] = {}

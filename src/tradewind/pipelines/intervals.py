@@ -31,10 +31,10 @@ def parse_interval_ms(text: str) -> int:
     unit = found[2].lower() if found else ""
     size = _UNITS_MS.get(unit) or _UNITS_MS.get(unit.removesuffix("s"))
     if found is None or size is None:
-        raise ValueError(f"{text!r} is not a length of time; 500 ms, 2 seconds and 1 hour are")
+        raise ValueError(f"{text!r} is not a duration; use 500 ms, 2 seconds or 1 hour")
     milliseconds = round(float(found[1]) * size)
     if milliseconds <= 0:
-        raise ValueError(f"{text!r} is not a time at all; give at least 1 ms")
+        raise ValueError(f"{text!r} is too short; use at least 1 ms")
     return milliseconds
 
 

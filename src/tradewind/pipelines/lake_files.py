@@ -88,7 +88,9 @@ class ArrowStorage:
         try:
             system, base = pafs.FileSystem.from_uri(f"{scheme}{self.folder[len(parts.scheme) :]}")
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise PipelineError(f"{self.folder}: no folder that Arrow can open: {error}") from None
+            raise PipelineError(
+                f"{self.folder}: not a folder that Arrow can open: {error}"
+            ) from None
         return system, base
 
     def writer(self, path: str) -> Any:

@@ -69,7 +69,7 @@ class LakeTable(Protocol):
         """Where its files are; only of a table that is there."""
 
     def prepare(self, rows: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
-        """Make the table, or add columns that it does not have; gives its columns."""
+        """Make the table, or add columns that it does not have; returns its columns."""
 
     def has_batch(self, marks: Mapping[str, str]) -> bool:
         """Whether a batch is committed; PipelineError if the checkpoint is older than the table."""
@@ -233,7 +233,7 @@ def _commit(table: LakeTable, change: Any, marks: Mapping[str, str]) -> None:
             return
     raise PipelineError(
         f"{marks[MARK_SINK]}: batch {marks[MARK_BATCH]} was not committed in {COMMITS_MAX}"
-        f" attempts, because others change the table all the time: {last}"
+        f" attempts, because other writers keep changing the table: {last}"
     )
 
 

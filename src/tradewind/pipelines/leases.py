@@ -41,7 +41,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Lease:
-    """A lease that is held; `problem` says why it is not any more."""
+    """A lease that is held; `problem` says why it no longer is."""
 
     def __init__(self, file: RemoteFolder, owner: Owner, now: Clock) -> None:
         self._file = file
@@ -50,7 +50,7 @@ class Lease:
         self.problem = ""
 
     def renew(self) -> None:
-        """Say that this runner goes on, unless another one has taken over."""
+        """Say that this runner continues, unless another one has taken over."""
         if self.problem:
             return
         try:
@@ -91,7 +91,7 @@ def take_lease(checkpoint: RemoteFolder, now: Clock = time.time) -> Lease:
         file.write(msgspec.json.encode(owner), is_new=True)
     except FileExistsError:
         raise PipelineError(
-            f"checkpoint {checkpoint} is in use: another runner has begun just now"
+            f"checkpoint {checkpoint} is in use: another runner has just started"
         ) from None
     return Lease(file, owner, now)
 
@@ -146,7 +146,7 @@ def _flocked(checkpoint: Path) -> Iterator[None]:
             status = read_status(checkpoint)
             who = f" by process {status.pid}" if status else ""
             raise PipelineError(
-                f"checkpoint {checkpoint} is in use{who}: the pipeline runs already"
+                f"checkpoint {checkpoint} is in use{who}: the pipeline is already running"
             ) from None
         yield
     finally:

@@ -63,7 +63,7 @@ _STEP_KEYS: Final = {
     "window": {"from", "slide", "on", "by", "keep"},
 }
 _KINDS: Final = {
-    str: "a text",
+    str: "a string",
     int: "a number",
     float: "a number",
     bool: "true or false",
@@ -97,7 +97,7 @@ def pipeline_of(document: PipelineDocument) -> Pipeline:
     for section, entries in (("sources", sources), ("sinks", sinks)):
         if not entries:
             place = (section,) if section in root else ()
-            raise document.error(place, f"a pipeline needs {section}, at least one")
+            raise document.error(place, f"a pipeline needs at least one entry in {section}")
     _PipelineChecker(document, head, sources, steps).check(sinks)
     uses, origins = _relations(document, sources, steps)
     pipeline = Pipeline(
@@ -169,7 +169,9 @@ def _located(
     where = ".".join(str(key) for key in keys)
     if problem.startswith("Invalid enum value"):
         choices = _members(_fields_at(kind, keys[:-1]).get(str(keys[-1])))
-        problem = f"{problem.removeprefix('Invalid enum value ')} is none of {', '.join(choices)}"
+        problem = (
+            f"{problem.removeprefix('Invalid enum value ')} is not one of {', '.join(choices)}"
+        )
     problem = problem[0].lower() + problem[1:]
     return document.error((*place, *keys), f"{where}: {problem}" if where else problem)
 
@@ -256,7 +258,7 @@ class _PipelineChecker:
         given = set(values)
         chosen = [key for key in values if key in kinds]
         if len(chosen) != 1:
-            text = f"give exactly one of {', '.join(kinds)}"
+            text = f"specify exactly one of {', '.join(kinds)}"
             raise self._document.error((*place, chosen[1]) if chosen else place, text)
         special = set().union(*keys.values())
         for key in sorted(given & special - keys[chosen[0]]):
@@ -282,7 +284,7 @@ class _PipelineChecker:
         if not getattr(source, kind):
             raise fail((*place, kind), f"{kind} is empty")
         if source.start_seq and source.start != "earliest":
-            raise fail((*place, "start_seq"), "give start or start_seq, not both")
+            raise fail((*place, "start_seq"), "use start or start_seq, not both")
         for key in ("start_seq", "batch"):
             if getattr(source, key) < 0:
                 raise fail((*place, key), f"{key} must not be negative")
@@ -293,9 +295,9 @@ class _PipelineChecker:
         payload = source.payload
         if payload is not None and payload.dead_letter is not None:
             if payload.bad != "fail":
-                raise fail((*place, "payload", "bad"), "give bad or dead_letter, not both")
+                raise fail((*place, "payload", "bad"), "use bad or dead_letter, not both")
             if not source.is_followed:
-                raise fail((*place, "payload", "dead_letter"), "only of a source that is followed")
+                raise fail((*place, "payload", "dead_letter"), "only for a source that is followed")
             self._template(
                 (*place, "payload", "dead_letter", "subject"), payload.dead_letter.subject
             )
@@ -354,10 +356,10 @@ class _PipelineChecker:
                 text = f"a {kind} sink needs {required!r}, such as {required}: '{{region}}.total'"
                 raise fail(place, text)
             if not isinstance(getattr(sink, required), str):
-                raise fail((*place, required), f"{required} of a {kind} sink is one text")
+                raise fail((*place, required), f"{required} of a {kind} sink must be a string")
             self._template((*place, required), getattr(sink, required))
         if kind == "stream" and sink.create is True:
-            raise fail((*place, "create"), "give the subjects of the stream: create: [out.>]")
+            raise fail((*place, "create"), "specify the subjects of the stream: create: [out.>]")
         if kind == "stream" and sink.mode == "complete":
             text = "complete would append all rows again with each batch: append or update"
             raise fail((*place, "mode"), text)
@@ -447,5 +449,5 @@ def _trigger(document: PipelineDocument, head: Head) -> float | None:
     try:
         return parse_interval_ms(head.trigger) / 1000
     except ValueError:
-        text = f"{head.trigger!r} is none of fast, now, or a length of time such as 2 seconds"
+        text = f"{head.trigger!r} is not fast, now, or a duration such as 2 seconds"
         raise PipelineFileError(document.path, document.place(("trigger",)).line, text) from None

@@ -41,7 +41,8 @@ def open_session(
         raise
     except Exception as error:  # whatever the launcher of Java may raise
         raise PipelineError(
-            f"Spark does not start with master {master!r}: {short_reason(error)}; see {log_file}"
+            f"Spark could not be started with master {master!r}: {short_reason(error)}; see "
+            f"{log_file}"
         ) from error
 
 
@@ -59,7 +60,7 @@ def pipeline_session(pipeline: Pipeline, master: str, log_file: Path) -> SparkSe
 def using_session(
     master: str, log_file: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
-    """A session for one piece of work; one that ran before is used, and goes on."""
+    """A session for one piece of work; one that ran before is used, and continues."""
     was_running = is_spark_running()
     session = open_session(master, log_file, settings)
     try:

@@ -38,15 +38,15 @@ def problem_of(uri: str) -> str:
     """What is wrong with the address of a folder; empty if nothing is."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
-        return "" if parts.path.strip("/") and not parts.netloc else "file:///FOLDER is right"
+        return "" if parts.path.strip("/") and not parts.netloc else "use file:///FOLDER"
     if parts.scheme in ("s3", "s3n"):
         return f"Hadoop calls this file system s3a: s3a{uri[len(parts.scheme) :]}"
     if parts.scheme not in PACKAGES:
-        return f"{parts.scheme} is none of file, {', '.join(PACKAGES)}"
+        return f"{parts.scheme} is not one of file, {', '.join(PACKAGES)}"
     if parts.password is not None:
-        return "no password in an address: say it in the section spark, or in the environment"
+        return "no password in an address: set it in the section spark, or in the environment"
     if not parts.path.strip("/"):
-        return "name a folder behind the bucket, host or container"
+        return "name a folder after the bucket, host or container"
     return ""
 
 
@@ -213,7 +213,7 @@ def _java_errors(uri: str, context: Any) -> Iterator[None]:
             raise PipelineError(_package_hint(uri, scheme, context)) from None
         raise PipelineError(f"{uri}: {text}") from None
     except Py4JError as error:
-        raise PipelineError(f"{uri}: Spark does not answer: {error}") from None
+        raise PipelineError(f"{uri}: Spark does not respond: {error}") from None
 
 
 def _package_hint(uri: str, scheme: str, context: Any) -> str:

@@ -184,7 +184,7 @@ def _format_of(place: str) -> str:
             return file.suffix.lstrip(".")
     if folder.exists():
         raise PipelineError(f"{place}: no files of {', '.join(FORMATS)} in it")
-    raise PipelineError(f"{place}: there is no such folder")
+    raise PipelineError(f"{place}: no such folder")
 
 
 class QueryTable:
@@ -219,7 +219,7 @@ class QueryTable:
 
     @property
     def _sign(self) -> str:
-        return f"a message of {self.name} does not fit the fields that were found"
+        return f"a message of {self.name} does not match the fields that were found"
 
     def widen(self, error: BaseException) -> bool:
         """Whether this is why a query failed; then the next `view` has fields for all messages."""

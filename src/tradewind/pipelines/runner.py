@@ -283,7 +283,7 @@ class Runner:
         on_update: Callable[[PipelineStatus], None],
         seconds: float | None = None,
     ) -> None:
-        """Run until told to stop, or everything is done, or so many seconds have passed."""
+        """Run until told to stop, or everything is done, or this many seconds have passed."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while is_active := self.poll():
             on_update(self.status)

@@ -26,7 +26,7 @@ def reason_of(payload: bytes | None, fields: Sequence[Field]) -> str:
     except msgspec.DecodeError as error:
         return f"the payload is not JSON: {error}"
     if not isinstance(value, dict):
-        return f"the payload is JSON, but no object: {_shown(value)}"
+        return f"the payload is JSON, but not an object: {_shown(value)}"
     for name, kind, is_required in fields:
         found = value.get(name)
         if found is None:
@@ -34,7 +34,7 @@ def reason_of(payload: bytes | None, fields: Sequence[Field]) -> str:
                 return f"field {name} is missing"
         elif not _fits(found, kind):
             return f"field {name}: {_shown(found)} is not of type {kind}"
-    return "the payload does not fit the schema"
+    return "the payload does not match the schema"
 
 
 def _fits(value: Any, kind: str) -> bool:

@@ -53,7 +53,7 @@ def read_frozen(checkpoint: Place, source: str) -> FrozenSchema | None:
         return None
     except (OSError, msgspec.DecodeError) as error:
         raise PipelineError(
-            f"{path}: no frozen schema: {error}; delete it to infer the schema again"
+            f"{path}: not a valid schema file: {error}; delete it to infer the schema again"
         ) from None
 
 

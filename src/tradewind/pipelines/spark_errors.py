@@ -11,7 +11,7 @@ from typing import Final
 
 TEXT_CHARACTERS_MAX: Final = 600
 _OURS: Final = re.compile(r"^(?:[\w.]*\.)?\w+(?:Error|Exception|Exit): (.+)$", re.MULTILINE)
-# What Java says of an exception of Python, in front of it or around it.
+# What Java says of an exception of Python, before it or around it.
 _EMPTY_WORDS: Final = ("An exception was thrown from the Python worker", "Job aborted", "Task ")
 _RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE|\n|$)")
 _CLASS: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] (.+?)(?: SQLSTATE: \w+|\n|$)")

@@ -31,12 +31,12 @@ _SECRET: Final = re.compile(
 )
 # What another key of the file says, or what the results would not be right with.
 FORBIDDEN: Final = {
-    "spark.master": "say `master` in the section spark",
+    "spark.master": "set `master` in the section spark",
     "spark.app.name": "it follows from the name of the pipeline",
     "spark.submit.deployMode": "the driver is the process of the command",
-    "spark.ui.enabled": "say `ui: true` in the section spark",
-    "spark.ui.port": "say `ui: PORT` in the section spark",
-    "spark.jars.packages": "say `packages` in the section spark",
+    "spark.ui.enabled": "set `ui: true` in the section spark",
+    "spark.ui.port": "set `ui: PORT` in the section spark",
+    "spark.jars.packages": "set `packages` in the section spark",
     "spark.sql.session.timeZone": "times are in UTC",
     "spark.sql.streaming.checkpointLocation": "say `checkpoint`",
     "spark.sql.streaming.forceDeleteTempCheckpointLocation": "a checkpoint is never deleted",
@@ -136,7 +136,8 @@ def apply_settings(spark: SparkSession, wanted: Mapping[str, str]) -> None:
             continue
         if not spark.conf.isModifiable(name):
             raise PipelineError(
-                f"Spark runs already, and {name} cannot be changed while it does: start it with"
+                f"Spark is already running, and {name} cannot be changed while it does: "
+                "start it with"
                 " this setting, or leave it out"
             )
         spark.conf.set(name, value)

@@ -105,4 +105,6 @@ def read_status(checkpoint: Place) -> PipelineStatus | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise PipelineError(f"{path}: no status: {error}; the next run replaces it") from None
+        raise PipelineError(
+            f"{path}: not a valid status file: {error}; the next run replaces it"
+        ) from None

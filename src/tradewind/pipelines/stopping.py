@@ -22,14 +22,14 @@ def stop_runner(pipeline: Pipeline) -> int:
     """Have the runner stop between two batches; its process. PipelineError if that cannot be."""
     status = read_status(pipeline.checkpoint)
     if status is None or not status.is_alive:
-        raise PipelineError(f"pipeline {pipeline.name} does not run")
+        raise PipelineError(f"pipeline {pipeline.name} is not running")
     _check_reachable(pipeline, status)
     checkpoint = pipeline.checkpoint
     assert isinstance(checkpoint, Path)
     try:
         handle = os.pidfd_open(status.pid)
     except OSError:
-        raise PipelineError(f"pipeline {pipeline.name} does not run any more") from None
+        raise PipelineError(f"pipeline {pipeline.name} is not running") from None
     try:
         if not is_runner(status.pid, checkpoint):
             raise PipelineError(
@@ -38,7 +38,7 @@ def stop_runner(pipeline: Pipeline) -> int:
             )
         signal.pidfd_send_signal(handle, signal.SIGTERM)
     except ProcessLookupError:
-        raise PipelineError(f"pipeline {pipeline.name} does not run any more") from None
+        raise PipelineError(f"pipeline {pipeline.name} is not running") from None
     finally:
         os.close(handle)
     return status.pid
@@ -50,12 +50,12 @@ def _check_reachable(pipeline: Pipeline, status: PipelineStatus) -> None:
         raise PipelineError(f"pipeline {name} runs on {status.host}; stop it there")
     if status.pid == os.getpid():
         raise PipelineError(
-            f"pipeline {name} is a part of this very process ({status.pid}); stop that one"
+            f"pipeline {name} is part of this process ({status.pid}); stop that one"
         )
     if not isinstance(pipeline.checkpoint, Path):
         raise PipelineError(
             f"pipeline {name} runs as process {status.pid}, and its checkpoint is not on this"
-            " machine: whether that process is the runner cannot be told; stop it there"
+            " machine: it is unknown whether that process is the runner; stop it there"
         )
 
 

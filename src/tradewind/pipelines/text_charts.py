@@ -14,7 +14,7 @@ LABEL_WIDTH_MAX: Final = 40
 
 
 def bar(value: float, largest: float, width: int) -> str:
-    """A bar of at most so many characters, in eighths of one; nothing for what is not above 0."""
+    """A bar of at most this many characters, in eighths of one; nothing for what is not above 0."""
     if largest <= 0 or value <= 0:
         return ""
     eighths = max(round(min(value / largest, 1.0) * width * 8), 1)
@@ -60,5 +60,5 @@ def number_text(value: float) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """A text of at most so many characters."""
+    """A text of at most this many characters."""
     return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -24,7 +24,7 @@ Kind = Literal["missing", "extra", "twice", "changed"]
 KINDS: Final[tuple[Kind, ...]] = ("missing", "extra", "twice", "changed")
 _WORDS: Final = {
     "missing": "missing in the lake",
-    "extra": "in the lake, and no row of the stream",
+    "extra": "in the lake, but not in the stream",
     "twice": "in the lake more than once",
     "changed": "other columns than the stream's",
 }
@@ -47,7 +47,7 @@ _CHANGING: Final = re.compile(
 
 
 class StreamRange(msgspec.Struct, frozen=True):
-    """What was compared of one stream; rows of the lake before it have no message any more."""
+    """What was compared of one stream; rows of the lake before it no longer have a message."""
 
     stream: str
     first_seq: int
@@ -84,7 +84,11 @@ def lines_of(verdict: Verdict) -> Iterator[str]:
     if verdict.outcome == "unverifiable":
         yield f"{verdict.sink}: cannot be verified: {verdict.reason}"
         return
-    word = "the lake is the stream" if verdict.outcome == "same" else "the lake is NOT the stream"
+    word = (
+        "the lake matches the stream"
+        if verdict.outcome == "same"
+        else ("the lake does NOT match the stream")
+    )
     yield (
         f"{verdict.sink}: {word}: {verdict.rows_stream:,} rows of the stream,"
         f" {verdict.rows_lake:,} of the lake"
@@ -162,5 +166,5 @@ def not_row_by_row(nodes: Sequence[str], plan: str) -> str:
     if others:
         return f"it makes rows from several others ({', '.join(others)})"
     if found := _CHANGING.search(plan):
-        return f"{found[1]}() gives something else each time"
+        return f"{found[1]}() returns something else each time"
     return ""

@@ -87,7 +87,7 @@ def verify(
 
 
 class _Comparison:
-    """One sink, whose rows are made again."""
+    """One sink, whose rows are computed again."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Comparison:
         lake = self._lake(expected)
         if "seq" not in lake.columns or "seq" not in expected.columns:
             raise _UnverifiableError(
-                "its rows have no sequences: have the column seq in the table, so that each row"
+                "its rows have no sequences: include the column seq in the table, so that each row"
                 " can be found in the stream"
             )
         if "stream" not in lake.columns and len(ends) > 1:
@@ -158,7 +158,7 @@ class _Comparison:
                 plan = frame._jdf.queryExecution().analyzed()
                 if reason := not_row_by_row(list(_nodes(plan)), plan.toString()):
                     where = f"step {step}" if step in pipeline.steps else f"table {step}"
-                    raise _UnverifiableError(f"{where} cannot be made again: {reason}")
+                    raise _UnverifiableError(f"{where} cannot be recomputed: {reason}")
         frame = frames.tables[self._sink.input]
         if upsert := upsert_of(self._sink):
             frame = latest_rows(frame, upsert).where(f"not {DELETED}").drop(DELETED)
@@ -437,7 +437,7 @@ def _without_limits(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _sums(rows: DataFrame, size: int, early: str) -> Sums:
-    """Count and checksum of each range of sequences, and of rows in front of all of them."""
+    """Count and checksum of each range of sequences, and of rows before all of them."""
     part = f"if({early}, {_BEFORE}, floor((seq - 1) / {size})) as part"
     grouped = rows.selectExpr(_ONE_STREAM, part, "hash")
     found = grouped.groupBy(_ONE_STREAM, "part").agg(*_aggregates("")).collect()

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 class AsyncDisasterRecovery:
     """The same as `DisasterRecovery`, with connections of `tradewind.connect`. Make it in the loop.
 
-    `say` and `progress` are called in the loop. A call that is cancelled goes on in its thread
+    `say` and `progress` are called in the loop. A call that is cancelled continues in its thread
     until its step ends or fails, as the connections do; its journal says where it is.
     """
 

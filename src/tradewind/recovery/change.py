@@ -136,9 +136,9 @@ class ChangeOver:
                 # Before its promotion the taker has nothing that counts.
                 if journal.has_begun(RecoveryStep.PROMOTE):
                     raise
-                self.say(f"{journal.stream}: the other side does not answer and is left as it is")
+                self.say(f"{journal.stream}: the other side does not respond and is left unchanged")
         give_back(self.giver, journal)
-        self.say(f"{journal.stream} takes messages as before")
+        self.say(f"{journal.stream} accepts messages as before")
 
     def _forget_taker(self) -> None:
         """Refused if it takes messages already; else its consumers of this change go."""
@@ -148,8 +148,8 @@ class ChangeOver:
         if is_promoted or journal.has_begun(RecoveryStep.REMIRROR):
             raise RecoveryError(
                 f"stream {journal.stream}: the change is made, so it cannot be rolled back",
-                f"go on with it: tradewind dr resume {self.path}",
-                "or change it back: tradewind dr failback, or a new failover after a failback",
+                f"resume it: tradewind dr resume {self.path}",
+                "or switch back: tradewind dr failback, or a new failover after a failback",
             )
         for each in taker.consumer_infos() if info is not None else ():
             if each.config.metadata.get(MARK) == journal.id:
@@ -161,7 +161,7 @@ class ChangeOver:
             raise RecoveryError(
                 f"stream {self.journal.stream}: the standby has left its origin and cannot become "
                 "its mirror again without a failback",
-                f"go on with it: tradewind dr resume {self.path}",
+                f"resume it: tradewind dr resume {self.path}",
             )
         self.say(f"{self.journal.stream} is a mirror as before")
 
@@ -169,14 +169,14 @@ class ChangeOver:
 
     def _follow(self) -> None:
         self._write_down()
-        self._wait_for_mirror(NEAR_MESSAGES, "the mirror does not catch up")
+        self._wait_for_mirror(NEAR_MESSAGES, "the mirror did not catch up")
         # Most is compared while everybody works, so that the pause does not grow with the stream.
         last = self.taker.info().state.last_seq
         self._compare(self.journal.verified_seq + 1, last)
         self.journal.verified_seq = last
 
     def _write_down(self) -> None:
-        """If this machine and its journal are lost too, the standby knows enough to go on."""
+        """If this machine and its journal are lost too, the standby knows enough to continue."""
         if self.journal.kind is not RecoveryKind.FAILOVER:
             return
         info = self.giver.info()
@@ -209,7 +209,7 @@ class ChangeOver:
         giver = self.giver
         # What was published right before the freeze may still be on its way to the disk.
         wait_readable(giver.connection, giver.stream, self.journal.frozen_seq)
-        self._wait_for_mirror(0, "the mirror does not get the last messages")
+        self._wait_for_mirror(0, "the mirror did not receive the last messages")
         state = self.taker.info().state
         self.journal.last_seq, self.journal.last_time = state.last_seq, state.last_ts
 
@@ -221,10 +221,10 @@ class ChangeOver:
         found = compare(giver.connection, taker.connection, stream, last_seq, first_seq=first_seq)
         if not found.is_covered:
             raise RecoveryError(
-                f"stream {stream}: the mirror does not hold what it should: "
+                f"stream {stream}: the mirror does not have the right messages: "
                 + "; ".join(found.describe()),
-                f"go back:  tradewind dr rollback {self.path}",
-                "then make the mirror anew",
+                f"roll it back: tradewind dr rollback {self.path}",
+                "then recreate the mirror",
             )
         self.say(f"{stream}: {found.messages} messages from sequence {first_seq} on agree")
         if found.only_standby:
@@ -272,7 +272,7 @@ class ChangeOver:
             journal.seen_seq, journal.seen_ns = record.last_seq, record.seen_ns
         if not journal.subjects:
             raise RecoveryError(
-                f"stream {journal.stream}: nobody has recorded its subjects",
+                f"stream {journal.stream}: its subjects were never recorded",
                 "name them: --subjects 'orders.>'",
             )
         known = list(records.consumers(journal.stream).values())
@@ -342,14 +342,14 @@ class ChangeOver:
         problem = f" ({self._problem})" if self._problem else ""
         raise RecoveryError(
             f"stream {self.journal.stream}: {text} within {self.wait_seconds:g} s{problem}",
-            f"go on later:  tradewind dr resume {self.path}",
-            f"or go back:   tradewind dr rollback {self.path}",
+            f"continue later:  tradewind dr resume {self.path}",
+            f"or roll it back: tradewind dr rollback {self.path}",
         )
 
     def _is_near(self, lag_max: int) -> bool:
         info = self.taker.info()
         if info.config.mirror is None:
-            raise RecoveryError(f"stream {self.journal.stream} is not a mirror any more")
+            raise RecoveryError(f"stream {self.journal.stream} is no longer a mirror")
         error = info.mirror.error if info.mirror is not None else None
         # It may pass, as while the servers connect; said if the time is over.
         self._problem = "" if error is None else error.description
@@ -372,8 +372,8 @@ def give_back(giver: StreamSide, journal: RecoveryJournal) -> None:
 
 
 def lost_problem(config: StreamConfig, mark: RecoveryMark | None) -> str:
-    """Why a standby cannot go on without its origin; empty if it can: it is a mirror, or was about
-    to be one again when the origin was lost.
+    """Why a standby cannot continue without its origin; empty if it can: it is a mirror, or was
+    about to be one again when the origin was lost.
     """
     if config.mirror is None and mark is not None and mark.role is Role.PARKED and mark.mirror:
         return ""

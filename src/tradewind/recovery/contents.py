@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from tradewind.sync import Connection
 
 RANGE_MESSAGES: Final = 10_000
-# A server that sends nothing for so long does not answer any more.
+# A server that sends nothing for so long no longer answers.
 MESSAGE_SECONDS: Final = 60.0
 # Messages taken at once from what has arrived.
 TAKEN_MAX: Final = 256
-# So many sequences of a range are named, and after so many ranges that differ nobody reads on.
+# This many sequences of a range are named, and after this many ranges that differ nobody reads on.
 NAMED_MAX: Final = 20
 DIFFERENCES_MAX: Final = 100
 

@@ -7,9 +7,9 @@ side, and what the other side lacks is in a file.
     FENCE      the old origin takes no more messages
     SAVE       its messages that the standby does not have are written to a file; the history that
                both share is compared
-    REBUILD    the old origin is deleted and made again, as a mirror of the standby
+    REBUILD    the old origin is deleted and recreated as a mirror of the standby
     ...        the change-over of `change`, from the standby to the origin
-    REMIRROR   the standby is deleted and made again, as a mirror of the origin
+    REMIRROR   the standby is deleted and recreated as a mirror of the origin
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Failback(ChangeOver):
                 raise RecoveryError(
                     f"stream {journal.stream}: origin and standby have no common history up to "
                     f"sequence {journal.shared_seq}: " + "; ".join(found.describe()),
-                    "nothing was deleted; the origin takes no messages",
+                    "nothing was deleted; the origin accepts no messages",
                 )
             for message in messages_between(
                 self.origin.connection,
@@ -159,7 +159,7 @@ class Failback(ChangeOver):
         is_ours = mark is not None and mark.id == self.journal.id and mark.role is Role.PARKED
         if not is_ours or info.state.last_seq != last_seq:
             raise RecoveryError(
-                f"stream {self.journal.stream}: {name} is not as this failback has left it, so it "
+                f"stream {self.journal.stream}: {name} has changed since this failback, so it "
                 "is not deleted",
                 "see what has changed: tradewind dr status",
             )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tradewind.recovery.change_over_marks import RecoveryMark
     from tradewind.sync import Connection
 
-# An origin sends a heartbeat every second; so much silence is a lost connection.
+# An origin sends a heartbeat every second; this much silence is a lost connection.
 SILENCE_NS_MAX: Final = 15_000_000_000
 # Settings that a mirror should share with its origin, because it may have to take its place.
 _SHARED: Final = (
@@ -256,7 +256,9 @@ def _judge_marks(
         status.state = RecoveryState.TWO_WRITERS if takes else RecoveryState.FAILED_OVER
         status.problems = [f"the standby was promoted by failover {theirs.id}"]
         if takes:
-            status.problems.append("the origin takes messages too: tradewind dr failback fences it")
+            status.problems.append(
+                "the origin accepts messages too: tradewind dr failback fences it"
+            )
         status.is_connected = False
         # Not a mirror any more: what it lacks is not a lag.
         status.lag_messages, status.rpo_ns = None, None

@@ -196,7 +196,7 @@ class DisasterRecovery:
     ) -> RecoveryJournal:
         """Have the standby take the messages of a stream, with its consumers.
 
-        `path` is where the journal goes: `resume` goes on with it if this is interrupted.
+        `path` is where the journal goes: `resume` continues with it if this is interrupted.
         """
         journal = self.plan_failover(stream, is_lost=is_lost, subjects=subjects)
         return self.begin(journal, path)
@@ -212,9 +212,9 @@ class DisasterRecovery:
         """Carry out what was planned."""
         if not may_begin(path):
             raise RecoveryError(
-                f"{path} is there already",
-                f"go on with it: tradewind dr resume {path}",
-                "or name another: --file FILE",
+                f"{path} already exists",
+                f"resume it: tradewind dr resume {path}",
+                "or use another: --file FILE",
             )
         save_journal(path, journal)
         self._change(journal, path).run()
@@ -235,7 +235,7 @@ class DisasterRecovery:
         return journal
 
     def publish_saved(self, path: Path, stream: str = "") -> int:
-        """Store messages again that a failback has saved, at the origin; gives how many are new."""
+        """Publish the messages saved by a failback at the origin; returns how many are new."""
         if self._origin is None:
             raise RecoveryError("publishing saved messages needs the origin")
         return publish_saved(self._origin, path, stream)
@@ -271,8 +271,8 @@ class DisasterRecovery:
                 info = None
             if info is not None and read_mark(info.config) is None:
                 raise RecoveryError(
-                    f"stream {stream}: the origin answers, so it is not lost",
-                    "change over without loss: tradewind dr failover without --origin-lost",
+                    f"stream {stream}: the origin responds, so it is not lost",
+                    "fail over without loss: tradewind dr failover without --origin-lost",
                 )
         info = self._require(self._standby, stream)
         if problem := lost_problem(info.config, read_mark(info.config)):
@@ -287,7 +287,7 @@ class DisasterRecovery:
         record = self._records.stream(stream)
         if record is None and not journal.subjects:
             raise RecoveryError(
-                f"stream {stream}: nobody has recorded its subjects",
+                f"stream {stream}: its subjects were never recorded",
                 "name them: --subjects 'orders.>'",
             )
         subjects = journal.subjects or list(record.config.get("subjects", []) if record else [])
@@ -327,7 +327,7 @@ def release_origin(origin: Connection, path: Path) -> RecoveryJournal:
     journal = load_recovery(path)
     if journal.kind is not RecoveryKind.FAILOVER or journal.has_begun(RecoveryStep.PROMOTE):
         raise RecoveryError(
-            f"stream {journal.stream}: without the standby nobody knows whether it has taken over",
+            f"stream {journal.stream}: without the standby it is unknown whether it has taken over",
             "see what it says: tradewind dr status",
         )
     give_back(StreamSide(origin, journal.stream), journal)

@@ -22,7 +22,7 @@ class RecoveryKind(StrEnum):
     """What a journal is of."""
 
     FAILOVER = "failover"  # the origin is alive: nothing is lost
-    LOST = "lost"  # the origin is gone: the standby goes on with what it has
+    LOST = "lost"  # the origin is gone: the standby continues with what it has
     FAILBACK = "failback"  # the old origin is back, and becomes the origin again
 
 

@@ -129,7 +129,7 @@ def read_saved(path: Path) -> Iterator[SavedMessage]:
 
 
 def publish_saved(connection: Connection, path: Path, stream: str = "") -> int:
-    """Store the messages of a file again, behind what the stream has; gives how many are new.
+    """Store the messages of a file again, behind what the stream has; returns how many are new.
 
     A message keeps its id, or gets one, so that a second run within the duplicate window of the
     stream stores nothing twice. Its time is the present one: the old one is in the file.

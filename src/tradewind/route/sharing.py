@@ -76,7 +76,7 @@ class StreamImport(msgspec.Struct, frozen=True):
 
 
 class ServiceImport(msgspec.Struct, frozen=True):
-    """Requests that go on in another account. `subject` is remote, `to` local; empty: the same.
+    """Requests that continue in another account. `subject` is remote, `to` local; empty: the same.
 
     `share`: the service learns all about the requester, else only its account.
     """

@@ -27,7 +27,7 @@ from tradewind.subjects import collide, is_literal, is_subset, is_valid_literal,
 
 CYCLE_DEPTH_MAX: Final = 1024
 _Export = TypeVar("_Export", StreamExport, ServiceExport)
-# The imports of an account that go on with what has come to it on a subject, by local subject.
+# The imports of an account that continue with what has come to it on a subject, by local subject.
 _Near = Callable[[str, str], list[tuple[str, Import]]]
 
 

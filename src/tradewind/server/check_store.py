@@ -148,7 +148,7 @@ class StreamCheck:
         except MissingFile as error:
             self.result.damaged(
                 error.path,
-                "the file is missing, so nobody knows the stream's configuration; its messages are"
+                "the file is missing, so the stream's configuration is unknown; its messages are"
                 " untouched: put the file and meta.sum back from a backup",
             )
             return
@@ -161,10 +161,10 @@ class StreamCheck:
                 f"earlier damage was set aside in {self._folder.path}/{DAMAGE_FOLDER}"
             )
         if disk.exists(f"{self._folder.path}/{BATCHES_FOLDER}"):
-            self.result.notes.append("unfinished batches were not looked at")
+            self.result.notes.append("unfinished batches were not checked")
 
     def _check_blocks(self) -> int:
-        """Every record of every block; gives the last sequence that they know."""
+        """Every record of every block; returns the last sequence that they know."""
         disk = self._disk()
         index_path = f"{self._messages}/{INDEX_FILE}"
         if disk.exists(index_path):
@@ -223,7 +223,7 @@ class StreamCheck:
         try:
             store.verify()
         except AssertionError as error:
-            self.result.damaged(path, f"the totals are not those of the records: {error}")
+            self.result.damaged(path, f"the totals do not match the records: {error}")
 
     def _check_index(self, last_seq: int) -> None:
         """The summary must be intact; if a start would trust it, it must also be true."""
@@ -351,7 +351,7 @@ def store_root(folder: str) -> str:
         return str(path.resolve())
     if path.name == JETSTREAM_FOLDER and path.is_dir():
         return str(path.resolve().parent)
-    raise CannotRun(f"{folder}: there is no store here; a store folder has a folder 'jetstream'")
+    raise CannotRun(f"{folder}: not a store; a store folder contains a folder 'jetstream'")
 
 
 def hold(root: str) -> int:
@@ -371,7 +371,7 @@ def hold(root: str) -> int:
     except OSError:
         pid = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
         os.close(descriptor)
-        raise CannotRun(f"{root}: process {pid or '?'} uses the store; stop it first") from None
+        raise CannotRun(f"{root}: process {pid or '?'} is using the store; stop it first") from None
     return descriptor
 
 
@@ -428,7 +428,7 @@ def _summary(result: StoreResult) -> str:
 
 
 def check_store(argv: list[str], output: TextIO | None = None, ring: KeyRing | None = None) -> int:
-    """The command: DIR and perhaps --json FILE; gives the exit code. `ring`: keys of the store."""
+    """The command: DIR and optional --json FILE; returns the exit code. `ring`: its keys."""
     folder, json_path = _arguments(argv)
     if not folder:
         sys.stderr.write(USAGE + "\n")

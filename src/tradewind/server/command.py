@@ -22,7 +22,7 @@ NAME = "nats-server"  # tools look for it at the beginning of a line
 
 
 def run_command(arguments: list[str], signals: ProcessSignals | None = None) -> int:
-    """Do what the arguments of `tradewind-server` say; gives the exit code.
+    """Do what the arguments of `tradewind-server` say; returns the exit code.
 
     `signals` of a process that is nothing but the server are caught already.
     """
@@ -42,7 +42,7 @@ def run_command(arguments: list[str], signals: ProcessSignals | None = None) -> 
 
 
 def _answer(flags: Flags) -> int | None:
-    """The exit code if the command line only asks something; None to go on and run a server."""
+    """The exit code if the command line only asks something; None to continue and run a server."""
     if flags.is_on("version") or flags.word == "version":
         print(f"{NAME}: v{NATS_VERSION}\ntradewind-server: v{__version__}")
         return 0

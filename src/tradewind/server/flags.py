@@ -130,7 +130,7 @@ Server:
         --ports_file_dir <dir>       Write the ports in use to a file in this folder
         --check-store <dir>          Verify the streams below a store folder and exit
         --json <file>                With --check-store: also write the result as JSON
-                                     (-c <file> gives it the keys of encrypted streams)
+                                     (-c <file> provides the keys of encrypted streams)
 
 Logging:
     -l, --log <file>                 Log to this file
@@ -179,7 +179,7 @@ TLS is set with flags or with a block in the configuration file:
         verify:    true                # ask clients for a certificate
         timeout:   "2s"                # for the handshake
         min_version: "1.2"             # or "1.3"
-        handshake_first: false         # true: TLS starts before the server says anything
+        handshake_first: false         # true: TLS starts before the server sends anything
     }
 """
 

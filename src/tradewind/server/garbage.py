@@ -28,7 +28,7 @@ def leave_out_what_is_there() -> None:
 
 
 def name_collections(watch: TurnWatch) -> Callable[[], None]:
-    """Have full collections in this thread named where a turn is too long; gives how to stop it."""
+    """Name full collections in this thread where a turn is too long; returns how to stop it."""
     owner = threading.get_ident()
 
     def collected(phase: str, facts: dict[str, int]) -> None:

@@ -39,7 +39,7 @@ class HandshakeTurns:
         self._plan()
 
     def withdraw(self, shaker: Shaker, ip: str) -> None:
-        """It has nothing to do any more."""
+        """It has nothing left to do."""
         self._queue.remove((source_of(ip),), id(shaker))
 
     def _plan(self) -> None:

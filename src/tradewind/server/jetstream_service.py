@@ -181,7 +181,7 @@ class RunningJetStream:
     async def _drain_workers(self) -> None:
         # A request under way is finished; those that have not begun are not.
         if not await self._workers.drain(DRAIN_SECONDS_MAX):
-            self._log.error("JetStream: the disk does not answer, a request is still under way")
+            self._log.error("JetStream: the disk does not respond; a request is still in progress")
 
     async def _drain_syncer(self) -> None:
         # What is left of consumers is written when they are closed.
@@ -192,7 +192,7 @@ class RunningJetStream:
         finally:
             self.syncer.close()
             if not self._threads.stop(STOP_SECONDS):
-                self._log.error("JetStream: the disk does not answer, a sync is still under way")
+                self._log.error("JetStream: the disk does not respond; a sync is still in progress")
 
     async def _close(self) -> None:
         try:

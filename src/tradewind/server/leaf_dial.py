@@ -361,7 +361,7 @@ def leaf_address(url: str) -> Address:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
-        return "it does not answer in time"
+        return "no response in time"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

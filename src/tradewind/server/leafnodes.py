@@ -58,7 +58,7 @@ class RunningLeafnodes:
         self._set_remotes(self.options.remotes)
 
     def _set_remotes(self, remotes: tuple[LeafRemoteOptions, ...]) -> list[Dialler]:
-        """Have these; gives those that are to be stopped."""
+        """Have these; returns those that are to be stopped."""
         wanted = {remote for remote in remotes if not remote.disabled}
         gone = [dialler for remote, dialler in self._diallers.items() if remote not in wanted]
         for dialler in gone:
@@ -86,12 +86,12 @@ class RunningLeafnodes:
             task.add_done_callback(self._ending.discard)
 
     def close(self) -> None:
-        """Accept nobody any more."""
+        """Stop accepting connections."""
         if self.listener is not None:
             self.listener.close()
 
     async def stop(self) -> None:
-        """Accept and dial nobody any more."""
+        """Stop accepting and dialling."""
         self.close()
         if self.listener is not None:
             await self.listener.cancel_handshakes()

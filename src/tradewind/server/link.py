@@ -39,10 +39,10 @@ class Turns(Protocol):
         """Some outbox has grown large: end the turn at once."""
 
     def hold(self, link: Held) -> None:
-        """Release a link in a moment, or when some receiver goes on."""
+        """Release a link in a moment, or when some receiver continues."""
 
     def release_held(self) -> None:
-        """Some receiver goes on."""
+        """Some receiver continues."""
 
 
 class StreamLink(PlainLink, asyncio.BufferedProtocol):

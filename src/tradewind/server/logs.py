@@ -69,7 +69,7 @@ class Log:
         self._write("ERR", text)
 
     def fatal(self, text: str) -> None:
-        """Why the server cannot go on; the caller ends it."""
+        """Why the server cannot continue; the caller ends it."""
         self._write("FTL", text)
 
     def debug(self, text: str) -> None:

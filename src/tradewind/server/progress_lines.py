@@ -26,7 +26,7 @@ class ProgressLines:
         self.current = ""
 
     def add(self, count: int) -> None:
-        """So many more bytes were read."""
+        """This many more bytes were read."""
         self.bytes_read += count
         now = time.monotonic()
         if self._is_terminal and now - self._drawn_at >= PROGRESS_SECONDS:

@@ -87,7 +87,7 @@ class RemoteLink:
         message = future.result()
         problem = ""
         if message.status == NO_RESPONDERS and not message.data:
-            problem = "nobody answers there: has that account JetStream?"
+            problem = "no response: is JetStream enabled for that account?"
         self._enter.call(partial(answered, message.header_block, message.data, problem))
 
     def publish(self, subject: str, header: bytes) -> None:

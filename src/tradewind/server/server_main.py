@@ -17,7 +17,7 @@ _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 def main() -> int:
     """Run the program; returns its exit code."""
-    # A start makes objects and drops few; `garbage` goes on from there.
+    # A start makes objects and drops few; `garbage` continues from there.
     gc.disable()
     from tradewind.server.process_signals import ProcessSignals
 

@@ -69,7 +69,7 @@ class ThreadedSyncer(Syncer):
     # -------------------------------------------------------------- the end
 
     async def drain(self, timeout_s: float) -> list[SyncTarget]:
-        """Have everything on disk; gives the stores for which that did not succeed in time."""
+        """Have everything on disk; returns the stores for which that did not succeed in time."""
         self._idle = asyncio.Event()
         self._threads.give_back_to(self, self._batch_done)
         self.begin_drain(self._now_ns())

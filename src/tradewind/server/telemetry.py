@@ -58,7 +58,7 @@ class Telemetry:
                 ("failed", figures.failed),
             )
         )
-        yield Family("tradewind_spans_total", "counter", "Spans by what became of them.", samples)
+        yield Family("tradewind_spans_total", "counter", "Spans by outcome.", samples)
 
     async def stop(self) -> None:
         """Make no more spans, and send those that are there, in a bounded time."""

@@ -98,7 +98,7 @@ class ServerContext(ssl.SSLContext):
                 return
 
     def give_back(self, connection: ssl.SSLObject, shell: ssl.SSLContext) -> None:
-        """The handshake of `connection` is complete; its shell goes on if it remembers nothing."""
+        """The handshake of `connection` is complete; reuse its shell if it remembers nothing."""
         if connection.version() == "TLSv1.3" and not shell.session_stats()["number"]:
             self._spare = shell
 

@@ -77,7 +77,7 @@ class TlsCodec:
         return tls_facts(self.connection)
 
     def decrypt_into(self, view: memoryview) -> int:
-        """Fill `view` as far as there is input; gives the number of plaintext bytes."""
+        """Fill `view` as far as there is input; returns the number of plaintext bytes."""
         filled, size = 0, len(view)
         read, incoming, connection = self.connection.read, self._incoming, self.connection
         try:

@@ -42,7 +42,7 @@ class TlsLink(StreamLink):
             )
 
     def stayed_plain(self, transport: asyncio.Transport) -> None:
-        """Nothing is between the link and the socket any more."""
+        """Nothing is left between the link and the socket."""
         self.replace_transport(transport)
 
     def refused(self, reason: str, *, harmless: bool) -> None:

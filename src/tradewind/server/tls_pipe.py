@@ -67,7 +67,7 @@ class TlsUser(Protocol):
         """The handshake is complete."""
 
     def stayed_plain(self, transport: asyncio.Transport) -> None:
-        """No TLS on this connection: it goes on with the socket's own transport."""
+        """No TLS on this connection: it continues with the socket's own transport."""
 
     def refused(self, reason: str, *, harmless: bool) -> None:
         """No connection; `harmless` when the client only did not begin. The pipe closes itself."""
@@ -381,7 +381,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         return self._state is State.CLOSING or self._raw.is_closing()
 
     def pause_reading(self) -> None:
-        """Hand nothing up any more; what was read already stays encrypted."""
+        """Stop handing data up; what was read already stays encrypted."""
         if not self._read_paused and not self._raw.is_closing():
             self._read_paused = True
             self._raw.pause_reading()

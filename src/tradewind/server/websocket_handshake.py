@@ -56,7 +56,7 @@ STATUS_TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class HandshakeResult:
-    """The answer. Send `response`; go on with frames if `accepted`, else close and log `error`."""
+    """The answer. Send `response`; frames follow if `accepted`, else close and log `error`."""
 
     response: bytes
     accepted: bool

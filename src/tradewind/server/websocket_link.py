@@ -106,7 +106,7 @@ class FrameLink(SessionLink, asyncio.Protocol):
         return bool(session.blocked) or (self._decoder is not None and self._decoder.pending)
 
     def flush(self) -> None:
-        """End of a turn; a session that is free again goes on with what is left."""
+        """End of a turn; a session that is free again continues with what is left."""
         super().flush()
         session = self.session
         if (

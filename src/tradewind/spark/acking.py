@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tradewind.spark.source_options import SourceOptions
 
 OPTION: Final = "ackConsumer"
-# So many messages are on their way at most.
+# This many messages are on their way at most.
 FETCH_MAX: Final = 5000
 FETCH_SECONDS: Final = 10.0
 # How long a consumer may take to count what its stream has stored.
@@ -99,7 +99,7 @@ class Acknowledger:
     def begin(self, stream: str, point: Mapping[str, int]) -> None:
         """The consumer comes to a query that reads a stream behind this offset: make sure of it.
 
-        Messages in front of it that the consumer has still to acknowledge are an error, because
+        Messages before it that the consumer has still to acknowledge are an error, because
         they would be acknowledged without having been read.
         """
         created_ns = point["created_ns"]
@@ -219,25 +219,25 @@ class Acknowledger:
             raise OptionError(
                 OPTION,
                 f"{self._name!r} of stream {stream} pushes its messages to"
-                f" {config.deliver_subject!r}; only pull consumers will do",
+                f" {config.deliver_subject!r}; use a pull consumer",
             )
         if config.ack_policy not in ACK_POLICIES:
             raise OptionError(
                 OPTION,
-                f"{self._name!r} of stream {stream} has the ack policy {config.ack_policy};"
-                f" {' or '.join(ACK_POLICIES)} will do",
+                f"{self._name!r} of stream {stream} has the ack policy {config.ack_policy}; use"
+                f" {' or '.join(ACK_POLICIES)}",
             )
 
     def _check_begin(self, place: StreamInfo, floor_seq: int, after_seq: int) -> None:
-        """Whether everything in front of the begin is acknowledged, or gone."""
+        """Whether everything before the beginning is acknowledged, or gone."""
         first = max(floor_seq + 1, place.state.first_seq)
         if place.state.messages and first <= after_seq:
             raise OptionError(
                 OPTION,
-                f"{self._name!r} of stream {place.config.name} has not acknowledged the sequences"
-                f" from {first} on, but comes to a query that reads on behind {after_seq}: they"
-                " would be acknowledged, read or not; begin in front of them, name another"
-                f" consumer, or remove what is done with (purge up to sequence {after_seq})",
+                f"{self._name!r} of stream {place.config.name} has unacknowledged messages from"
+                f" sequence {first} on, but the query starts after {after_seq}; they would be"
+                " acknowledged unread. Start earlier, use another"
+                f" consumer, or purge the stream up to sequence {after_seq}",
             )
 
     def close(self) -> None:

@@ -87,7 +87,7 @@ class ArchiveTask:
                             archive.extract(member, target, filter="data")
                     end = archive.offset + tarfile.BLOCKSIZE
             except tarfile.TarError as error:
-                raise CorruptRecord(self.path, 0, f"no backup of a stream: {error}") from error
+                raise CorruptRecord(self.path, 0, f"not a backup of a stream: {error}") from error
             if plain.length() < end:
                 # Whatever is not a header ends a tar for Python.
                 raise CorruptRecord(self.path, 0, "the backup ends without its end mark")
@@ -131,7 +131,7 @@ class PlainReader:
         self._held = self._held[size:]
 
     def read(self, size: int) -> bytes:
-        """At most so many bytes; empty at the end."""
+        """At most this many bytes; empty at the end."""
         self._fill(size)
         result, self._held = self._held[:size], self._held[size:]
         self._taken_bytes += len(result)
@@ -154,16 +154,18 @@ class ArchiveProvider:
         if given.is_dir():
             found = [given / name for name in ARCHIVE_FILES if (given / name).is_file()]
             if not found:
-                raise OptionError("archive", f"{given}: there is no {ARCHIVE_FILES[0]} in it")
+                raise OptionError("archive", f"{given}: it contains no {ARCHIVE_FILES[0]}")
             path = found[0]
         elif not given.is_file():
-            raise OptionError("archive", f"{given}: there is no such file")
+            raise OptionError("archive", f"{given}: no such file")
         self._path = str(path.absolute())
         self._name = _name_in(folder / DESCRIPTION_FILE)
         if len(options.stream) == 1:
             self._name = options.stream[0]
         if not self._name:
-            raise OptionError("stream", f"say the name of the stream; {folder} has no backup.json")
+            raise OptionError(
+                "stream", f"specify the name of the stream; {folder} has no backup.json"
+            )
 
     def states(self) -> list[ReadState]:
         """See `Provider`; how much is in it shows when it is read."""

@@ -55,7 +55,7 @@ REST_BYTES_MAX: Final = 4 * WINDOW_BYTES
 NO_CONTENT: Final = 204
 
 
-class BackupStopped(Exception):  # noqa: N818 - not an error: the read goes on without it
+class BackupStopped(Exception):  # noqa: N818 - not an error: the read continues without it
     """The backup has come to its end too early, or there is none."""
 
 
@@ -94,9 +94,9 @@ class BackupTask:
     def _rest(self, after_seq: int, why: str) -> RangeTask:
         """What follows a backup that has stopped."""
         stream = self.rest.stream
-        text = f"stream {stream}: its backup stopped behind sequence {after_seq}: {why}"
+        text = f"stream {stream}: its backup stopped after sequence {after_seq}: {why}"
         if not self.goes_on:
-            raise DataLossError(f"{text}; set allow_direct on the stream, to read on without it")
+            raise DataLossError(f"{text}; set allow_direct on the stream to continue without it")
         logger.warning("%s; the rest is read as in the mode network", text)
         rest, planned = self.rest, self.rest.planned
         assert planned is not None
@@ -218,14 +218,14 @@ class StreamBackup:
             except OperationTimeoutError:
                 if not connection.is_connected or connection.stats.reconnects != self._reconnects:
                     raise BackupStopped("the connection was lost") from None
-        raise BackupStopped(f"nothing came for {SILENCE_SECONDS:g} s")
+        raise BackupStopped(f"no data for {SILENCE_SECONDS:g} s")
 
 
 def _check_place(message: Msg, index: int) -> None:
     """A chunk that is lost on the way, as when a connection breaks, is missed at the next one."""
     place = message.reply.rpartition(".")[2]
     if message.reply and place != str(index):
-        raise BackupStopped(f"chunk {place} came where number {index} was to come")
+        raise BackupStopped(f"received chunk {place} instead of {index}")
 
 
 class BackupProvider(NetworkProvider):

@@ -78,7 +78,9 @@ def read_batches(checkpoint: str | Path) -> list[BatchRange]:
     """
     folder = Path(checkpoint)
     if not (folder / OFFSETS_FOLDER).is_dir():
-        raise CheckpointError(f"{folder}: no checkpoint of a query: there is no {OFFSETS_FOLDER}")
+        raise CheckpointError(
+            f"{folder}: not a checkpoint of a query: it contains no {OFFSETS_FOLDER}"
+        )
     # In this order: a batch that is committed in between has its offsets among those listed later.
     committed = set(_numbers(folder / COMMITS_FOLDER))
     numbers = _numbers(folder / OFFSETS_FOLDER)
@@ -129,7 +131,7 @@ def _read(path: Path, *, may_be_half: bool) -> _Planned | None:
     """One file of the offset log; None if Spark has removed it, or is still writing it."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
-            raise CheckpointError(f"{path}: more than {FILE_BYTES_MAX} bytes; no log of offsets")
+            raise CheckpointError(f"{path}: more than {FILE_BYTES_MAX} bytes; not a log of offsets")
         text = path.read_text("utf-8")
     except FileNotFoundError:
         return None
@@ -142,7 +144,7 @@ def _read(path: Path, *, may_be_half: bool) -> _Planned | None:
     except _HalfWrittenError as error:
         if not may_be_half:
             raise
-        logger.warning("%s: left out, as if it were not there yet", error)
+        logger.warning("%s: skipped, as if it did not exist yet", error)
         return None
 
 
@@ -154,12 +156,12 @@ def _parse(path: Path, text: str) -> _Planned:
     lines = text.split("\n")
     if lines[0] != VERSION:
         if VERSION.startswith(lines[0]) and len(lines) == 1:
-            raise _HalfWrittenError(f"{path}: line 1: it ends too early")
+            raise _HalfWrittenError(f"{path}: line 1: truncated")
         raise CheckpointError(
-            f"{path}: line 1: {lines[0][:20]!r} is not {VERSION}: no log that Spark 4.3 writes"
+            f"{path}: line 1: {lines[0][:20]!r} is not {VERSION}: not a log that Spark 4.3 writes"
         )
     if len(lines) < 3 or not lines[2]:
-        raise _HalfWrittenError(f"{path}: line {len(lines)}: it ends too early, without an offset")
+        raise _HalfWrittenError(f"{path}: line {len(lines)}: truncated, without an offset")
     try:
         metadata = msgspec.json.decode(lines[1], type=_Metadata)
     except (msgspec.DecodeError, UnicodeError) as error:

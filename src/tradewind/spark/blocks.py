@@ -67,7 +67,7 @@ class BlockTask:
         yield from batches(decoder, self.files.name, columns)
 
     def _take(self, decoder: RowDecoder, number: int, first_seq: int, last_seq: int) -> int:
-        """Decode one block; gives its size."""
+        """Decode one block; returns its size."""
         try:
             data = self.files.read_block_into(number, decoder.memory)
         except Vanished:
@@ -76,7 +76,9 @@ class BlockTask:
                 f" {last_seq} was removed before it was read"
             )
             if self.fails_on_data_loss:
-                raise DataLossError(f"{lost}; failOnDataLoss=false goes on without them") from None
+                raise DataLossError(
+                    f"{lost}; set failOnDataLoss=false to continue without them"
+                ) from None
             logger.warning("%s", lost)
             return 0
         damaged_before = decoder.damaged_bytes
@@ -91,7 +93,7 @@ class BlockTask:
         )
         if damaged := decoder.damaged_bytes - damaged_before:
             logger.warning(
-                "%s: %d bytes are damaged and were passed over",
+                "%s: %d bytes are damaged and were skipped",
                 self.files.block_path(number),
                 damaged,
             )

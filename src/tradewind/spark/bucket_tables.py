@@ -171,7 +171,7 @@ class ObjectTask:
         if len(content) != info.size:
             self._lost(stored, f"it has {len(content)} bytes instead of {info.size}")
         elif info.digest.rstrip("=") != f"SHA-256={digest}".rstrip("="):
-            self._lost(stored, "its content does not fit its digest")
+            self._lost(stored, "its content does not match its digest")
         else:
             return self._row(stored, content)
         return self._row(stored, None).slice(0, 0)
@@ -179,8 +179,8 @@ class ObjectTask:
     def _lost(self, stored: StoredObject, what: str) -> None:
         if self.fails_on_data_loss:
             raise DataLossError(
-                f"object {stored.info.name!r} of {self.bucket}: {what}; failOnDataLoss=false goes"
-                " on without it"
+                f"object {stored.info.name!r} of {self.bucket}: {what}; set failOnDataLoss=false"
+                " to continue without it"
             )
 
     def _row(self, stored: StoredObject, content: bytes | None) -> pa.RecordBatch:

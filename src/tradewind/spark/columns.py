@@ -73,7 +73,7 @@ def column_of(
 ) -> Column[RowsT]:
     """The column of this name; OptionError says which there are if it is none of them."""
     if (column := table.get(name)) is None:
-        raise OptionError(option, f"no column {name!r}; there are {', '.join(table)}")
+        raise OptionError(option, f"no column {name!r}; available: {', '.join(table)}")
     return column
 
 

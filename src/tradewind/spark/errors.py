@@ -36,7 +36,7 @@ class RowError(TradewindError):
 
 
 class UnknownOutcomeError(TradewindError):
-    """Whether rows are in the stream already cannot be told any more."""
+    """It is no longer known whether rows are already in the stream."""
 
 
 class SupersededError(TradewindError):

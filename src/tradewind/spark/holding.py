@@ -25,7 +25,7 @@ class Holding:
         self._since_ns: int | None = None  # when messages were first seen that wait
 
     def holds(self, waiting_count: int) -> bool:
-        """Whether a batch of so many messages is to wait; called at each look."""
+        """Whether a batch of this many messages is to wait; called at each look."""
         was_begun, self._is_begun = self._is_begun, True
         if was_begun and 0 < waiting_count < self._msgs_min:
             now_ns = self._clock.monotonic_ns()

@@ -70,12 +70,12 @@ class KeptConnection:
     def _note(self, event: Event) -> None:
         if isinstance(event, Disconnected):
             logger.warning(
-                "the server is away; it is waited for, %d s at most",
+                "server unreachable; waiting up to %d s",
                 self._address.options.timeout_seconds,
             )
         elif isinstance(event, Reconnected):
             self._stable_at = time.monotonic() + JUST_BACK_SECONDS
-            logger.warning("the server is back")
+            logger.warning("server reachable again")
 
     def _submit(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         if self._loop is None:

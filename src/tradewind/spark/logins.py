@@ -55,13 +55,13 @@ class JobLogin:
         return {name: text for name in LOGIN_FIELDS if (text := getattr(self, name))}
 
     def check(self, spell: Callable[[str], str] = str) -> None:
-        """What is wrong whatever the references stand for; `spell` gives the names for errors."""
+        """What is wrong whatever the references stand for; `spell` returns the names for errors."""
         given = self.given()
         for name, text in given.items():
             _check_reference(spell(name), name, text)
         keys = [name for name in ("credentials", "nkey_file", "nkey_seed") if name in given]
         if len(keys) > 1:
-            raise OptionError(spell(keys[1]), f"give {spell(keys[0])} or this, not both")
+            raise OptionError(spell(keys[1]), f"use {spell(keys[0])} or this, not both")
         for one, other in (
             ("password", "user"),
             ("user_jwt", "nkey_seed"),
@@ -69,7 +69,7 @@ class JobLogin:
             ("tls_key_file", "tls_cert_file"),
         ):
             if one in given and other not in given:
-                raise OptionError(spell(one), f"{spell(other)} is missing: they go together")
+                raise OptionError(spell(one), f"{spell(other)} is missing: both are required")
 
     def settings(self, spell: Callable[[str], str] = str) -> dict[str, Any]:
         """The arguments of `connect`, with what the references stand for here and now."""
@@ -170,7 +170,7 @@ def _check_reference(option: str, name: str, text: str) -> None:
     if name in _PATHS and text.startswith(_FILE):
         raise OptionError(option, f"it is a path: write {text.removeprefix(_FILE)}, not {text}")
     if name in _SWITCHES and text.lower() not in ("true", "false"):
-        raise OptionError(option, "it is none of true, false")
+        raise OptionError(option, "expected true or false")
 
 
 def _shown(text: str) -> str:

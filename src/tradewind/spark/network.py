@@ -76,7 +76,7 @@ _STREAM_HEADER: Final = b"\r\nNats-Stream: "
 # Spark asks a hundred times a second whether there is anything new. The server is asked less often,
 # and the less the longer nothing comes.
 ASK_SECONDS: Final = 0.05
-# While nothing changes, at most one part in so many of the time is spent on asking.
+# While nothing changes, at most one part in this many of the time is spent on asking.
 ASK_SHARE: Final = 10
 # Slow growth: after a silence of some seconds the next message waits for a small part of that.
 ASK_GROWTH: Final = 1.05
@@ -107,7 +107,7 @@ class ReadAddress:
                     servers or None, context=options.context or None, **settings
                 )
         except TimeoutError as error:
-            text = f"no server answered in {waits_seconds:g} s"
+            text = f"no server responded within {waits_seconds:g} s"
             raise OptionError("servers", text) from error
         except (ClientError, OSError, ssl.SSLError) as error:
             raise OptionError("servers", f"cannot connect: {error}") from error
@@ -316,7 +316,9 @@ class RangeTask:
         if statuses == [NOT_FOUND]:
             return []
         if not statuses and not chunk:
-            raise OperationTimeoutError(f"stream {self.stream}: no message from {next_seq} on came")
+            raise OperationTimeoutError(
+                f"stream {self.stream}: no message arrived from {next_seq} on"
+            )
         if statuses not in ([END_OF_BATCH], []):
             raise DataLossError(
                 f"stream {self.stream}: a direct batch from sequence {next_seq} ended with"
@@ -441,8 +443,8 @@ class NetworkProvider:
         count = part_count(int(info.state.bytes * share), os.cpu_count() or 1, partitions_min)
         planned = self._plan(info)
         if self._options.bucket and not self._options.history and last == state.last_seq:
-            # A key that changes now has its value behind the end: one task goes on to where nothing
-            # is left, and so has a value of each key.
+            # A key that changes now has its value behind the end: one task continues to where
+            # nothing is left, and so has a value of each key.
             return [replace(whole, rows=rows, planned=planned)]
         return [
             replace(whole, rows=rows.between(low, high), planned=planned.between(low, high))
@@ -602,7 +604,7 @@ async def _nth_message(
             left -= len(chunk)
     finally:
         await messages.stop()
-    raise OperationTimeoutError(f"stream {stream}: no message came, though there are some")
+    raise OperationTimeoutError(f"stream {stream}: no message arrived, though there are some")
 
 
 async def _some(messages: OrderedMessages) -> list[Msg]:
@@ -632,7 +634,7 @@ def _server_filters(rows: RowFilter) -> tuple[str, ...]:
 
 
 def _gaps(found: Sequence[int], after_seq: int, last_seq: int) -> tuple[list[Gap], int]:
-    """What is missing in front of each of these sequences; see `RowDecoder.gaps_in`."""
+    """What is missing before each of these sequences; see `RowDecoder.gaps_in`."""
     gaps = []
     for seq in found:
         end = min(seq - 1, last_seq)

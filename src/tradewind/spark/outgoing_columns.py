@@ -119,12 +119,12 @@ def plan_columns(schema: StructType, options: SinkOptions) -> ColumnPlan:
     inserted = [column for _, column in template if column is not None]
     for column in inserted:
         if column not in kinds:
-            raise OptionError(place, f"no column {column!r}; there are {', '.join(kinds)}")
+            raise OptionError(place, f"no column {column!r}; available: {', '.join(kinds)}")
         if kinds[column].startswith(("struct", "array", "map", "binary")):
             raise OptionError(place, f"column {column} is {kinds[column]}, not a text or number")
     if options.id_column and options.id_column not in kinds:
         raise OptionError(
-            "idColumn", f"no column {options.id_column!r}; there are {', '.join(kinds)}"
+            "idColumn", f"no column {options.id_column!r}; available: {', '.join(kinds)}"
         )
     plan = ColumnPlan(
         prefix=f"$KV.{options.bucket}." if options.bucket else "",
@@ -160,6 +160,6 @@ def _check_unused(others: list[str], options: SinkOptions) -> None:
         content = "value" if options.bucket else "data"
         raise OptionError(
             unused[0],
-            f"column {unused[0]} would be written nowhere: drop it, or drop {content}, so that"
+            f"column {unused[0]} would not be written: drop it, or drop {content}, so that"
             " all columns become JSON",
         )

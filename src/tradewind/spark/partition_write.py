@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 WINDOW_MESSAGES: Final = 8192
 BURST_BYTES: Final = 131_072
-# So many distinct subjects are remembered as right.
+# This many distinct subjects are remembered as right.
 SUBJECTS_MAX: Final = 100_000
 NS_PER_SECOND: Final = 1_000_000_000
 
@@ -241,7 +241,7 @@ class PartitionWrite:
         if is_same_target and mark.is_of(rows.row_count, rows.digest):
             return rows.row_count
         if not is_same_target:
-            # It was made again: it has no row of before, and all that it has are behind its begin.
+            # It was recreated: it has no row of before, and all that it has are behind its begin.
             mark = Mark(mark.epoch, mark.attempt, self._info.created, 0, time.time_ns())
         elif self._options.bucket and mark.rows >= rows.row_count:
             # Other values of the same keys. To write them does no harm, if the target does not
@@ -262,8 +262,8 @@ class PartitionWrite:
             return all_ordinals(found.ids)
         if not options.id_column and (strange := found.ids - ids):
             self._unknown(
-                f"partition {self._epoch.partition} of epoch {mark.epoch} comes again with"
-                f" {len(ids)} rows, and without {len(strange)} of those that are in the target"
+                f"partition {self._epoch.partition} of epoch {mark.epoch} was repeated with"
+                f" {len(ids)} rows, but without {len(strange)} of those in the target"
             )
         self._check_missing(found.missing, after_seq, mark.epoch, mark.opened_ns)
         return found.ids
@@ -361,10 +361,11 @@ class PartitionWrite:
 
 
 def report_unknown(options: SinkOptions, what: str) -> None:
-    """Fail, or go on with a warning, as the options say."""
+    """Fail, or continue with a warning, as the options say."""
     if options.fails_on_unknown:
         raise UnknownOutcomeError(
-            f"{what}; failOnUnknown=false goes on, and rows may be missing or twice in the target"
+            f"{what}; set failOnUnknown=false to continue; rows may then be missing or "
+            "duplicated in the target"
             " then"
         )
     logger.warning("%s", what)

@@ -25,7 +25,7 @@ Part = tuple[tuple[int, int, int], ...]
 
 
 def part_count(total_bytes: int, cores: int, partitions_min: int) -> int:
-    """Into how many parts so many bytes are to be divided."""
+    """Into how many parts this many bytes are to be divided."""
     by_size = -(-total_bytes // TASK_BYTES)
     by_cores = min(cores, -(-total_bytes // TASK_BYTES_MIN))
     return max(by_size, by_cores, partitions_min, 1)
@@ -58,7 +58,7 @@ def choose_blocks(
 
 
 def divide(blocks: Sequence[BlockRange], parts: int) -> list[Part]:
-    """At most so many parts of about the same number of bytes, in order of sequence.
+    """At most this many parts of about the same number of bytes, in order of sequence.
 
     A block is cut by sequence only where there are fewer blocks than parts.
     """
@@ -98,7 +98,7 @@ def _cut(blocks: Sequence[BlockRange], parts: int) -> list[Part]:
 
 
 def ranges(first_seq: int, last_seq: int, parts: int) -> list[tuple[int, int]]:
-    """At most so many ranges of sequences, of about the same length."""
+    """At most this many ranges of sequences, of about the same length."""
     span = last_seq - first_seq + 1
     parts = min(parts, span)
     ends = [first_seq + span * (part + 1) // parts - 1 for part in range(parts)]

@@ -89,9 +89,9 @@ def _members(option: str, text: str) -> dict[str, Any]:
     try:
         members: dict[str, Any] = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        raise OptionError(option, f"no JSON: {error.msg} at character {error.pos + 1}") from None
+        raise OptionError(option, f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except RecursionError:
-        raise OptionError(option, "no JSON that names streams: it is nested too deep") from None
+        raise OptionError(option, "not JSON that names streams: it is nested too deeply") from None
     except ValueError:  # a number of thousands of digits
         raise OptionError(option, f"a number is above {SEQUENCE_MAX}") from None
     return members
@@ -112,7 +112,7 @@ def _position(
     if isinstance(value, dict) and list(value) == [TIME_MEMBER]:
         moment = value[TIME_MEMBER]
         if not isinstance(moment, str):
-            raise OptionError(option, f"{stream!r}: a time is a text, not {_shown(moment)}")
+            raise OptionError(option, f"{stream!r}: a time must be a string, not {_shown(moment)}")
         try:
             return Position(time_ns=parse_time_ns(option, moment))
         except OptionError as error:

@@ -72,7 +72,7 @@ class RangeProof:
         self.after_seq = first_seq - 1
 
     def saw(self, gaps: Sequence[Gap], last_seq: int, count: int) -> None:
-        """So many messages came, the last one being `last_seq`, with these gaps between them."""
+        """This many messages came, the last one being `last_seq`, with these gaps between them."""
         if self._planned.is_exact:
             self._gaps += [gap for gap in gaps if not self._was_gone(gap)]
         self.after_seq = max(self.after_seq, last_seq)
@@ -105,7 +105,7 @@ class RangeProof:
         info = await streams.info(self._stream)
         self._unchecked = 0
         if info.created != self._planned.created:
-            self._lost(f"stream {self._stream} was deleted and made again while it was read")
+            self._lost(f"stream {self._stream} was deleted and recreated while it was read")
         if not self._gaps:
             return
         planned = self._planned
@@ -144,5 +144,5 @@ class RangeProof:
 
     def _lost(self, what: str) -> None:
         if self._planned.fails:
-            raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+            raise DataLossError(f"{what}; set failOnDataLoss=false to continue without them")
         logger.warning("%s", what)

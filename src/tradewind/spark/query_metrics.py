@@ -83,7 +83,7 @@ class ProgressMetrics(StreamingQueryListener):
 def serve_metrics(
     metrics: ProgressMetrics, port: int = 0, host: str = "127.0.0.1"
 ) -> Iterator[str]:
-    """Serve the page while the block runs; gives its address. Port 0 takes a free one."""
+    """Serve the page while the block runs; yields its address. Port 0 takes a free one."""
 
     class Page(BaseHTTPRequestHandler):
         timeout = REQUEST_SECONDS

@@ -68,7 +68,7 @@ class BatchReader(DataSourceReader):
             self.pushFilters = PushFilters(self)
 
     def push(self, filters: list[Any]) -> Iterable[Any]:
-        """Take over what can be; gives the rest back."""
+        """Take over what can be; returns the rest."""
         self._rows, left = push_filters(self._rows, filters, self._options)
         return left
 

@@ -50,11 +50,11 @@ class Written(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """For `frame.write`. A task that Spark repeats goes on where the first one ended."""
+    """For `frame.write`. A task that Spark repeats continues where the first one ended."""
 
     def __init__(self, options: SinkOptions, plan: ColumnPlan, *, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError("mode", "use append; to begin anew, purge the stream first")
+            raise OptionError("mode", "use append; to start over, purge the stream first")
         self._options = options
         self._plan = plan
         self._is_named = bool(options.txn_app_id)
@@ -91,14 +91,15 @@ class BatchWriter(DataSourceArrowWriter):
         if earlier is not None and claimed > earlier:
             report_unknown(
                 options,
-                f"{name} was begun before with other partitions, and {claimed - earlier} rows that"
-                " are equal to stored ones were left out; give the rows an idColumn",
+                f"{name} was started before with other partitions, and "
+                f"{claimed - earlier} rows that"
+                " are equal to stored ones were skipped; give the rows an idColumn",
             )
         if earlier is not None and claimed < earlier:
             report_unknown(
                 options,
-                f"{name} was begun before with other rows: {earlier - claimed} that are in the"
-                " target did not come again",
+                f"{name} was started before with other rows: {earlier - claimed} that are in the"
+                " target were not repeated",
             )
         seconds = options.timeout_seconds
         async with ReadAddress(options.address).connected(seconds) as connection:
@@ -114,8 +115,9 @@ class BatchWriter(DataSourceArrowWriter):
             elif run.rows != rows:
                 report_unknown(
                     options,
-                    f"{name} was written with {run.rows} rows, and now {rows} come, of which none"
-                    " was written; give them another version",
+                    f"{name} was already written with {run.rows} rows; none of the {rows} "
+                    "rows given now"
+                    " were written; use another version for them",
                 )
 
     async def _forget(self) -> None:

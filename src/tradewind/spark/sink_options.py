@@ -149,14 +149,14 @@ def parse_template(name: str, text: str) -> Template:
 
 def _check_together(options: SinkOptions) -> None:
     if bool(options.stream) == bool(options.bucket):
-        raise OptionError("stream", "say where to write: stream or bucket, one of them")
+        raise OptionError("stream", "specify where to write: either stream or bucket")
     if not (options.servers or options.context):
-        raise OptionError("servers", "say where the stream is: servers or context")
+        raise OptionError("servers", "specify where the stream is: servers or context")
     if options.bucket and options.subject:
-        raise OptionError("subject", "a bucket has keys; give the option key")
+        raise OptionError("subject", "a bucket has keys; set the option key")
     if options.stream and options.key:
-        raise OptionError("key", "a stream has subjects; give the option subject")
+        raise OptionError("key", "a stream has subjects; set the option subject")
     if options.bucket and options.id_column:
         raise OptionError("idColumn", "in a bucket the key tells rows apart")
     if bool(options.txn_app_id) != (options.txn_version is not None):
-        raise OptionError("txnVersion", "give txnAppId and txnVersion, or none of them")
+        raise OptionError("txnVersion", "set both txnAppId and txnVersion, or neither")

@@ -202,7 +202,7 @@ def _with_stream(options: SourceOptions) -> SourceOptions:
     """A bucket or an object store is a stream whose name follows from its own."""
     named = [name for name in ("stream", "bucket", "object_store") if getattr(options, name)]
     if len(named) > 1:
-        raise OptionError(spelling(named[1]), f"give {spelling(named[0])} or this, not both")
+        raise OptionError(spelling(named[1]), f"use {spelling(named[0])} or this, not both")
     if options.history and not options.bucket:
         raise OptionError("history", "only a bucket has one")
     if options.bucket:
@@ -273,7 +273,7 @@ def parse_list(name: str, text: str) -> tuple[str, ...]:
 def parse_one_of(name: str, text: str, allowed: tuple[str, ...]) -> str:
     """One of some words, in any case."""
     if text.lower() not in allowed:
-        raise OptionError(name, f"{text!r} is none of {', '.join(allowed)}")
+        raise OptionError(name, f"{text!r} is not one of {', '.join(allowed)}")
     return text.lower()
 
 
@@ -306,9 +306,7 @@ def parse_moment_ns(name: str, text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise OptionError(
-            name, f"{text!r} is not a time; 2026-11-16T08:00:00Z is an example of one"
-        ) from None
+        raise OptionError(name, f"{text!r} is not a time such as 2026-11-16T08:00:00Z") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return _held(moment_ns(moment))
@@ -329,10 +327,12 @@ def _check_together(options: SourceOptions) -> None:
     _check_triggers(options)
     if options.archive:
         if options.store_dir or options.servers or options.read_mode in SERVER_MODES:
-            raise OptionError("archive", "a backup is read by itself: no storeDir, no servers")
+            raise OptionError("archive", "a backup cannot be combined with storeDir or servers")
         return
     if not options.stream:
-        raise OptionError("stream", "say which stream to read: a name, several, or a pattern (*)")
+        raise OptionError(
+            "stream", "specify which stream to read: a name, several, or a pattern (*)"
+        )
     if options.read_mode == "blocks" and not options.store_dir:
         raise OptionError("storeDir", "readMode blocks needs the store folder of the server")
     mode = options.read_mode
@@ -343,13 +343,13 @@ def _check_together(options: SourceOptions) -> None:
     if options.ack_consumer and not (options.servers or options.context):
         raise OptionError("servers", "ackConsumer needs the address of the server")
     if not (options.store_dir or options.servers or options.context):
-        raise OptionError("servers", "say where the stream is: servers, context or storeDir")
+        raise OptionError("servers", "specify where the stream is: servers, context or storeDir")
 
 
 def _check_triggers(options: SourceOptions) -> None:
     least, most = options.msgs_per_trigger_min, options.msgs_per_trigger_max
     if options.is_said("trigger_delay_ns") and not least:
-        raise OptionError("maxTriggerDelay", "it needs minMsgsPerTrigger, for which it waits")
+        raise OptionError("maxTriggerDelay", "it requires minMsgsPerTrigger")
     if most and least > most:
         text = f"{least} is more than maxMsgsPerTrigger allows, {most}"
         raise OptionError("minMsgsPerTrigger", text)
@@ -365,6 +365,6 @@ def _check_bounds(options: SourceOptions) -> None:
         given = [word for word in words if options.is_said(word)]
         if len(given) > 1 and given != ["ending_seq", "ending_time_ns"]:
             first, second = spelling(given[0]), spelling(given[1])
-            raise OptionError(second, f"give {first} or {second}, not both")
+            raise OptionError(second, f"use {first} or {second}, not both")
     check_wanted("startingOffsets", options.starting, options.stream)
     check_wanted("endingOffsets", options.ending, options.stream)

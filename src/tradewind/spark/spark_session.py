@@ -58,8 +58,8 @@ def get_session(
     if find_spec("pyspark.sql.datasource") is None:
         version = import_module("pyspark").__version__
         raise SparkSetupError(
-            f"Spark {version} has no sources in Python, 4.0 is the first that has;"
-            " pip install 'tradewind[spark]' brings the one that is tested"
+            f"Spark {version} does not support data sources in Python (4.0 or later does);"
+            " pip install 'tradewind[spark]' installs the tested version"
         )
     sql = import_module("pyspark.sql")
     running: SparkSession | None = sql.SparkSession.getActiveSession()

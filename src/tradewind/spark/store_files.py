@@ -83,7 +83,9 @@ class StreamFiles:
                         identity = (status.st_ino, status.st_mtime_ns)
                         found.append(ReadBlockFile(number, status.st_size, identity))
         except FileNotFoundError:
-            raise Vanished(f"{self.folder}: a file went away while its folder was listed") from None
+            raise Vanished(
+                f"{self.folder}: a file disappeared while its folder was listed"
+            ) from None
         if is_encrypted(names) and not self.is_encrypted:
             raise StoreError(
                 f"{self.folder}: its blocks are encrypted, and its {META_KEY_FILE} is missing"
@@ -217,7 +219,7 @@ def find_streams(
         root = root.parent
     streams = root / JETSTREAM_FOLDER / account / STREAMS_FOLDER
     if not (root / JETSTREAM_FOLDER).is_dir():
-        raise OptionError("storeDir", f"{store_dir}: there is no folder {JETSTREAM_FOLDER} in it")
+        raise OptionError("storeDir", f"{store_dir}: it contains no folder {JETSTREAM_FOLDER}")
     try:
         names = sorted(entry.name for entry in streams.iterdir() if not name_problem(entry.name))
     except FileNotFoundError:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ATTEMPTS_MAX: Final = 20
-# So many blocks at the end of a stream may hold what its server has not synced yet.
+# This many blocks at the end of a stream may hold what its server has not synced yet.
 UNSYNCED_MAX: Final = 16
 # A view from here on is of the last block only.
 TAIL: Final = 1 << 62
@@ -239,7 +239,7 @@ class StreamContentsReader:
         return head
 
     def _block_of(self, blocks: list[ReadBlockFile], seq: int) -> int:
-        """Index of the block that holds `seq`, or that is in front of where it would be."""
+        """Index of the block that holds `seq`, or that is before where it would be."""
         low, high = 0, len(blocks)
         while high - low > 1:
             middle = (low + high) // 2

@@ -40,7 +40,7 @@ class Figures:
         return self.last_seq is not None or not self.messages
 
     def ending_seq(self, count: int, span_end: int) -> int:
-        """A sequence that so many messages do not go beyond; `span_end` is the stream's end."""
+        """A sequence that this many messages do not go beyond; `span_end` is the stream's end."""
         if self.first_seq is None:
             return span_end
         holes = span_end - self.first_seq + 1 - self.messages

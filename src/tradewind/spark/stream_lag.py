@@ -18,10 +18,10 @@ from tradewind.errors import TradewindError
 from tradewind.monitor.prometheus import Family, Sample
 from tradewind.spark.provider_contract import ReadState
 
-# A page of metrics names so many streams; the others are added up.
+# A page of metrics names this many streams; the others are added up.
 STREAMS_LABELLED_MAX: Final = 1000
 OTHER_STREAMS: Final = "(other)"
-# Of so many streams a report asks at most since when their messages wait.
+# Of this many streams a report asks at most since when their messages wait.
 ASKED_MAX: Final = 16
 
 
@@ -30,7 +30,7 @@ class StreamLag(msgspec.Struct):
 
     `seconds` is the age of the first message that was not read yet. `messages` counts sequences,
     `bytes` takes the average size of the stream, or that of files, and `gaps` are sequences between
-    the first and the last message of the stream that have no message any more.
+    the first and the last message of the stream that no longer have a message.
     """
 
     stream: str
@@ -159,7 +159,7 @@ _GAUGES: Final = (
     ("lag_messages", "messages", "Sequences that the query has not read yet"),
     ("lag_seconds", "seconds", "Age of the first message that the query has not read yet"),
     ("lag_bytes", "bytes", "Size of what the query has not read yet, about"),
-    ("gaps", "gaps", "Sequences of the stream that have no message any more"),
+    ("gaps", "gaps", "Sequences of the stream that no longer have a message"),
     ("read_seq", "seq", "Last sequence that the query has read"),
     ("last_seq", "last_seq", "Last sequence of the stream"),
 )
@@ -187,7 +187,7 @@ def lag_families(queries: Sequence[QueryLag], rows_totals: Mapping[str, int]) ->
     yield Family(
         "tradewind_spark_rows_total",
         "counter",
-        "Rows that the query was given since it is watched",
+        "Rows that the query has read since it is watched",
         _by_query((query, total) for query, total in rows_totals.items()),
     )
     yield Family(

@@ -80,7 +80,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
                 raise OptionError(spelling(name), why)
         if options.object_store:
             raise OptionError("objectStore", "objects are read by spark.read, not readStream")
-        # A stream of changes is the history of a bucket that goes on.
+        # A stream of changes is the history of a bucket that continues.
         self._options = replace(options, history=bool(options.bucket))
         self._columns = tuple(columns)
         self._provider: GrowingProvider | None = None
@@ -159,7 +159,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """Where the next batch ends: the ends of the streams, or what the limits allow.
 
-        Spark asks for it when the batch in front of `start` is committed.
+        Spark asks for it when the batch before `start` is committed.
         """
         if self._acks is not None:
             for name, point in start.items():
@@ -236,7 +236,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         if start["created_ns"] != state.created_ns:
             self._lost(
                 f"stream {state.name} is not the one that was read before: it was deleted and"
-                f" made again; the other one had been read up to sequence {start['seq']}"
+                f" recreated; the other one had been read up to sequence {start['seq']}"
             )
             return {"created_ns": state.created_ns, "seq": state.first_seq - 1}
         if start["seq"] > state.last_seq:
@@ -258,7 +258,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
 
     def _lost(self, what: str) -> None:
         if self._options.fails_on_data_loss:
-            raise DataLossError(f"{what}; failOnDataLoss=false goes on without them")
+            raise DataLossError(f"{what}; set failOnDataLoss=false to continue without them")
         self._has_lost = True
         logger.warning("%s", what)
 
@@ -277,7 +277,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
                 continue
             state = states[name]
             if until["created_ns"] != state.created_ns:
-                self._lost(f"stream {name} was deleted and made again while it was read")
+                self._lost(f"stream {name} was deleted and recreated while it was read")
                 continue
             if until["seq"] > state.last_seq:
                 self._lost(

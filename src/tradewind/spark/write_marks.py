@@ -5,7 +5,7 @@ write. There is one mark for each partition of a query; a change names the revis
 replaces, so that only one of two attempts can continue.
 
     epoch 7                     an attempt is at it; all it stored is behind `after_seq`
-    epoch 7, rows and digest    so many rows of epoch 7 are stored, with these hashes in sum
+    epoch 7, rows and digest    this many rows of epoch 7 are stored, with these hashes in sum
 
 The second form never means that the epoch has no more rows; see `partition_write`.
 """

@@ -62,7 +62,7 @@ class MessageCopy(msgspec.Struct, frozen=True):
 
 
 class LostMessages(msgspec.Struct, frozen=True):
-    """Messages that were on disk and cannot be read any more, as stream info reports them."""
+    """Messages that were on disk and can no longer be read, as stream info reports them."""
 
     sequences: tuple[int, ...]
     bytes: int
@@ -121,12 +121,12 @@ class Store(Protocol):
         """Delete a message, with `erase` also its bytes; false if it is not there."""
 
     def purge(self, pattern: bytes = b"", *, below: int = 0, keep: int = 0) -> int:
-        """Delete the messages that match, below a sequence or all but the newest `keep`; gives how
-        many.
+        """Delete the messages that match, below a sequence or all but the newest `keep`; returns
+        how many.
         """
 
     def compact(self, seq: int) -> int:
-        """Delete everything below `seq`; gives how many messages that were."""
+        """Delete everything below `seq`; returns how many messages that were."""
 
     def expire(
         self,
@@ -135,7 +135,7 @@ class Store(Protocol):
         limit: int = 0,
         expired: Callable[[MessageCopy], None] | None = None,
     ) -> int:
-        """Delete what is older than the age limit or its own time to live; gives how many.
+        """Delete what is older than the age limit or its own time to live; returns how many.
 
         At most `limit` if it is not 0. `expired` is told of each after it is gone, and must not
         change the store. A message whose time to live is "never" does not age.

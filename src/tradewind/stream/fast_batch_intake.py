@@ -28,7 +28,7 @@ from tradewind.stream.staging import ID_BYTES_MAX, BatchLimits
 if TYPE_CHECKING:
     from tradewind.stream.ingest import Ingest
 
-# All batches of a stream together are told after so many messages.
+# All batches of a stream together are told after this many messages.
 STEP_MAX: Final = 500
 START, _, COMMIT, END, PING = range(5)
 
@@ -36,8 +36,8 @@ START, _, COMMIT, END, PING = range(5)
 class FastBatches:
     """Those of one stream.
 
-    `checks(message)` gives the verdict on a message, `store(message, verdict)` stores it and gives
-    its sequence.
+    `checks(message)` returns the verdict on a message, `store(message, verdict)` stores it and
+    returns its sequence.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class FastBatches:
         return batch
 
     def _is_next(self, batch: OpenFastBatch, reply: bytes, number: int) -> bool:
-        """Whether the batch goes on with this message."""
+        """Whether the batch continues with this message."""
         expected = batch.last + 1
         if number == expected:
             return True

@@ -38,7 +38,7 @@ BATCHES: Final = UnitRule(part_of, header_fields.BATCH_ID + b":")
 
 
 def remove_half_batch(store: MessageStore, copies: Collection[str]) -> int:
-    """Remove the beginning of a batch at the end of a store; gives how many messages that were.
+    """Remove the beginning of a batch at the end of a store; returns how many messages that were.
 
     `copies` are the names of those batches that nats-server had not done with.
     """

@@ -99,7 +99,7 @@ class Busy(msgspec.Struct, frozen=True):
 class PublishChecks(msgspec.Struct):
     """The checks of one stream.
 
-    `resources` asks whoever counts for the account whether so many more bytes are allowed, and
+    `resources` asks whoever counts for the account whether this many more bytes are allowed, and
     `wanted` whether anybody would get a message of this subject (streams with interest retention).
     """
 
@@ -317,7 +317,7 @@ class PublishChecks(msgspec.Struct):
     def check_room(
         self, message: Publish, rollup: str, *, msgs: int = 0, size: int = 0, subject_msgs: int = 0
     ) -> None:
-        """With discard new: ApiError if there is no room, beside so much that comes before it."""
+        """With discard new: ApiError if there is no room, beside this much that comes before it."""
         per_subject = self.config.discard_new_per_subject and not rollup
         try:
             self.store.check_room(

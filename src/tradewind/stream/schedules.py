@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FIRED_PER_STEP: Final = 500
 # The clock of the machine may be set while nobody looks.
 LOOK_AGAIN_NS: Final = 60_000_000_000
-# So many different values of Nats-Schedule are remembered while a start reads them.
+# This many different values of Nats-Schedule are remembered while a start reads them.
 TIMINGS_MAX: Final = 1024
 # A run that was refused is tried again after this time.
 REFUSED_AGAIN_NS: Final = 10_000_000_000

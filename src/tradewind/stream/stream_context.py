@@ -37,8 +37,8 @@ class StreamContext(msgspec.Struct):
     """What a stream needs of the server around it.
 
     `syncs`: acknowledged means synced, for streams in files that do not ask for less.
-    `resources(bytes)` gives the error if the account may not store so many more bytes. It is asked
-    by the slow path; the fast path uses up `Ingest.credit_bytes`, which the engine sets.
+    `resources(bytes)` returns the error if the account may not store this many more bytes. It is
+    asked by the slow path; the fast path uses up `Ingest.credit_bytes`, which the engine sets.
     `chance` is the operating system's, except in a test. `abandoned(stream, batch, reason)` is told
     of batches that are given up.
     """

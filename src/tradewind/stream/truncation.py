@@ -109,7 +109,7 @@ class Selection:
         self._passed_over = max(total - self._criteria.newest, 0)
 
     def _begin_of_newest(self, count: int) -> int:
-        """The sequence from which on there are so many, up to the last one."""
+        """The sequence from which on there are this many, up to the last one."""
         store, behind = self._store, self._store.count_matching(self._chosen, self._last_seq + 1)
         low, high = self._first_seq, self._last_seq + 1
         while low < high:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tradewind.stream.commit_path import CommitPath
 
 REMOVED_PER_STEP: Final = 10_000
-# A removal that so many consumers are told of costs twice as much as one that nobody is.
+# A removal that this many consumers are told of costs twice as much as one that nobody is.
 CONSUMERS_PER_COST: Final = 8
 REMOVED_PER_STEP_MIN: Final = 100
-# A marker costs as much as so many removals. One that is not stored is tried again later.
+# A marker costs as much as this many removals. One that is not stored is tried again later.
 MARK_COST: Final = 10
 MARK_AGAIN_NS: Final = 2_000_000_000
 # The same of a message that somebody is asked about. One that is kept is looked at again later.
@@ -101,7 +101,7 @@ class Upkeep:
         # What ages below this sequence is gone, or its keeper has it.
         self._aged_to = 0
         self._held_until_ns = 0  # nothing expires before that, because a marker was not stored
-        self._spare = REMOVED_PER_STEP  # so much may be rolled up before others have their turn
+        self._spare = REMOVED_PER_STEP  # this much may be rolled up before others have their turn
 
     @property
     def step_size(self) -> int:

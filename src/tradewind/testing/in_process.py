@@ -228,7 +228,7 @@ class InProcessServer:
             assert not self.broker.faults.total, self.log.texts("error")
 
     def run_deferred(self) -> int:
-        """Answer the password checks that a worker thread would do; gives how many there were."""
+        """Answer the password checks that a worker thread would do; returns how many there were."""
         count = 0
         while (check := self.broker.deferred.take()) is not None:
             self.broker.authenticated(check, check.decide())

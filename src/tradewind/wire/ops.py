@@ -11,7 +11,7 @@ PING / PONG                                       PING / PONG
 
 server <-> server, on a leaf connection
 LS+  <subject>                                    somebody asks for it
-LS+  <subject> <queue> <weight>                   ... so many members of a group
+LS+  <subject> <queue> <weight>                   ... this many members of a group
 LS-  <subject> [queue]                            nobody does any more
 LMSG <subject> [reply] <#bytes>                   HMSG <subject> [reply] <#hdr> <#all>
 LMSG <subject> + <reply> <queue>... <#bytes>      ... for one member each of these groups, too

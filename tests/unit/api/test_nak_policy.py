@@ -112,7 +112,7 @@ def test_what_no_key_can_name_is_no_reason(header: bytes) -> None:
         ({f"{DELAY}.": "1s"}, "a class has 1 to 32 letters"),
         ({f"{DELAY}.busy": "x"}, "tradewind.nak.delay.busy:"),
         ({"tradewind.nak.backoff": "yes"}, '"true" or "false", not \'yes\''),
-        ({"tradewind.nak.delays": "1s"}, "is not known: there are tradewind.nak.delay,"),
+        ({"tradewind.nak.delays": "1s"}, "is unknown; valid keys: tradewind.nak.delay,"),
         ({"tradewind.nak.backoff": "true", DELAY: "1s"}, "use only one of them"),
         ({f"{DELAY}.c{n}": "1s" for n in range(CLASSES_MAX + 1)}, "at most 100 classes"),
     ],
@@ -130,8 +130,8 @@ def test_what_is_wrong_is_named_with_what_would_be_right(
 @pytest.mark.parametrize(
     ("settings", "metadata", "text"),
     [
-        ({"ack_policy": AckPolicy.NONE}, {DELAY: "1s"}, "needs the ack policy explicit or all"),
-        ({}, {"tradewind.nak.backoff": "true"}, "tradewind.nak.backoff: it needs a consumer with"),
+        ({"ack_policy": AckPolicy.NONE}, {DELAY: "1s"}, "requires the ack policy explicit or all"),
+        ({}, {"tradewind.nak.backoff": "true"}, "tradewind.nak.backoff: requires a consumer with"),
         ({}, {DELAY: "x"}, "tradewind.nak.delay: "),
     ],
 )

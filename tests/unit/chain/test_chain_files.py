@@ -68,7 +68,7 @@ def test_the_header_is_the_documented_bytes() -> None:
 def test_no_folder_and_an_empty_one_are_named(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="No such file"):
         ChainFolder(tmp_path / "chain")
-    with pytest.raises(StoreError, match=r"no file 0000000000000000\.links"):
+    with pytest.raises(StoreError, match=r"0000000000000000\.links is missing"):
         ChainFolder(tmp_path)
 
 

@@ -103,7 +103,7 @@ def test_members_that_cannot_be_are_named(change: dict[str, object], error: str)
     ],
 )
 def test_what_is_no_checkpoint_is_refused(line: bytes) -> None:
-    with pytest.raises(ChainError, match="this is no checkpoint"):
+    with pytest.raises(ChainError, match="not a checkpoint"):
         checkpoints.decode(line)
 
 

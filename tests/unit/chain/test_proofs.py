@@ -50,5 +50,5 @@ def test_a_subject_that_no_document_can_hold_is_refused() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"\xff", b'{"sequence":1}'])
 def test_what_is_no_proof_is_refused(data: bytes) -> None:
-    with pytest.raises(ChainError, match="this is no proof of a message"):
+    with pytest.raises(ChainError, match="not a proof of a message"):
         proofs.decode_proof(data)

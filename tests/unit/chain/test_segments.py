@@ -95,7 +95,7 @@ def test_a_rewritten_chain_does_not_fit_in_parts_either() -> None:
     report = check(anew, anew.live)
     assert [fault.kind for fault in report.faults] == ["checkpoint", "checkpoint"]
     assert (
-        "checkpoint 3 (checkpoints, byte 2) (of 15 entries) does not fit" in report.faults[0].text
+        "checkpoint 3 (checkpoints, byte 2) (of 15 entries) does not match" in report.faults[0].text
     )
     assert report.proved_sequence == 10
     anew.records = anew.records[:18]

@@ -282,7 +282,7 @@ def test_an_entry_that_was_put_in_is_named(messages: int, data: st.DataObject) -
     report = check(chain)
     found = {(fault.kind, fault.index) for fault in report.faults}
     assert found == {("entry", index), ("checkpoint", messages), ("returned", -1)}
-    assert any("was put into the chain" in fault.text for fault in report.faults)
+    assert any("was inserted into the chain" in fault.text for fault in report.faults)
 
 
 @FEW
@@ -300,7 +300,7 @@ def test_a_changed_removal_is_named(messages: int, data: st.DataObject) -> None:
     del chain.live[first + 1]
     report = check(chain)
     assert [(fault.kind, fault.index) for fault in report.faults] == [("entry", index)]
-    assert "what it says was changed" in report.faults[0].text
+    assert "its content was changed" in report.faults[0].text
 
 
 def test_entries_in_another_order_are_named() -> None:
@@ -324,7 +324,7 @@ def test_a_forged_checkpoint_is_named_and_the_next_proves_the_same() -> None:
     texts = [fault.text for fault in report.faults]
     assert [fault.kind for fault in report.faults] == ["checkpoint", "checkpoint"]
     assert "checkpoint 2" in texts[0]
-    assert "forged: the signature is not that of its key" in texts[0]
+    assert "forged: the signature does not match its key" in texts[0]
     assert "checkpoint 3" in texts[1]
     assert "does not follow the one before" in texts[1]
     assert report.proved_sequence == 12
@@ -363,7 +363,7 @@ def test_a_chain_that_somebody_made_anew_does_not_contain_a_checkpoint_kept_else
     assert check(forged).is_intact
     report = check(forged, kept=[kept])
     assert [fault.kind for fault in report.faults] == ["checkpoint"]
-    assert "the kept one (of 8 entries) does not fit the chain" in report.faults[0].text
+    assert "the kept one (of 8 entries) does not match the chain" in report.faults[0].text
     assert check(chain, kept=[kept]).is_intact
 
 

@@ -198,6 +198,8 @@ def test_infos_of_newer_servers_are_read() -> None:
 
 def test_where_refused_messages_wait_the_policy_is_named() -> None:
     known = Knowledge(info({"metadata": {"tradewind.nak.delay": "5s"}}, num_ack_pending=3))
-    assert explain(known).advice.endswith("Messages that clients reject (NAK) are delayed by its policy: 5s.")
+    assert explain(known).advice.endswith(
+        "Messages that clients reject (NAK) are delayed by its policy: 5s."
+    )
     odd = Knowledge(info({"metadata": {"tradewind.nak.delay": "?"}}, num_ack_pending=3))
     assert "NAK" not in explain(odd).advice

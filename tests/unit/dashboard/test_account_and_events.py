@@ -58,8 +58,8 @@ def test_any_answer_is_a_load(document: dict[str, Any], is_whole: bool) -> None:
     [
         ("stream_action", {"action": "create"}, "Stream S was created."),
         ("consumer_action", {"action": "delete"}, "Consumer C of S was deleted."),
-        ("max_deliver", {"stream_seq": 7, "deliveries": 3}, "gives up message 7"),
-        ("terminated", {"stream_seq": 7, "reason": "bad"}, "refused message 7 for good: bad."),
+        ("max_deliver", {"stream_seq": 7, "deliveries": 3}, "gave up on message 7"),
+        ("terminated", {"stream_seq": 7, "reason": "bad"}, "rejected message 7 permanently: bad."),
         ("consumer_pause", {"paused": True, "pause_until": "T"}, "was paused until T."),
         ("stream_quorum_lost", {}, "has lost its quorum"),
     ],

@@ -65,7 +65,7 @@ async def test_a_run_is_asked_to_stop_alone_and_its_output_is_bounded(launching:
     assert "hidden" in child.output  # it is in the environment
     assert os.getpgid(child.pid) == child.pid == os.getpgid(below)
     assert os.getpgid(0) != child.pid
-    with pytest.raises(PipelineError, match="runs already"):
+    with pytest.raises(PipelineError, match="is already running"):
         runs.start(path)
     assert runs.stop(path)
     assert await child.wait(30)
@@ -100,7 +100,7 @@ async def test_a_run_that_does_not_stop_can_be_ended_at_once(launching: Launchin
     assert runs.kill(path)
     assert await child.wait(30)
     await until(lambda: is_gone(below))
-    assert "ended at once" in child.reason
+    assert "stopped immediately" in child.reason
     await runs.close()
 
 
@@ -131,7 +131,7 @@ async def test_only_so_many_programs_run_at_once(
     runs = Runs(launching)
     child = runs.start(Path("a.yaml"))
     below = await ready(child)
-    with pytest.raises(PipelineError, match="1 programs at once"):
+    with pytest.raises(PipelineError, match="the maximum of 1 programs"):
         runs.start(Path("b.yaml"))
     assert runs.kill(Path("a.yaml")), "if it were asked to end, the process below it would stay"
     await runs.close()
@@ -140,7 +140,7 @@ async def test_only_so_many_programs_run_at_once(
 
 async def test_a_program_that_is_not_there_is_an_error_in_words() -> None:
     runs = Runs(Launching(("/no/such/program",)))
-    with pytest.raises(PipelineError, match="does not start: No such file"):
+    with pytest.raises(PipelineError, match="could not be started: No such file"):
         runs.start(Path("a.yaml"))
     assert runs.run_of(Path("a.yaml")) is None
     await runs.close()

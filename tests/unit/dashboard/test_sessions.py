@@ -83,7 +83,7 @@ async def test_a_server_that_is_away_is_no_login(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(module, "LOGIN_SECONDS", 0.1)
     monkeypatch.setattr(module, "WRONG_SECONDS", 0.0)
     sessions = Sessions(ConnectOptions(servers="nats://127.0.0.1:1"), needs_login=True)
-    with pytest.raises(LoginRefusedError, match="does not answer"):
+    with pytest.raises(LoginRefusedError, match="does not respond"):
         await sessions.log_in({"user": "u", "password": "secret"})
     assert len(sessions) == 0
 

@@ -110,7 +110,7 @@ def test_a_stream_is_told_in_sentences() -> None:
     assert in_words(config) == [
         "It stores what is published to a, b, on disk.",
         "Messages stay until a limit removes them, at most 1.0 KiB.",
-        "It is sealed: nothing in it can be changed any more.",
+        "It is sealed: nothing in it can be changed.",
     ]
 
 

@@ -48,7 +48,7 @@ def test_what_passes_is_counted() -> None:
     ("error", "state", "text"),
     [
         (UploadError("it broke"), "failed", "it broke"),
-        (BrokenOffError("gone"), "stopped", "The browser has broken it off"),
+        (BrokenOffError("gone"), "stopped", "The browser cancelled it"),
         (RuntimeError("ours"), "failed", "see its log"),
     ],
 )

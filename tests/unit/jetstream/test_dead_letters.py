@@ -151,7 +151,7 @@ BAD_SETTINGS: dict[str, tuple[dict[str, str], str]] = {
     "not taken": ({"subject": "other.{subject}"}, "stream D does not take subject other.>"),
     "order": ({"subject": "dead.{subject}.x"}, "{subject} must be its last token"),
     "reason": ({"on": "bored"}, "'bored' is not a list of max_deliver, term, expired"),
-    "key": ({"steam": "D"}, "there is no such key"),
+    "key": ({"steam": "D"}, "unknown key"),
 }
 
 
@@ -325,10 +325,10 @@ def test_what_cannot_be_revived_is_refused_and_the_letter_stays() -> None:
     add_consumer(world.peer, "S", "once", max_deliver=1)
     for changes, text in (
         ({"seq": 2}, "is not done with it"),
-        ({"seq": 7}, "does not have it any more"),
+        ({"seq": 7}, "no longer has it"),
         ({"seq": -1}, "revivals[0]"),
         ({"seq": 1 << 70}, "revivals[0]"),
-        ({"consumer": "filtered"}, "does not want it"),
+        ({"consumer": "filtered"}, "its filter does not match"),
         ({"consumer": "once"}, "max_deliver is 1"),
         ({"consumer": "none"}, "consumer not found"),
         ({"stream": "none"}, "stream not found"),
@@ -337,7 +337,7 @@ def test_what_cannot_be_revived_is_refused_and_the_letter_stays() -> None:
         assert text in answer["error"]["description"], (changes, answer)
     assert world.dead() == [b"x"]
     world.peer.api("STREAM.MSG.DELETE.S", {"seq": 1})
-    assert "does not have it any more" in revive(world.peer)["error"]["description"]
+    assert "no longer has it" in revive(world.peer)["error"]["description"]
 
 
 def test_a_power_failure_at_any_step_of_a_revival_leaves_it_in_one_place() -> None:

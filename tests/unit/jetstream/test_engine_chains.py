@@ -166,7 +166,9 @@ def test_keys_that_only_begin_alike_are_not_ours() -> None:
 
 def test_chain_of_a_stream_in_memory_is_refused() -> None:
     error = ChainWorld(storage="memory").answer["error"]
-    assert error["description"] == "stream metadata tradewind.chain: only for streams in files"
+    assert error["description"] == (
+        "stream metadata tradewind.chain: only for streams with file storage"
+    )
 
 
 def update(world: ChainWorld, metadata: dict[str, str]) -> str:
@@ -301,8 +303,8 @@ def test_every_message_and_every_head_is_proved() -> None:
 @pytest.mark.parametrize(
     ("name", "body", "text"),
     [
-        ("PROOF", {"size": 1}, "seq, index or first_size: exactly one of them is needed"),
-        ("PROOF", {"seq": 1, "index": 1}, "exactly one of them is needed"),
+        ("PROOF", {"size": 1}, "specify exactly one of seq, index and first_size"),
+        ("PROOF", {"seq": 1, "index": 1}, "specify exactly one of"),
         ("PROOF", {"index": 5}, "index: from 0 to 4, not 5"),
         ("PROOF", {"index": 2**64 - 1}, "index: from 0 to 4"),
         ("PROOF", {"index": 0, "size": 6}, "size: from 1 to 5 entries, not 6"),

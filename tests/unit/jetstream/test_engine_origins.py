@@ -210,7 +210,7 @@ def test_silence_is_noticed_and_ends(pair: Pair) -> None:
     pair.wire.is_deaf = True
     pair.fill("2")
     pair.advance(STALL_SECONDS)
-    assert pair.problem("S") == "nothing has come from remote 'hub' for 10 seconds"
+    assert pair.problem("S") == "nothing has arrived from remote 'hub' for 10 seconds"
     pair.advance(6)
     assert pair.problem("S") == "remote 'hub' does not answer"
     pair.wire.is_deaf = False
@@ -246,7 +246,7 @@ def test_a_remote_that_answers_nonsense_is_named(pair: Pair) -> None:
     pair.wire.plug(pair.hub)
     answered = next(iter(pair.wire._answers.values()))
     answered(b"", b"[]", "")
-    assert pair.problem("M") == "the answer is not JSON: b'[]'"
+    assert pair.problem("M") == "the response is not JSON: b'[]'"
 
 
 # -------------------------------------------------------------------- the origin is another one

@@ -62,8 +62,10 @@ def test_the_first_message_is_stored_and_acknowledged() -> None:
     assert config["metadata"].items() >= {"team": "a", "tradewind.template": "k8s"}.items()
     (status,) = world.own("LIST")["templates"]
     assert (status["template"]["name"], status["streams"]) == ("k8s", 1)
-    assert world.own("TRY", subject="k8s.web.x")["reason"] == "somebody hears this subject already"
-    assert world.own("TRY", subject="other")["reason"] == "no template has this subject"
+    assert world.own("TRY", subject="k8s.web.x")["reason"] == (
+        "someone already subscribes to this subject"
+    )
+    assert world.own("TRY", subject="other")["reason"] == "no template matches this subject"
 
 
 def test_all_that_comes_while_the_stream_is_made_is_stored_in_order() -> None:
@@ -130,10 +132,10 @@ def test_very_many_different_tokens_are_refused_and_noted_once() -> None:
 @pytest.mark.parametrize(
     ("subject", "text"),
     [
-        (b"k8s." + b"x" * 300 + b".y", "is no name of a stream"),
-        (b"k8s.a/b.y", "is no name of a stream"),
-        (b"k8s.\xff\xfe.y", "characters that no name has"),
-        (b"k8s.\x7f.y", "characters that no name has"),
+        (b"k8s." + b"x" * 300 + b".y", "is not a valid stream name"),
+        (b"k8s.a/b.y", "is not a valid stream name"),
+        (b"k8s.\xff\xfe.y", "characters that are not allowed in a name"),
+        (b"k8s.\x7f.y", "characters that are not allowed in a name"),
     ],
     ids=range(4),
 )
@@ -285,8 +287,8 @@ def test_requests_that_were_dropped_are_not_waited_for() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"match": "k8s.web"}, "match: a pattern as k8s.*.>"),
-        ({"match": "k8s..>"}, "match: a pattern as k8s.*.>"),
+        ({"match": "k8s.web"}, "match: expected a pattern such as k8s.*.>"),
+        ({"match": "k8s..>"}, "match: expected a pattern such as k8s.*.>"),
         ({"match": "*.>"}, "match: the first token must be plain"),
         ({"match": "$JS.*.>"}, "match: the first token must be plain"),
         ({"match": "_INBOX.*"}, "match: the first token must be plain"),
@@ -297,8 +299,8 @@ def test_requests_that_were_dropped_are_not_waited_for() -> None:
         ({"max_streams": 2**63 - 1}, "max_streams: from 1 to 10000"),
         ({"idle": 5}, "idle: 0, or from 1 second"),
         ({"idle": 2**63 - 1}, "idle: 0, or from 1 second"),
-        ({"config": {"name": "x"}}, "config: without name, subjects"),
-        ({"config": {"subjects": ["x"]}}, "config: without name, subjects"),
+        ({"config": {"name": "x"}}, "config: must not contain name, subjects"),
+        ({"config": {"subjects": ["x"]}}, "config: must not contain name, subjects"),
         ({"config": {"max_age": 5}}, "max age needs to be"),
         ({"name": "a b"}, ""),
     ],

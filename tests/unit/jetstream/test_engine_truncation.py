@@ -234,23 +234,23 @@ def test_the_time_goes_on_over_a_restart() -> None:
 @pytest.mark.parametrize(
     ("config", "body", "text"),
     [
-        ({}, {}, "before, after, newest, subjects or header: say which"),
+        ({}, {}, "specify before, after, newest, subjects or header"),
         ({}, {"before": "yesterday"}, 'parsing time "yesterday"'),
         ({}, {"subjects": ["a..b"]}, "subjects: 'a..b' is no subject"),
         ({}, {"subjects": ["a"] * 101}, "subjects: at most 100, not 101"),
-        ({}, {"header": {"name": ""}}, "header: a name without colon"),
+        ({}, {"header": {"name": ""}}, "header: expected a name without colons"),
         ({}, {"header": {"name": "a", "value": "v" * 2000}}, "header: a value of at most 1024"),
         ({}, {"newest": 1, "keep_for": -1}, "keep_for: from 0 to 90 days"),
         ({}, {"newest": 1, "keep_for": 2**63 - 1}, "keep_for: from 0 to 90 days"),
         (
             {},
             {"after": "2024-01-01T00:00:00Z", "before": "2023-01-01T00:00:00Z"},
-            "after: a time in front of that of before",
+            "after must be earlier than before",
         ),
         ({"deny_purge": True}, {"newest": 1}, "the configuration of the stream has deny_purge"),
         ({"deny_delete": True}, {"newest": 1}, "the configuration of the stream has deny_delete"),
-        ({"storage": "memory"}, {"newest": 1, "keep_for": 1}, "only for streams in files"),
-        ({"retention": "workqueue"}, {"newest": 1, "keep_for": 1}, "only with retention limits"),
+        ({"storage": "memory"}, {"newest": 1, "keep_for": 1}, "only for streams with file storage"),
+        ({"retention": "workqueue"}, {"newest": 1, "keep_for": 1}, "only with limits retention"),
     ],
     ids=range(13),
 )
@@ -361,7 +361,7 @@ def test_a_full_disk_changes_nothing() -> None:
     world.own("TRUNCATE", newest=4, keep_for=HOUR)
     world.disk.fail("write", "*__snapshots__*", error=errno.ENOSPC, times=1 << 30)
     answer = world.own("UNDO")
-    assert "not brought back" in answer["error"]["description"]
+    assert "not restored" in answer["error"]["description"]
     assert world.found() == everything[:2]
     world.publish("S.1")
     world.disk.clear_faults()
@@ -381,6 +381,6 @@ def test_a_failure_in_the_middle_says_what_can_be_brought_back(
     text = answer["error"]["description"]
     removed = 6 - len(world.found())
     assert 0 < removed < 6
-    assert f"{removed} messages are removed, undo" in text
+    assert f"{removed} messages were removed; undo" in text
     assert world.own("UNDO", id=text.split()[-4])["messages"] == removed
     assert world.found() == everything

@@ -382,7 +382,7 @@ def test_ephemeral_consumer_of_the_second_preview_is_told_its_name(peer: OldPeer
             LOGS_TAIL.replace('"durable_name": "TAIL",', ""),
             "consumer expected to be durable but a durable name was not set",
         ),
-        ("TEMPLATE.T.CREATE", "{}", "stream templates are not supported any more"),
+        ("TEMPLATE.T.CREATE", "{}", "stream templates are no longer supported"),
         ("TEMPLATE.T.INFO", "", "template not found"),
     ],
 )

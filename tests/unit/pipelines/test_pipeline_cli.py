@@ -88,9 +88,7 @@ def test_status_shows_rows_and_lag(cli: Cli, file: Path) -> None:
     # A process of that number cannot exist.
     status.pid = 1 << 30
     write_status(file.parent / "state", status)
-    assert (
-        "gone (process 1073741824 is not there any more)" in cli("pipeline", "status", str(file))[1]
-    )
+    assert "gone (process 1073741824 no longer exists)" in cli("pipeline", "status", str(file))[1]
     code, out, _ = cli("pipeline", "status", str(file), "--json")
     assert code == 0
     assert '"messages": 7' in out
@@ -133,13 +131,13 @@ def test_batches_are_shown_with_their_sequences(cli: Cli, file: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["sql", "select 1", "--csv", "--chart"], "give one of --csv, --json and --chart"),
+        (["sql", "select 1", "--csv", "--chart"], "use only one of --csv, --json and --chart"),
         (["sql", "select 1", "--table", "lake"], "NAME=FOLDER"),
-        (["job", "compact", "ORDERS"], "give --to FOLDER or --to-stream NAME"),
+        (["job", "compact", "ORDERS"], "specify either --to FOLDER or --to-stream NAME"),
         (["job", "replay", "x", "ORDERS", "--pace", "slow"], "instant or original"),
         (
             ["--inbox-prefix", "x", "pipeline", "check", "FILE"],
-            "--inbox-prefix does not reach Spark's workers",
+            "--inbox-prefix is not passed on to Spark's workers",
         ),
         (["pipeline", "chekc", "x"], "did you mean 'check'?"),
     ],
@@ -157,7 +155,7 @@ def test_compact_says_what_became_of_the_files(cli: Cli, file: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     code, _, err = cli("pipeline", "compact", str(file))
     assert code == 1
-    assert "copy has no such sink: small files cannot be joined" in err
+    assert "copy has no such sink: small files cannot be compacted" in err
     file.write_text(GOOD.replace("parquet: lake", "delta: lake"))
     code, _, err = cli("pipeline", "compact", str(file), "--sink", "lak")
     assert code == 1
@@ -168,9 +166,9 @@ def test_compact_says_what_became_of_the_files(cli: Cli, file: Path) -> None:
         deltalake.write_deltalake(str(file.parent / "lake"), table, mode="append")
     code, out, _ = cli("pipeline", "compact", str(file))
     assert code == 0
-    assert out == "lake: 3 files became 1; 0 old files of no version were removed\n"
+    assert out == "lake: 3 files became 1; 0 orphaned files were removed\n"
     with locked(file.parent / "state"):
         code, _, err = cli("pipeline", "compact", str(file), "--orphan-hours", "23")
         assert code == 1
-        assert "the pipeline runs already" in err
+        assert "the pipeline is already running" in err
         assert cli("pipeline", "compact", str(file), "--orphan-hours", "24")[0] == 0

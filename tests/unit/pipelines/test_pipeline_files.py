@@ -75,16 +75,16 @@ WRONG = [
     # what is replaced, by what, line, part of the message
     ("stream: ORDERS", "strem: ORDERS", 6, "key 'strem' does not exist; did you mean 'stream'?"),
     ("trigger:", "triger:", 3, "key 'triger' does not exist; did you mean 'trigger'?"),
-    ("bad: skip", "bad: skp", 9, "payload.bad: 'skp' is none of fail, skip"),
+    ("bad: skip", "bad: skp", 9, "payload.bad: 'skp' is not one of fail, skip"),
     ("bad: skip", "bda: skip", 9, "key 'bda' does not exist; did you mean 'bad'?"),
     (
         "mode: update",
         "mode: updat",
         28,
-        "'updat' is none of append, update, complete, upsert",
+        "'updat' is not one of append, update, complete, upsert",
     ),
-    ("10 seconds", "10 fortnights", 10, "'10 fortnights' is not a length of time"),
-    ("2 seconds", "soon", 3, "'soon' is none of fast, now"),
+    ("10 seconds", "10 fortnights", 10, "'10 fortnights' is not a duration"),
+    ("2 seconds", "soon", 3, "'soon' is not fast, now"),
     ("from: named", "from: nmaed", 30, "table 'nmaed' does not exist; did you mean 'named'?"),
     ("from: orders", "from: later", 19, "table 'later' does not exist before this step"),
     ("window: 1 minute", "window: 1", 20, "window: expected `str`, got `int`"),
@@ -100,16 +100,16 @@ WRONG = [
     ("parquet: lake", "delta: x\n    mode: upsert\n    key: [a, a]", 33, "named twice"),
     ("parquet: lake", "parquet: lake\n    mode: upsert", 32, "a parquet folder only grows"),
     ("mode: update", "mode: upsert", 28, "upsert is for delta and iceberg sinks"),
-    ('key: "{region}"', "key: [region]", 27, "key of a bucket sink is one text"),
+    ('key: "{region}"', "key: [region]", 27, "key of a bucket sink must be a string"),
     ("parquet: lake", "parquet: lake\n    subject: x", 32, "'subject' is not for a parquet sink"),
     ('"{region}"', '"{region"', 27, "a column is written as {name}"),
     ('    key: "{region}"\n', "", 24, "a bucket sink needs 'key'"),
-    ("  regions:", "  orders:", 11, "'orders' is here twice; first in line 5"),
+    ("  regions:", "  orders:", 11, "'orders' appears twice; first in line 5"),
     ("  named:", "  Orders:", 14, "'Orders' is a name twice, in sources too"),
     ("  named:", "  1named:", 14, "is not a name for SQL"),
     ("pipeline: revenue", "pipeline: re venue", 1, "is not a name"),
-    ("pipeline: revenue", "checkpoint: 5", 2, "'checkpoint' is here twice"),
-    ("sinks:", "sinks: [", 25, "no YAML"),
+    ("pipeline: revenue", "checkpoint: 5", 2, "'checkpoint' appears twice"),
+    ("sinks:", "sinks: [", 25, "not valid YAML"),
     ("select * from orders", "select * from minutes", 15, "minutes, which comes after it"),
     ("select * from orders", "select 1 from regions", 30, "add `follow: true`"),
 ]
@@ -133,7 +133,7 @@ def test_errors_name_the_line_and_what_would_be_right(
 def test_a_pipeline_without_sources_or_sinks_is_refused(section: str) -> None:
     head, _, rest = GOOD.partition(f"{section}:\n")
     kept = head + rest[rest.index("steps:") :] if section == "sources" else head
-    with pytest.raises(PipelineFileError, match=f"a pipeline needs {section}"):
+    with pytest.raises(PipelineFileError, match=f"a pipeline needs at least one entry in {section}"):
         load(kept)
 
 
@@ -160,7 +160,7 @@ def test_a_python_step_must_name_a_function_that_is_there(tmp_path: Path) -> Non
 def test_a_dead_letter_is_instead_of_skipping() -> None:
     letter = "dead_letter: {stream: DEAD, subject: 'dead.{subject}'}"
     assert load(GOOD.replace("bad: skip", letter)).sources["orders"].payload
-    with pytest.raises(PipelineFileError, match="give bad or dead_letter"):
+    with pytest.raises(PipelineFileError, match="use bad or dead_letter"):
         load(GOOD.replace("bad: skip", f"bad: skip\n      {letter}"))
 
 

@@ -72,7 +72,7 @@ def test_no_secret_is_in_what_is_said_of_a_pipeline() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "text"),
     [
-        ("user: spark", "description: x", 5, "password: user is missing: they go together"),
+        ("user: spark", "description: x", 5, "password: user is missing: both are required"),
         (f"password: {SECRET}", "password: conf:a", 5, "password: Spark's settings do not reach"),
         ('"env:SEED"', f"[{SECRET}]", 8, "nkey_seed: expected `str`, got `array`"),
         (

@@ -76,12 +76,12 @@ STATE = RemoteFolder("s3a://lake/state")
         ("gs://lake/state", ""),
         ("file:///state", ""),
         ("s3://lake/state", "s3a://lake/state"),
-        ("ftp://lake/state", "ftp is none of file, hdfs"),
-        ("s3a://lake", "name a folder behind the bucket"),
-        ("s3a://lake/", "name a folder behind the bucket"),
+        ("ftp://lake/state", "ftp is not one of file, hdfs"),
+        ("s3a://lake", "name a folder after the bucket"),
+        ("s3a://lake/", "name a folder after the bucket"),
         ("s3a://key:hush@lake/state", "no password in an address"),
-        ("file://state", "file:///FOLDER is right"),
-        ("file:///", "file:///FOLDER is right"),
+        ("file://state", "use file:///FOLDER"),
+        ("file:///", "use file:///FOLDER"),
     ],
 )
 def test_a_checkpoint_is_in_a_file_system_that_spark_can_have(uri: str, problem: str) -> None:
@@ -197,7 +197,7 @@ def test_of_two_that_begin_at_once_one_has_the_lease(
         real(self, uri, data, is_new=is_new)
 
     monkeypatch.setattr(MemoryFiles, "write", write)
-    with pytest.raises(PipelineError, match="another runner has begun just now"):
+    with pytest.raises(PipelineError, match="another runner has just started"):
         take_lease(STATE, lambda: 100.0)
 
 

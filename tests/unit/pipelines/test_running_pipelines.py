@@ -69,7 +69,7 @@ def test_a_runner_gets_a_signal_and_ends(pipeline: Pipeline, holder: subprocess.
     told(pipeline, holder.pid)
     assert stop_runner(pipeline) == holder.pid
     assert holder.wait(30) == -15
-    with pytest.raises(PipelineError, match="does not run"):
+    with pytest.raises(PipelineError, match="is not running"):
         stop_runner(pipeline)
 
 
@@ -101,9 +101,9 @@ def test_one_that_has_the_file_open_without_the_lock_is_left_alone(pipeline: Pip
 @pytest.mark.parametrize(
     ("state", "pid", "host", "text"),
     [
-        ("stopped", 1, "", "does not run"),
+        ("stopped", 1, "", "is not running"),
         ("running", 1, "elsewhere", "runs on elsewhere; stop it there"),
-        ("running", os.getpid(), "", "part of this very process"),
+        ("running", os.getpid(), "", "part of this process"),
     ],
     ids=["stopped", "elsewhere", "itself"],  # a process number would differ between workers
 )

@@ -86,7 +86,7 @@ class FakeDesk:
         if question.text == "misspelt":
             raise StatementError("syntax error", 2, 7)
         if question.text == "lost":
-            raise SessionLostError("Spark has ended")
+            raise SessionLostError("Spark has stopped")
         rows = [(question.text, number) for number in range(question.rows_max)]
         return QueryResult(["text", "number"], rows, has_more=question.rows_max > 2)
 
@@ -281,7 +281,7 @@ def test_more_callers_than_it_takes_are_sent_elsewhere(running: Running) -> None
         caller = Caller.connect()
         assert caller is not None
         held.append(caller)
-    with pytest.raises(ElsewhereError, match="answers 8 callers at once"):
+    with pytest.raises(ElsewhereError, match="answers 8 callers at a time"):
         ask("one too many")
     for caller in held:
         caller.close()
@@ -316,7 +316,7 @@ def test_a_spark_that_does_not_start_ends_the_service_with_its_reason(folder: Pa
 
 def test_a_session_that_is_lost_ends_the_service(folder: Path) -> None:
     running = Running(folder).start()
-    with pytest.raises(ElsewhereError, match="Spark has ended"):
+    with pytest.raises(ElsewhereError, match="Spark has stopped"):
         ask("lost")
     running.join()
     assert connect() is None
@@ -358,7 +358,7 @@ def test_a_service_that_hears_nothing_is_given_up(
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as deaf:
         deaf.bind(str(folder / SOCKET_NAME))
         deaf.listen()
-        with pytest.raises(ElsewhereError, match="does not answer"):
+        with pytest.raises(ElsewhereError, match="does not respond"):
             Caller.connect()
 
 
@@ -400,7 +400,7 @@ def test_a_service_where_too_many_wait_is_there(
     with ExitStack() as opened:
         listener = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         fill(listener, str(folder / SOCKET_NAME), opened)
-        with pytest.raises(ElsewhereError, match="too many callers wait for it"):
+        with pytest.raises(ElsewhereError, match="too many callers are waiting for it"):
             Caller.connect()
         assert caller_module._listener(folder) == 0
 
@@ -437,7 +437,7 @@ def test_a_caller_waits_where_too_many_wait(folder: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("member", "value", "error", "reason"),
     [
-        ("version", "0.0.1", OtherVersionError, "is of version 0.0.1"),
+        ("version", "0.0.1", OtherVersionError, "is version 0.0.1"),
         ("place", "x", ElsewhereError, "another Python or home folder"),
         ("master", "spark://a:7077", ElsewhereError, "--master spark://a:7077"),
         ("folder", "/elsewhere", ElsewhereError, "looks for files in /elsewhere"),

@@ -36,7 +36,7 @@ class FakeAnswers:
         faults: dict[str, BaseException] = {
             "wrong": PipelineError("table 'x' does not exist"),
             "defect": ZeroDivisionError("division by zero"),
-            "lost": SessionLostError("Spark has ended"),
+            "lost": SessionLostError("Spark has stopped"),
             "slow": KeyboardInterrupt(),
         }
         if ask.text in faults:
@@ -85,8 +85,8 @@ def test_nothing_that_goes_wrong_leaves_the_shell(talk: Any) -> None:
     assert "table 'x' does not exist" in err
     assert "division by zero" in err
     assert err.count("(cancelled)") == 2
-    assert "'xml' is not a format; table, csv, json, chart are" in err
-    assert "there is no \\nonsense; \\h shows what there is" in err
+    assert "'xml'; use table, csv, json, chart" in err
+    assert "there is no \\nonsense; \\h lists the commands" in err
     assert answers.forgotten == 1
 
 

@@ -75,6 +75,6 @@ def test_a_statement_of_a_script_is_there_as_soon_as_its_end_was_read() -> None:
 
 def test_a_statement_without_an_end_is_not_held_for_ever() -> None:
     endless = iter(lambda: "x" * 1000, "")
-    with pytest.raises(CommandError, match="does one lack its semicolon"):
+    with pytest.raises(CommandError, match="is a semicolon missing"):
         list(statements_of(endless))
     assert STATEMENT_CHARACTERS_MAX == 1 << 20

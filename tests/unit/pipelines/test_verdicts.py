@@ -65,8 +65,8 @@ def test_the_first_differences_are_shown_as_ranges() -> None:
         (["Project", "Filter", "RelationV2"], "amount", ""),
         (["Project", "Aggregate"], "", "from several others (Aggregate)"),
         (["Join", "Deduplicate", "Project"], "", "(Deduplicate, Join)"),
-        (["Project"], "Project [current_timestamp() AS now#1]", "current_timestamp() gives"),
-        (["Project"], "Project [rand(5) AS r#1]", "rand() gives"),
+        (["Project"], "Project [current_timestamp() AS now#1]", "current_timestamp() returns"),
+        (["Project"], "Project [rand(5) AS r#1]", "rand() returns"),
         (["Project"], "Project [operand(5)]", ""),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_verdict_says_what_was_compared_and_what_was_not() -> None:
         notes=["a note"],
     )
     assert list(lines_of(verdict)) == [
-        "lake: the lake is NOT the stream: 1,000 rows of the stream, 1,001 of the lake",
+        "lake: the lake does NOT match the stream: 1,000 rows of the stream, 1,001 of the lake",
         "  A: sequences 5 to 1,200 were compared; 4 rows before are of messages that are gone",
         "  B: nothing was compared",
         "  3 rows are of messages that were removed from the stream since",

@@ -195,7 +195,7 @@ def test_an_index_that_lies_is_found(store: Path, tmp_path: Path) -> None:
     path.write_bytes(encode_index(index, "S"))
     code, found = report(store, tmp_path)
     assert code == DAMAGED
-    assert "the totals are not those of the records" in found["damage"][0]["text"]
+    assert "the totals do not match the records" in found["damage"][0]["text"]
 
 
 def test_a_missing_block_is_found(store: Path, tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_store_in_use_is_refused(store: Path, capsys: pytest.CaptureFixture[st
         assert run(store) == (CANNOT_RUN, "")
     finally:
         root.close()
-    assert "uses the store; stop it first" in capsys.readouterr().err
+    assert "is using the store; stop it first" in capsys.readouterr().err
     assert run(store)[0] == CLEAN
 
 
@@ -313,7 +313,7 @@ def test_a_folder_without_a_store_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check_store([str(tmp_path)]) == CANNOT_RUN
-    assert "there is no store here" in capsys.readouterr().err
+    assert "not a store" in capsys.readouterr().err
 
 
 def test_a_report_that_cannot_be_written_is_said(

@@ -121,7 +121,7 @@ def test_names_of_compression(tmp_path: Path, word: str, mode: str) -> None:
         ("authorization { proxy_required: true }", "proxies are not supported"),
         ("remotes: [{}]", "needs a url"),
         ('remotes: [{url: "127.0.0.1:7422"}]', "must begin with one of nats-leaf://"),
-        ('remotes: [{url: "nats://u:hush@a:99999"}]', "the port is a number"),
+        ('remotes: [{url: "nats://u:hush@a:99999"}]', "the port must be a number"),
         ('remotes: [{urls: ["ws://a", "nats://b"]}]', "either all urls are ws:// or wss://"),
         ('remotes: [{url: "nats://a", account: NONE}]', "account 'NONE' is not defined"),
         ('remotes: [{url: "nats://a", nkey: hush}]', "must be the seed"),

@@ -649,8 +649,8 @@ def test_opentelemetry(options: Any) -> None:
     ("text", "problem"),
     [
         ("{}", "opentelemetry has no endpoint: name a url like http://127.0.0.1:4318"),
-        ("{endpoint: 'a:1'}", "endpoint 'a:1': a url like http://127.0.0.1:4318 is needed"),
-        ("'ftp://a'", "endpoint 'ftp://a': a url like http://127.0.0.1:4318 is needed"),
+        ("{endpoint: 'a:1'}", "endpoint 'a:1': expected a URL such as http://127.0.0.1:4318"),
+        ("'ftp://a'", "endpoint 'ftp://a': expected a URL such as http://127.0.0.1:4318"),
         ("{endpoint: 'http://a', sampling: 101}", "sampling"),
         ("{endpoint: 'http://a', sampling: '5%'}", "sampling"),
         ("{endpoint: 'http://a', timeout: '0s'}", "timeout must be longer than 0"),

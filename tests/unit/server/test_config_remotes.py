@@ -58,7 +58,7 @@ def test_no_login_is_in_a_text_of_the_options(tmp_path: Path) -> None:
     [
         ("", 'remotes.hub needs a url, such as "nats://hub.example.com:4222"'),
         ('url: "http://a"', "starts with one of nats, tls, ws, wss, not 'http'"),
-        ('url: "nats://u:secret@a:b"', "the port is a number to 65535"),
+        ('url: "nats://u:secret@a:b"', "the port must be a number up to 65535"),
         ("urls: []", "urls must not be empty"),
         ('url: "a", prefix: "a.*"', "prefix 'a.*' must be a subject without wildcards"),
         ('url: "a", prefix: "$JS.API"', "prefix '$JS.API' is that of this server's own API"),

@@ -76,7 +76,7 @@ class Server:
         message = next(self._messages, None)
         if message is None:
             self.on_silence()
-            raise OperationTimeoutError("no message came")
+            raise OperationTimeoutError("no message arrived")
         return message
 
 
@@ -161,7 +161,7 @@ def test_a_stream_that_has_grown_far_beyond_the_plan_is_not_read_to_its_end(
 def test_a_chunk_that_is_lost_stops_the_backup(lost: int) -> None:
     messages = sent(archive(list(range(1, 51))))
     del messages[lost - 1]
-    with pytest.raises(BackupStopped, match=rf"chunk {lost + 1} came where number {lost} was"):
+    with pytest.raises(BackupStopped, match=rf"received chunk {lost + 1} instead of {lost}"):
         read(Server(messages))
 
 
@@ -189,7 +189,7 @@ def test_a_backup_of_block_files_is_not_taken_for_messages() -> None:
     [
         ([Message(status=408, description="No Flow Response")], "408 No Flow Response"),
         ([Message(status=500, description="store closed")], "500 store closed"),
-        ([], "nothing came for 15 s"),
+        ([], "no data for 15 s"),
     ],
     ids=["flow", "store", "silence"],
 )

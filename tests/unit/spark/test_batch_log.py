@@ -148,7 +148,9 @@ def test_a_file_that_is_no_log_is_named(
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no checkpoint of a query: there is no offsets"):
+    with pytest.raises(
+        CheckpointError, match="not a checkpoint of a query: it contains no offsets"
+    ):
         read_batches(tmp_path / "none")
     (tmp_path / "offsets").mkdir()
     assert read_batches(tmp_path) == []

@@ -205,7 +205,7 @@ def test_a_template_inserts_columns() -> None:
         ({"data": "binary"}, {}, "no column subject"),
         ({"subject": "string", "data": "bigint"}, {}, "column data is bigint"),
         ({"subject": "binary", "data": "binary"}, {}, "column subject is binary"),
-        ({"subject": "string", "data": "binary", "n": "bigint"}, {}, "written nowhere"),
+        ({"subject": "string", "data": "binary", "n": "bigint"}, {}, "would not be written"),
         ({"subject": "string", "data": "binary"}, {"idColumn": "n"}, "no column 'n'"),
         ({"n": "bigint"}, {"subject": "a.{}"}, "the name of a column only"),
         ({"n": "bigint"}, {"subject": "a.{n:3}"}, "the name of a column only"),
@@ -213,7 +213,7 @@ def test_a_template_inserts_columns() -> None:
         ({"n": "bigint"}, {"bucket": "B", "stream": ""}, "it is empty"),
         ({"n": "bigint"}, {"bucket": "B"}, "one of them"),
         ({"n": "bigint"}, {"key": "a"}, "a stream has subjects"),
-        ({"n": "bigint"}, {"txnAppId": "a"}, "give txnAppId and txnVersion"),
+        ({"n": "bigint"}, {"txnAppId": "a"}, "set both txnAppId and txnVersion"),
         ({"n": "bigint"}, {"timeoutSeconds": "0"}, "not a whole number from 1"),
     ],
 )

@@ -168,7 +168,7 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
             {"bucket": "B", "servers": "h", "readMode": "backup"},
             "option readMode: a bucket or an object store is read by network, not backup",
         ),
-        ({"stream": "S", "readmode": "fast"}, "option readMode: 'fast' is none of auto, blocks,"),
+        ({"stream": "S", "readmode": "fast"}, "option readMode: 'fast' is not one of auto, blocks,"),
         ({"stream": "S,,T"}, "option stream: 'S,,T' has an empty part"),
         (
             {"stream": "S", "startingSeq": "0"},
@@ -187,7 +187,7 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
             {"stream": "S", "filterSubjects": "a..b"},
             "option filterSubjects: 'a..b' is not a subject",
         ),
-        ({"stream": "S", "failOnDataLoss": "1"}, "option failOnDataLoss: '1' is none of true, fal"),
+        ({"stream": "S", "failOnDataLoss": "1"}, "option failOnDataLoss: '1' is not one of true, fal"),
         ({"stream": "S", "minPartitions": "1000000"}, "option minPartitions: '1000000' is no"),
     ],
 )

@@ -71,7 +71,7 @@ def edit(
     ] = None,
     folder: FolderFlag = "",
 ) -> None:
-    """Update an account; settings that are not given stay as they are."""
+    """Update an account; settings not given stay unchanged."""
     keyring = Keyring(folder)
     owner = keyring.operator_name(operator)
     name = keyring.account_name(owner, name)
@@ -84,7 +84,7 @@ def edit(
         claims.nats.tags = _tags(tag)
     for key in remove_key or ():
         if key not in claims.scopes():
-            raise CommandError(f"--remove-key: {key} is no signing key of {name}")
+            raise CommandError(f"--remove-key: {key} is not a signing key of {name}")
         claims.nats.signing_keys = [
             entry
             for entry in claims.nats.signing_keys
@@ -93,7 +93,7 @@ def edit(
     if signing_key:
         claims.nats.signing_keys.insert(0, keyring.create_key(nkeys.ACCOUNT).public)
     keyring.save_account(owner, name, claims)
-    line(f"Account {name} was changed; servers learn it by: tradewind auth account push {name}")
+    line(f"Account {name} was updated; push it to the servers: tradewind auth account push {name}")
 
 
 @app.command("role", aliases=("scope",))
@@ -147,8 +147,8 @@ def revoke(
     else:
         claims.nats.revocations[key] = int(time.time())
     keyring.save_account(owner, name, claims)
-    what = "is not revoked any more" if undo else "is revoked"
-    line(f"{user} {what}; servers learn it by: tradewind auth account push {name}")
+    what = "is no longer revoked" if undo else "is revoked"
+    line(f"{user} {what}; push the account to the servers: tradewind auth account push {name}")
 
 
 @app.command("ls", aliases=("list",))

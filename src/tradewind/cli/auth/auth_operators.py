@@ -76,7 +76,7 @@ def edit(
     keys = list(claims.nats.signing_keys or ())
     for key in remove_key or ():
         if key not in keys:
-            raise CommandError(f"--remove-key: {key} is no signing key of {name}")
+            raise CommandError(f"--remove-key: {key} is not a signing key of {name}")
         keys.remove(key)
     if signing_key:
         keys.insert(0, keyring.create_key(nkeys.OPERATOR).public)
@@ -86,7 +86,7 @@ def edit(
     if account_server:
         claims.nats.account_server_url = account_server
     keyring.save_operator(name, claims)
-    line(f"Operator {name} was changed: servers need its new JWT and a restart")
+    line(f"Operator {name} was updated: servers need its new JWT and a restart")
 
 
 @app.command("ls", aliases=("list",))

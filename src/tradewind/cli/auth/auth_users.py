@@ -43,9 +43,11 @@ def add(
     keyring = Keyring(folder)
     owner, account_name = _operator_and_account(keyring, operator, account)
     if checked_name(name, "user") in keyring.users(owner, account_name):
-        raise CommandError(f"account {account_name} has a user {name!r} already")
+        raise CommandError(f"account {account_name} already has a user {name!r}")
     if role and flags.is_given():
-        raise CommandError("--role: the role says what its users may; give no other restriction")
+        raise CommandError(
+            "--role sets the permissions; it cannot be combined with other restrictions"
+        )
     claims = new_user(keyring.create_key(nkeys.USER).public, name, is_scoped=bool(role))
     claims.nats.tags = [one.strip().lower() for one in tag or () if one.strip()] or None
     flags.apply(claims.nats)
@@ -71,13 +73,13 @@ def edit(
     claims, _ = keyring.user(owner, account_name, name)
     scope = keyring.account(owner, account_name)[0].scopes().get(claims.iss)
     if scope is not None and flags.is_given():
-        raise CommandError(f"user {name} has the role {scope.role!r}, which says what it may")
+        raise CommandError(f"user {name} has the role {scope.role!r}, which sets its permissions")
     flags.apply(claims.nats)
     expire(claims, expires)
     if tag is not None:
         claims.nats.tags = [one.strip().lower() for one in tag if one.strip()] or None
     _sign(keyring, owner, account_name, name, claims, scope.role if scope is not None else "")
-    line(f"User {name} was changed; its new credentials: tradewind auth user creds {name}")
+    line(f"User {name} was updated; get its new credentials: tradewind auth user creds {name}")
 
 
 @app.command("creds", aliases=("credentials",))
@@ -158,7 +160,7 @@ def _operator_and_account(keyring: Keyring, operator: str, account: str) -> tupl
         return owner, names[0]
     if not names:
         raise CommandError("no accounts exist", "create one: tradewind auth account add NAME")
-    raise CommandError(f"--account: which of {', '.join(names)}?")
+    raise CommandError(f"--account: choose one of {', '.join(names)}")
 
 
 def _sign(

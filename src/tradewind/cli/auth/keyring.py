@@ -58,7 +58,7 @@ class Keyring:
         except FileNotFoundError:
             raise CommandError(
                 f"the private key of {public} is not in {self.folder}",
-                "whoever has its seed can sign",
+                "ask the owner of its seed to sign",
             ) from None
         except (OSError, nkeys.NkeyError) as error:
             raise CommandError(f"{path}: {error}") from None
@@ -213,8 +213,9 @@ def checked_name(name: str, what: str) -> str:
     """A name that can be that of a file, or CommandError."""
     if not _NAME.fullmatch(name):
         raise CommandError(
-            f"{what} {name!r}: a name has letters, digits, `_`, `-` and dots, and begins with one "
-            "of the first three"
+            f"{what} {name!r}: a name may contain letters, digits, `_`, `-` and dots, and "
+            "starts with "
+            "a letter, a digit or `_`"
         )
     return name
 
@@ -242,4 +243,4 @@ def _one_of(names: list[str], name: str, what: str, flag: str, how: str) -> str:
         return names[0]
     if not names:
         raise CommandError(f"no {what}s exist", f"create one: tradewind {how}")
-    raise CommandError(f"{flag}: which of {', '.join(names)}?")
+    raise CommandError(f"{flag}: choose one of {', '.join(names)}")

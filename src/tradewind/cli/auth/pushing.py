@@ -24,7 +24,7 @@ _LOGINS = ("user", "token", "creds", "nkey", "jwt", "seed")
 
 
 def push_accounts(keyring: Keyring, operator: str, names: list[str]) -> int:
-    """Send accounts; gives the exit code."""
+    """Send accounts; returns the exit code."""
     failed = 0
     with _system_connection(keyring, operator) as connection:
         for name in names:
@@ -34,7 +34,7 @@ def push_accounts(keyring: Keyring, operator: str, names: list[str]) -> int:
             error = answer.get("error") or {}
             if error or not done:
                 failed += 1
-                note(f"{name}: {error.get('description', 'the answer cannot be read')}")
+                note(f"{name}: {error.get('description', 'the response cannot be read')}")
             else:
                 line(f"{name}: {done.get('message', '')}")
     return EXIT_FAILED if failed else 0
@@ -51,15 +51,15 @@ def pull_account(keyring: Keyring, operator: str, name: str) -> None:
     try:
         theirs = decode_as(AccountClaims, token)
     except JwtError as error:
-        raise CommandError(f"what the server has for {name} is not valid: {error}") from None
+        raise CommandError(f"the server's JWT of {name} is not valid: {error}") from None
     claims, _ = keyring.operator(operator)
     if theirs.sub != ours.sub or theirs.iss not in (claims.sub, *(claims.nats.signing_keys or ())):
-        raise CommandError(f"what the server has for {name} was not signed by {operator}")
+        raise CommandError(f"the server's JWT of {name} was not signed by {operator}")
     if theirs.iat <= ours.iat:
-        line(f"{name}: what is here is as new")
+        line(f"{name}: already up to date")
         return
     keyring.keep_account(operator, name, token + "\n")
-    line(f"{name}: replaced by what the server has")
+    line(f"{name}: replaced by the server's JWT")
 
 
 def _system_connection(keyring: Keyring, operator: str) -> Connection:
@@ -75,7 +75,7 @@ def _system_connection(keyring: Keyring, operator: str) -> Connection:
                     settings.given["jwt"] = token
                     settings.given["seed"] = keyring.key(claims.sub).seed
                     return connect()
-        raise CommandError("no user of the system account is here: log in with --creds FILE")
+        raise CommandError("no user of the system account is stored here: log in with --creds FILE")
     return connect()
 
 

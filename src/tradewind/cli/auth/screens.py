@@ -39,7 +39,7 @@ def operator_screen(name: str, claims: OperatorClaims) -> Columns:
     columns = _head(f"Operator {name}", claims)
     columns.row_if("System account", fields.system_account)
     columns.row_if("Signing keys", "\n".join(fields.signing_keys or ()))
-    columns.row("Only signing keys count", fields.strict_signing_key_usage)
+    columns.row("Signing keys required", fields.strict_signing_key_usage)
     columns.row_if("Account server", fields.account_server_url)
     columns.row_if("Tags", fields.tags)
     return columns

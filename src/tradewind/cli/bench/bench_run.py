@@ -81,7 +81,7 @@ class Share:
                 self._deadline_ns = self.started_ns + round(self.plan.duration_seconds * 1e9)
 
     async def take(self, count_max: int = CHUNK) -> int:
-        """How many messages to do next, at most so many; 0 at the end. Waits to keep the pace."""
+        """How many messages to do next, at most this many; 0 at the end. Waits to keep the pace."""
         self.start()
         await self._pace()
         if self._deadline_ns:
@@ -89,7 +89,7 @@ class Share:
         return min(count_max, self.count - self.done_count)
 
     def left(self, count_max: int) -> int:
-        """How many messages are still to come, at most so many; for those who receive."""
+        """How many messages are still to come, at most this many; for those who receive."""
         return count_max if self._deadline_ns else min(count_max, self.count - self.done_count)
 
     @property
@@ -100,7 +100,7 @@ class Share:
         return max((self._deadline_ns - time.perf_counter_ns()) / 1e9, 0.0)
 
     def done(self, count: int = 1, size_bytes: int | None = None) -> None:
-        """So many messages more are done; of so many bytes, unless they have the planned size."""
+        """This many more messages are done; of this many bytes, unless of the planned size."""
         self.done_count += count
         self.done_bytes += count * self.plan.size_bytes if size_bytes is None else size_bytes
         self.ended_ns = time.perf_counter_ns()

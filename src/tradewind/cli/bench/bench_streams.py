@@ -269,7 +269,7 @@ def js_publish_atomic(
 
 
 async def _consumer(js: JetStream, stream: str, name: str, acks: str) -> Consumer:
-    """The consumer of a benchmark; the one with the default name is made anew."""
+    """The consumer of a benchmark; the one with the default name is recreated."""
     consumers = js.manager.consumers
     if name == DEFAULT_CONSUMER:
         with suppress(ConsumerNotFoundError):
@@ -304,7 +304,7 @@ def _read(
                 f"stream {stream.name!r} has {pending:,} messages for consumer {name!r}, not "
                 f"{plan.messages:,}",
                 f"read those:    --msgs {pending}",
-                "or make more:  tradewind bench js pub async SUBJECT --create",
+                "or add more:   tradewind bench js pub async SUBJECT --create",
             )
         return [
             make(await each.jetstream().consumers.get(stream.name, name)) for each in connections
@@ -412,7 +412,7 @@ async def _check_count(js: JetStream, stream: str, msgs: int, plan: BenchPlan) -
         raise CommandError(
             f"stream {stream!r} has {state.messages:,} messages, not {msgs:,}",
             f"read those:    --msgs {state.messages}",
-            "or make more:  tradewind bench js pub async SUBJECT --create",
+            "or add more:   tradewind bench js pub async SUBJECT --create",
         )
     return state.first_seq, state.last_seq
 

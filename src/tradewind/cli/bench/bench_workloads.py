@@ -25,13 +25,13 @@ from tradewind.client.streams.delivered import DeliveredMessages
 from tradewind.client.streams.direct import read_batch
 from tradewind.errors import TradewindError
 
-# Of messages that are published without waiting, one of so many has its time measured.
+# Of messages that are published without waiting, one of this many has its time measured.
 SAMPLE_EVERY: Final = 64
 IDLE_SECONDS: Final = 30.0
 
 
 class BenchError(TradewindError):
-    """A benchmark cannot go on: what it reads is not there."""
+    """A benchmark cannot continue: what it reads is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ def publish_async(js: JetStream, subjects: Subjects, *, ids: str = "") -> Worklo
 
 
 def publish_batches(js: JetStream, subjects: Subjects, size: int) -> Workload:
-    """Publish into a stream in atomic batches of so many messages."""
+    """Publish into a stream in atomic batches of this many messages."""
 
     async def work(share: Share) -> None:
         payload = bytes(share.plan.size_bytes)
@@ -359,6 +359,6 @@ async def _within(share: Share, some: Awaitable[list[Msg]]) -> list[Msg]:
 
 def _nothing(share: Share) -> BenchError:
     return BenchError(
-        f"nothing more came for {IDLE_SECONDS:g} s after {share.done_count:,} of {share.count:,} "
-        "messages; are there as many? (--msgs)"
+        f"no message for {IDLE_SECONDS:g} s after {share.done_count:,} of {share.count:,}; "
+        "check --msgs"
     )

@@ -135,7 +135,7 @@ def edit(
     *,
     flags: BucketFlags,
 ) -> None:
-    """Update the settings of a bucket; settings that are not given stay as they are."""
+    """Update the settings of a bucket; settings not given stay unchanged."""
     settings = common_settings(flags)
     settings |= _kv_settings(history, marker_ttl, max_value_size)
     if not settings:
@@ -334,7 +334,7 @@ def revert(
             kept = ", ".join(str(entry.revision) for entry in entries if not entry.is_deleted)
             raise CommandError(
                 f"key {key!r} of bucket {bucket!r} has no revision {revision} "
-                f"(there are: {kept or 'none'})"
+                f"(available: {kept or 'none'})"
             )
         if not force:
             line(f"Revision: {revision}\n\n{_shortened(old.value)}\n")
@@ -404,7 +404,7 @@ def _value(value: str | None) -> bytes:
     if value is not None:
         return value.encode()
     if not input_is_given():
-        raise CommandError("the value is missing: give it on the line, or by the input")
+        raise CommandError("no value given: pass it as an argument or on standard input")
     return read_input()
 
 

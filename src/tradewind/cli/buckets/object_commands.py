@@ -89,7 +89,7 @@ def edit(
     *,
     flags: BucketFlags,
 ) -> None:
-    """Update the settings of an object store; settings that are not given stay as they are."""
+    """Update the settings of an object store; settings not given stay unchanged."""
     settings = common_settings(flags)
     if not settings:
         raise CommandError(
@@ -122,10 +122,12 @@ def put(
 ) -> None:
     """Store a file or standard input."""
     if not file and not name:
-        raise CommandError("--name: is needed when the input is stored", exit_code=EXIT_USAGE)
+        raise CommandError(
+            "--name is required when reading from standard input", exit_code=EXIT_USAGE
+        )
     path = Path(file)
     if file and not path.is_file():
-        raise CommandError(f"{file}: there is no such file")
+        raise CommandError(f"{file}: no such file")
     source: Path | BinaryIO = path if file else sys.stdin.buffer
     size = path.stat().st_size if file else None
     target = name or file

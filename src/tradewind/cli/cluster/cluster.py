@@ -47,7 +47,7 @@ WaitFlag = Annotated[
 ]
 NodeArgument = Annotated[int, Argument(help="Number of the node, from 1")]
 DomainFlag = Annotated[
-    str, Option("--domain", help="Domain of its JetStream, for leaf nodes that name it")
+    str, Option("--domain", help="JetStream domain, for leaf nodes that refer to it")
 ]
 DEFAULT_FOLDER: Final = Path("cluster")
 DEFAULT_NODES: Final = 3
@@ -124,7 +124,7 @@ def kill(number: NodeArgument, folder: FolderFlag = DEFAULT_FOLDER) -> None:
     """Kill a node with SIGKILL to simulate a crash."""
     process = _process(number, folder)
     if not process.kill():
-        raise CommandError(f"node {number} does not run", _restart_hint(number, folder))
+        raise CommandError(f"node {number} is not running", _restart_hint(number, folder))
     line(f"Killed node {number} ({process.node.name})")
     line(_restart_hint(number, folder))
 
@@ -140,7 +140,7 @@ def restart(
     plan = process.plan
     processes = _processes(plan, folder.absolute())
     wait_until_well(plan, processes, wait, _Progress(), _STEADY_SECONDS)
-    line(f"Node {number} ({process.node.name}) is well")
+    line(f"Node {number} ({process.node.name}) is healthy")
 
 
 @app.command("config")
@@ -155,7 +155,7 @@ def config(
     port: Annotated[int, Option("--port", "-p", help="Client port")] = 4222,
     route_port: Annotated[int, Option("--route-port", help="Port between the nodes")] = 6222,
     leaf_port: Annotated[
-        int, Option("--leaf-port", help="Port for leaf nodes, often 7422; 0 accepts none")
+        int, Option("--leaf-port", help="Port for leaf nodes, often 7422; 0 for none")
     ] = 0,
     domain: DomainFlag = "",
     store: Annotated[
@@ -167,9 +167,11 @@ def config(
     tls_cert: Annotated[
         str, Option("--tls-certificate", help="Certificate on each host", metavar="FILE")
     ] = "",
-    tls_key: Annotated[str, Option("--tls-key-file", help="Its key", metavar="FILE")] = "",
+    tls_key: Annotated[
+        str, Option("--tls-key-file", help="Private key of the certificate", metavar="FILE")
+    ] = "",
     tls_ca: Annotated[
-        str, Option("--tls-authority", help="Authority of all certificates", metavar="FILE")
+        str, Option("--tls-authority", help="Authority (CA) of all certificates", metavar="FILE")
     ] = "",
     force: ForceFlag = False,
 ) -> None:
@@ -240,7 +242,7 @@ def _hold_port(held: ExitStack, wanted: int) -> int:
     except OSError as error:
         raise CommandError(
             f"port {wanted} of 127.0.0.1 cannot be used: {error.strerror}",
-            "let free ports be chosen: tradewind cluster up --port 0",
+            "or use free ports: tradewind cluster up --port 0",
         ) from None
     return int(listener.getsockname()[1])
 
@@ -254,7 +256,7 @@ class _Progress:
     def __call__(self, health: ClusterHealth) -> None:
         well = sum(not node.problem for node in health.nodes)
         leader = f"leader {health.leader}" if health.leader else "no leader yet"
-        text = f"{well} of {len(health.nodes)} nodes are well, {leader}"
+        text = f"{well} of {len(health.nodes)} nodes are healthy, {leader}"
         if text != self._said:
             self._said = text
             note(text)

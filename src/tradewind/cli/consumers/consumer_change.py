@@ -99,7 +99,7 @@ def _named(config: ConsumerConfig, name: str, *, ephemeral: bool) -> ConsumerCon
     name = name or config.durable_name or config.name
     if not name:
         raise CommandError(
-            "which name? Give one: consumer add STREAM NAME, or --ephemeral", exit_code=EXIT_USAGE
+            "no name given: consumer add STREAM NAME, or --ephemeral", exit_code=EXIT_USAGE
         )
     return msgspec.structs.replace(config, durable_name=name, name=name)
 
@@ -231,7 +231,7 @@ def _edited(
         wanted = read_config(path, ConsumerConfig)
         name = wanted.name or wanted.durable_name
         if name and name != info.name:
-            raise CommandError(f"{path}: is the configuration of Consumer {name!r}")
+            raise CommandError(f"{path}: contains the configuration of Consumer {name!r}")
         wanted = msgspec.structs.replace(
             wanted, name=info.config.name, durable_name=info.config.durable_name
         )

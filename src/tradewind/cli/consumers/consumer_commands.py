@@ -154,7 +154,7 @@ def pause_consumer(
     """Pause delivery until a time or for a duration."""
     if not until:
         raise CommandError(
-            "until when? Give a time or a duration: consumer pause STREAM CONSUMER 1h",
+            "no time given; specify a time or a duration: consumer pause STREAM CONSUMER 1h",
             exit_code=EXIT_USAGE,
         )
     until_ns = parse_moment_ns(until, "TIME")

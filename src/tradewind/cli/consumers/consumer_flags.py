@@ -47,7 +47,7 @@ class ConsumerFlags:
         Option(
             "--dead-letters",
             metavar="STREAM",
-            help="Stream for messages that are given up; an empty name for none",
+            help="Stream for dead letters; an empty name for none",
         ),
     ] = None
     deliver: Annotated[
@@ -276,7 +276,7 @@ def linear_backoff(steps: int, shortest_ns: int, longest_ns: int) -> list[int]:
     """Times that grow evenly from the shortest to the longest."""
     if not 0 < shortest_ns <= longest_ns:
         raise CommandError(
-            "--backoff-min: more than 0, and not more than --backoff-max", exit_code=EXIT_USAGE
+            "--backoff-min: must be more than 0 and at most --backoff-max", exit_code=EXIT_USAGE
         )
     if steps == 1:
         return [shortest_ns]

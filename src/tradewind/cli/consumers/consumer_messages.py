@@ -142,7 +142,7 @@ def follow(
         info = catalog.consumer(stream, consumer)
     config = info.config
     if deliver_group and deliver_group != config.deliver_group:
-        raise CommandError(f"--deliver-group: the consumer has {config.deliver_group!r}")
+        raise CommandError(f"--deliver-group: the consumer's group is {config.deliver_group!r}")
     acknowledges = ack and config.ack_policy != "none"
 
     async def main() -> None:

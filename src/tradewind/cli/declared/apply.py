@@ -51,7 +51,7 @@ def apply(
     named = [*(paths or ()), *(files or ())]
     if not named:
         raise CommandError(
-            "no file is given",
+            "no file given",
             "for example:  tradewind apply -f streams.yaml",
             "write one:    tradewind export > streams.yaml",
             exit_code=EXIT_USAGE,
@@ -103,7 +103,7 @@ def _show(plan: Plan) -> None:
     ]
     line(f"{', '.join(counts)}, {len(plan.same)} as declared")
     for thing in plan.unmentioned:
-        note(f"{thing} is not in the file and stays; --prune removes it")
+        note(f"{thing} is not in the file and is kept; --prune removes it")
 
 
 def _show_change(change: PlannedChange) -> None:
@@ -182,4 +182,4 @@ def _report(plan: Plan, failed: list[tuple[PlannedChange, TradewindError]]) -> N
         note(f"{place}{change.thing}: {styled('refused', 'red', sys.stderr)}: {error}")
     if failed:
         done = len(plan.changes) - len(failed)
-        note(f"{_changes(done)} made, {len(failed)} refused; the same command goes on from here")
+        note(f"{_changes(done)} made, {len(failed)} refused; repeat the command to continue")

@@ -70,7 +70,7 @@ def read_members(document: Document, keys: Keys, hints: Mapping[str, Any]) -> di
     found = mapping_at(document, keys)
     for name in found:
         if name not in hints:
-            raise document.error((*keys, name), f"there is no {name!r} here{near(name, hints)}")
+            raise document.error((*keys, name), f"unknown setting {name!r}{near(name, hints)}")
     return {
         name: _read(document, (*keys, name), value, hints[name]) for name, value in found.items()
     }
@@ -84,7 +84,7 @@ def mapping_at(document: Document, keys: Keys) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise document.error(keys, f"{_last(keys)}: settings by name are needed, not {value!r}")
+        raise document.error(keys, f"{_last(keys)}: expected a mapping of settings, not {value!r}")
     return value
 
 

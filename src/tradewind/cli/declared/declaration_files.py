@@ -44,9 +44,7 @@ _WORDS: Final = {
     TEMPLATES: "template",
     CONSUMERS: "consumer",
 }
-HEADER: Final = (
-    "# Streams, consumers and buckets; `tradewind apply -f FILE` brings a server to this.\n"
-)
+HEADER: Final = "# Streams, consumers and buckets; apply them with `tradewind apply -f FILE`.\n"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -115,18 +113,20 @@ def read_declaration(documents: Iterable[Document]) -> Declaration:
 
 def _check_sections(document: Document, sections: Mapping[str, Any]) -> None:
     if not sections:
-        raise document.error((), f"nothing is declared; there may be {_one_of(SECTIONS)}")
+        raise document.error((), f"nothing is declared; expected {_one_of(SECTIONS)}")
     for section in sections:
         if section in SECTIONS:
             continue
         if "subjects" in sections or "durable_name" in sections:
             raise document.error(
-                (), "this is one configuration; put it as `streams: NAME: ...`, without its name"
+                (),
+                "this is a single configuration; write it as `streams: NAME: ...`, "
+                "without its name",
             )
         raise document.error(
             (section,),
             f"section {section!r} does not exist{near(section, SECTIONS)}; "
-            f"there may be {_one_of(SECTIONS)}",
+            f"expected {_one_of(SECTIONS)}",
         )
 
 

@@ -61,7 +61,7 @@ def read_templates(manager: JetStreamManager) -> dict[Thing, Found]:
     """The templates of a Tradewind server."""
     return {
         Thing(TEMPLATES, status.template.name): Found(
-            shapes.write_template(status.template), "its streams stay"
+            shapes.write_template(status.template), "its streams are kept"
         )
         for status in manager.templates.list()
     }

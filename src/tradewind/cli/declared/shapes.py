@@ -211,7 +211,7 @@ def _origins(document: Document, keys: Keys, value: Any) -> Any:
     if isinstance(value, dict):
         return read_struct(document, keys, StreamSource)
     if not isinstance(value, str):
-        raise document.error(keys, f"the name of a bucket is needed, not {value!r}")
+        raise document.error(keys, f"expected the name of a bucket, not {value!r}")
     return value
 
 

@@ -117,6 +117,6 @@ def _choose(kind: str, names: list[str], none_text: str) -> str:
     names.sort()
     if not can_ask():
         raise CommandError(
-            f"which {kind}? Give its name; there are: {', '.join(names)}", exit_code=EXIT_USAGE
+            f"which {kind}? Specify its name; available: {', '.join(names)}", exit_code=EXIT_USAGE
         )
     return choose(f"Select a {kind}", names, flag=f"the name of a {kind}")

@@ -49,7 +49,7 @@ def read_document(path: str) -> dict[str, Any]:
     try:
         if Path(path).stat().st_size > FILE_BYTES_MAX:
             raise CommandError(
-                f"{path}: more than {FILE_BYTES_MAX >> 20} MiB is not a configuration"
+                f"{path}: more than {FILE_BYTES_MAX >> 20} MiB, too large for a configuration"
             )
         document = msgspec.json.decode(Path(path).read_bytes())
     except OSError as error:
@@ -57,7 +57,7 @@ def read_document(path: str) -> dict[str, Any]:
     except msgspec.DecodeError as error:
         raise CommandError(f"{path}: {error}") from None
     if not isinstance(document, dict):
-        raise CommandError(f"{path}: a JSON object is needed, not {type(document).__name__}")
+        raise CommandError(f"{path}: expected a JSON object, not {type(document).__name__}")
     return document
 
 

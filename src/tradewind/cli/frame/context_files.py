@@ -132,7 +132,7 @@ def unselect() -> None:
 
 def _missing(name: str) -> OptionsError:
     known = ", ".join(names()) or "none"
-    return OptionsError(f"context {name!r} does not exist (there are: {known})")
+    return OptionsError(f"context {name!r} does not exist (available: {known})")
 
 
 def _read_name(file: str) -> str:

@@ -25,7 +25,7 @@ def run_editor(path: str) -> None:
             f"the editor {command[0]!r} cannot be started: {error.strerror}", "set EDITOR"
         ) from None
     if done.returncode:
-        raise CommandError(f"{command[0]} ended with code {done.returncode}; nothing was changed")
+        raise CommandError(f"{command[0]} exited with code {done.returncode}; nothing was changed")
 
 
 def edit_config(config: Config, kind: type[Config]) -> Config:

@@ -36,7 +36,7 @@ def near(name: str, names: Iterable[str]) -> str:
 
 # What to type, by the error code of the API.
 _API_HINTS: Final = {
-    10008: "no leader at the moment: JetStream elects one, or too few servers run",
+    10008: "no leader at the moment: an election is in progress, or too few servers are running",
     10013: "change it: tradewind consumer edit STREAM CONSUMER",
     10058: "change it: tradewind stream edit NAME",
     10065: "which stream has it: tradewind stream ls --subject SUBJECT",
@@ -60,7 +60,7 @@ def explain(error: TradewindError) -> tuple[str, tuple[str, ...]]:
     if isinstance(error, client.NoServersError):
         return str(error), (
             "start one here:   tradewind server run --jetstream",
-            "or name another:  tradewind --server nats://HOST:4222 ... (or NATS_URL, --context)",
+            "or use another:   tradewind --server nats://HOST:4222 ... (or NATS_URL, --context)",
         )
     if isinstance(error, client.NoLeaderError):
         return str(error), (

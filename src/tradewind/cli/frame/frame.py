@@ -64,7 +64,7 @@ __all__ = ["Argument", "CommandApp", "ForceFlag", "JsonFlag", "Option", "SharedG
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
-# Longer texts go on in the next line.
+# Longer texts continue in the next line.
 HELP_CHARACTERS = 100
 EPILOG = "Shared flags such as --server and --context: tradewind --help"
 

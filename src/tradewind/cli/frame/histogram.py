@@ -68,7 +68,7 @@ class Histogram:
         return self.sum_ns / self.count if self.count else 0.0
 
     def percentile_ns(self, percent: float) -> int:
-        """The duration that so many percent of the measurements do not exceed."""
+        """The duration that this many percent of the measurements do not exceed."""
         wanted = max(self.count * percent / 100, 1)
         seen = 0
         for index in sorted(self._counts):
@@ -79,7 +79,7 @@ class Histogram:
         return self.max_ns
 
     def ranges(self, count_max: int = 12) -> list[Range]:
-        """The measurements in at most so many ranges, each with a round upper end."""
+        """The measurements in at most this many ranges, each with a round upper end."""
         if not self.count:
             return []
         ends = [end for end in _round_ends() if end >= self.min_ns]

@@ -61,6 +61,6 @@ class LiveScreen(AbstractContextManager["LiveScreen"]):
             self._live.update(Text("\n".join(lines), no_wrap=True), refresh=True)
 
     def show_sometimes(self, lines: Callable[[], Sequence[str]], seconds: float) -> None:
-        """Show lines if the last ones are older than so many seconds."""
+        """Show lines if the last ones are older than this many seconds."""
         if time.monotonic() - self._shown_at >= seconds:
             self.show(lines())

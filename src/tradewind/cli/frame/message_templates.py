@@ -103,7 +103,7 @@ class Template:
         shortest, longest = int(sizes[0]), int(sizes[1])
         if not shortest <= longest <= RANDOM_LENGTH_MAX:
             raise TemplateError(
-                f"{{{{{inside}}}}}: MIN is at most MAX, and MAX at most {RANDOM_LENGTH_MAX}"
+                f"{{{{{inside}}}}}: MIN must be at most MAX, and MAX at most {RANDOM_LENGTH_MAX}"
             )
         chance = self._chance
         return lambda _: "".join(chance.choices(_LETTERS, k=chance.randint(shortest, longest)))
@@ -116,9 +116,9 @@ def now(count: int, request: bytes = b"") -> Moment:
 
 def _unknown(inside: str, name: str, known: list[str]) -> TemplateError:
     near = get_close_matches(name, known, 1)
-    hint = f"did you mean {{{{{near[0]}}}}}?" if near else f"there are {', '.join(sorted(known))}"
+    hint = f"did you mean {{{{{near[0]}}}}}?" if near else f"available: {', '.join(sorted(known))}"
     return TemplateError(
-        f"{{{{{inside}}}}} is not a function: {hint} (--no-templates sends it as it is)"
+        f"{{{{{inside}}}}} is not a function: {hint} (--no-templates sends it unchanged)"
     )
 
 

@@ -60,7 +60,7 @@ def read_input() -> bytes:
     """All of the standard input; CommandError if it is more than a message can be."""
     data = sys.stdin.buffer.read(INPUT_BYTES_MAX + 1)
     if len(data) > INPUT_BYTES_MAX:
-        raise CommandError(f"the input is longer than {INPUT_BYTES_MAX >> 20} MiB")
+        raise CommandError(f"the input is larger than {INPUT_BYTES_MAX >> 20} MiB")
     return data
 
 

@@ -18,8 +18,8 @@ def check_places(flags: str, *places: str) -> None:
     """Usage error if one of them contains a login. `flags` are those that have named them."""
     if any("@" in place for place in places):
         raise CommandError(
-            f"{flags}: the journal is a file, so it takes no url with a login",
-            "make a context: tradewind context add NAME --server URL --user USER ...",
+            f"{flags}: the URL must not contain a login, because it is saved in the journal",
+            "create a context: tradewind context add NAME --server URL --user USER ...",
             exit_code=EXIT_USAGE,
         )
 

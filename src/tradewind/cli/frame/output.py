@@ -74,7 +74,7 @@ def width(text: str) -> int:
 
 
 class Columns:
-    """Labels right-aligned in front of values, in sections.
+    """Labels right-aligned before values, in sections.
 
     >>> columns = Columns("Information for Stream ORDERS")
     >>> columns.row("Subjects", "orders.>")
@@ -97,7 +97,7 @@ class Columns:
             self.row(label, value)
 
     def section(self, title: str) -> None:
-        """A heading in front of the following rows."""
+        """A heading before the following rows."""
         self._items.append(("section", title, ""))
 
     def text(self, text: str = "") -> None:

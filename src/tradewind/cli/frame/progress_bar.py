@@ -49,7 +49,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             self._bar.stop()
 
     def set(self, done: int, total: int | None = None) -> None:
-        """So much is done, of so much in all if that has changed."""
+        """This much is done, of this much in all if that has changed."""
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, total=total or self._total)
 

@@ -186,7 +186,7 @@ class Settings:
         elif user:
             settings["token"] = user
         elif password:
-            raise CommandError("--password: needs --user too")
+            raise CommandError("--password requires --user")
         if self.is_on("tlsfirst"):
             settings["tls_handshake_first"] = True
         if self.is_on("trace"):

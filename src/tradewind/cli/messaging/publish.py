@@ -90,7 +90,7 @@ ScheduleDestFlag = Annotated[
 ScheduleSourceFlag = Annotated[
     str,
     Option(
-        "--schedule-source", help="Subject whose last message gives the body", metavar="SUBJECT"
+        "--schedule-source", help="Subject whose last message provides the body", metavar="SUBJECT"
     ),
 ]
 ScheduleTtlFlag = Annotated[
@@ -342,7 +342,7 @@ async def _publish_batch(outgoing: OutgoingMessage, *, quiet: bool) -> None:
     from tradewind.client.errors import JetStreamUnavailableError
 
     if outgoing.count < 1:
-        raise CommandError("--atomic: needs an end, so a --count of 1 or more")
+        raise CommandError("--atomic requires --count of at least 1")
     async with await connect_async() as connection:
         batch = connection.jetstream().batch()
         last: tuple[str, bytes, Headers | None] | None = None
@@ -371,9 +371,9 @@ def _bar(outgoing: OutgoingMessage, *, quiet: bool) -> ProgressBar:
 
 def _no_stream(subject: str, error: Exception) -> CommandError:
     return CommandError(
-        str(error).partition(": make one")[0],
+        str(error).partition(": create one")[0],
         f"create one: tradewind stream add NAME --subjects '{subject}' --defaults",
-        "or publish without a stream, so without --jetstream",
+        "or publish without a stream: omit --jetstream",
     )
 
 
@@ -382,13 +382,13 @@ def _schedule(when: dict[str, str], *, target: str, source: str, ttl: str) -> li
     given = {name: text for name, text in when.items() if text}
     if not given:
         if target or source or ttl:
-            raise CommandError("--schedule-dest: needs --schedule-at, -after, -every or -cron too")
+            raise CommandError("--schedule-dest requires --schedule-at, -after, -every or -cron")
         return []
     if len(given) > 1:
         flags = " and ".join(f"--schedule-{name}" for name in given)
         raise CommandError(f"{flags}: use only one of them", exit_code=EXIT_USAGE)
     if not target:
-        raise CommandError("--schedule-dest: names the subject that is published to; it is missing")
+        raise CommandError("--schedule-dest is required: the subject of the scheduled message")
     name, text = next(iter(given.items()))
     if name == "after":
         due = time.time() + parse_duration_ns(text, "--schedule-after") / 1e9

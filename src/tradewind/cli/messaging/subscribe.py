@@ -206,14 +206,14 @@ def _wanted(
 
 def _check(wanted: Wanted, *, dump: str) -> None:
     if wanted.inbox and wanted.is_stream:
-        raise CommandError("--inbox: streams store no inboxes; leave out one of the two")
+        raise CommandError("--inbox cannot be combined with a stream: streams do not store inboxes")
     if wanted.queue and wanted.is_stream:
         raise CommandError(
             "--queue: members of a group cannot share a stream in this way",
             "let them share a consumer:  tradewind sub --stream STREAM --durable CONSUMER",
         )
     if not wanted.subjects and not wanted.inbox and not wanted.stream:
-        raise CommandError("name a subject, or --stream, or --inbox", exit_code=EXIT_USAGE)
+        raise CommandError("specify a subject, --stream or --inbox", exit_code=EXIT_USAGE)
     if dump and dump != "-" and not Path(dump).is_dir():
         raise CommandError(f"--dump: {dump} is not a folder")
 

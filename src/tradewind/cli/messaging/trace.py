@@ -109,10 +109,10 @@ async def _receive(
         troubles.check()
         version = connection.info.version
         raise CommandError(
-            "no trace came", f"servers make traces from 2.11 on, and this one says {version}"
+            "no trace arrived", f"tracing requires a server from 2.11 on; this one is {version}"
         )
     if missing > 0:
-        note(f"{missing} traces of other servers did not come")
+        note(f"{missing} traces of other servers did not arrive")
     return sorted(documents, key=lambda one: _hop(one).count(".") + bool(_hop(one)))
 
 
@@ -161,7 +161,7 @@ def document_tree(documents: list[dict[str, Any]], *, times: bool = False) -> Br
             if event.get("hop"):
                 steps[str(event["hop"])] = branch
         if not events and not came.get("error"):
-            top.below.append(Branch("nobody listens", is_bad=True))
+            top.below.append(Branch("nobody is listening", is_bad=True))
     return root
 
 
@@ -194,7 +194,7 @@ def _event_text(event: dict[str, Any], account: str) -> str:
         if event.get("subject"):
             text += f": {event['subject']}"
         if event.get("nointerest"):
-            text += " is not kept, no consumer wants it"
+            text += " is not kept: no consumer is interested in it"
         return f"{text}: {event['error']}" if event.get("error") else text
     if kind != "eg":
         return f"{kind}: {msgspec.json.encode(event).decode()}"

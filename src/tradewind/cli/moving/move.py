@@ -162,16 +162,16 @@ def _new_files(streams: list[str], file: Path | None) -> dict[str, Path]:
     """Where the journals of these streams will be; CommandError if there are some already."""
     if file is not None and len(streams) > 1:
         raise CommandError(
-            "--file: names the journal of one stream; several have STREAM.move.json each",
+            "--file: only for one stream; several streams use STREAM.move.json each",
             exit_code=EXIT_USAGE,
         )
     paths = {stream: (file or Path(f"{stream}{journals.SUFFIX}")).absolute() for stream in streams}
     for path in paths.values():
         if path.exists():
             raise CommandError(
-                f"{path} is there already",
-                f"go on with it: tradewind move resume {path}",
-                "or name another: --file FILE",
+                f"{path} already exists",
+                f"resume it: tradewind move resume {path}",
+                "or use another: --file FILE",
             )
     return paths
 
@@ -190,23 +190,23 @@ def _run_all(movers: list[Mover]) -> None:
         except BaseException:
             left = " ".join(str(each.path) for each in movers[index:])
             note(f"the next step of {journal.stream} is {journal.step}")
-            note(f"go on with: tradewind move resume {left}")
+            note(f"continue with: tradewind move resume {left}")
             raise
         pause = duration_text(journal.pause_ns)
         line(f"Moved {journal.stream} to {journal.target}; publishers paused for {pause}")
     paths = " ".join(str(each.path) for each in movers)
     line(f"delete the old copy: tradewind move finish {paths}")
-    line(f"or go back:          tradewind move rollback {paths}")
+    line(f"or roll it back:     tradewind move rollback {paths}")
 
 
 def _say_plan(method: Method) -> None:
     steps = [
-        "The origin is frozen: publishers are refused, consumers are paused.",
+        "The origin is frozen: publishes are rejected, consumers are paused.",
         "Both are compared, message by message.",
-        "The target takes the subjects and consumers. The old copy stays until `move finish`.",
+        "The target takes over the subjects and consumers. The old copy stays until `move finish`.",
     ]
     if method is Method.MIRROR:
-        steps.insert(0, "The target mirrors the stream while everybody works.")
+        steps.insert(0, "The target mirrors the stream while clients keep working.")
     else:
         steps.insert(1, "The stream is copied with its consumers, which takes as long as a backup.")
     for number, step in enumerate(steps, 1):

@@ -91,7 +91,7 @@ class Mover:
         if journal.is_past(MoveStep.CONSUMERS) and made is not None:
             if made.state.last_seq != journal.last_seq:
                 raise CommandError(
-                    f"stream {journal.stream}: the target has taken "
+                    f"stream {journal.stream}: the target has accepted "
                     f"{made.state.last_seq - journal.last_seq} messages since the move",
                     "move it back instead: tradewind move start STREAM --from TARGET --to ORIGIN",
                 )
@@ -100,7 +100,9 @@ class Mover:
                 self._new.set_subjects([self._parked])
             if self._new.info().state.last_seq != journal.last_seq:
                 self._give_subjects(self._new)
-                raise CommandError(f"stream {journal.stream}: the target has just taken messages")
+                raise CommandError(
+                    f"stream {journal.stream}: the target has just accepted messages"
+                )
         if made is not None:
             self._new.streams.delete(journal.stream)
         if journal.is_past(MoveStep.COPY):
@@ -118,11 +120,11 @@ class Mover:
         state = self._old.info().state
         if state.last_seq != journal.last_seq:
             raise CommandError(
-                f"stream {journal.stream}: the origin has taken messages after the move "
+                f"stream {journal.stream}: the origin has accepted messages after the move "
                 f"({journal.last_seq} was the last), so it is not deleted"
             )
         if self._made() is None:
-            raise CommandError(f"stream {journal.stream} is not at the target any more")
+            raise CommandError(f"stream {journal.stream} is no longer at the target")
         self._old.streams.delete(journal.stream)
         self._say(f"Deleted {journal.stream} at {journal.origin}")
 
@@ -151,7 +153,7 @@ class Mover:
             made = self._mirror()
             return origin - made.state.last_seq <= NEAR_MESSAGES
 
-        self._wait_until(is_near, "the mirror does not catch up")
+        self._wait_until(is_near, "the mirror did not catch up")
 
     def _freeze(self) -> None:
         journal, old = self.journal, self._old
@@ -172,7 +174,7 @@ class Mover:
         if journal.method is Method.MIRROR:
             self._wait_until(
                 lambda: self._mirror().state.last_seq == journal.last_seq,
-                "the mirror does not get the last messages",
+                "the mirror did not receive the last messages",
             )
             return
         made = self._made()
@@ -195,7 +197,7 @@ class Mover:
             raise CommandError(
                 f"stream {journal.stream}: origin and target differ: "
                 + "; ".join(found.describe()),
-                f"go back: tradewind move rollback {self.path}",
+                f"roll it back: tradewind move rollback {self.path}",
             )
         self._say(
             f"{journal.stream}: {found.messages} messages in {found.ranges} ranges are the same"
@@ -245,8 +247,8 @@ class Mover:
             return None
         if info.config.metadata.get(MARK) != self.journal.id:
             raise CommandError(
-                f"the target has a stream {self.journal.stream!r} already, which is not of this "
-                "move: it is left as it is"
+                f"the target already has a stream {self.journal.stream!r} that does not belong to "
+                "this move; it is left unchanged"
             )
         return info
 
@@ -269,8 +271,8 @@ class Mover:
         problem = f" ({self._problem})" if self._problem else ""
         raise CommandError(
             f"stream {self.journal.stream}: {text} within {self._wait_seconds:g} s" + problem,
-            f"go on later:  tradewind move resume {self.path}",
-            f"or go back:   tradewind move rollback {self.path}",
+            f"continue later:  tradewind move resume {self.path}",
+            f"or roll it back: tradewind move rollback {self.path}",
         )
 
 
@@ -283,9 +285,9 @@ def check(origin: Connection, target: Connection, journal: Journal) -> StreamInf
     config = info.config
     for what, value in (("a mirror", config.mirror), ("sealed", config.sealed)):
         if value:
-            raise CommandError(f"stream {journal.stream} is {what}: it cannot be moved like this")
+            raise CommandError(f"stream {journal.stream} is {what}: it cannot be moved")
     if config.sources:
-        raise CommandError(f"stream {journal.stream} has sources: it cannot be moved like this")
+        raise CommandError(f"stream {journal.stream} has sources: it cannot be moved")
     if journal.method is Method.MIRROR and config.retention != "limits":
         raise CommandError(
             f"stream {journal.stream} keeps messages by {config.retention}: a mirror would keep "
@@ -297,5 +299,5 @@ def check(origin: Connection, target: Connection, journal: Journal) -> StreamInf
     except StreamNotFoundError:
         return info
     except JetStreamApiError as error:
-        raise CommandError(f"the target does not answer for streams: {error}") from None
-    raise CommandError(f"the target has a stream {journal.stream!r} already")
+        raise CommandError(f"the target does not answer JetStream requests: {error}") from None
+    raise CommandError(f"the target already has a stream {journal.stream!r}")

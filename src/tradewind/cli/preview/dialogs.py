@@ -104,7 +104,7 @@ def ask_observable(ask: Ask, preview: Preview) -> tuple[str, ObservableConfig]:
     """The dialog of `jsm add-obs`: the message set, and what to make for it."""
     sets = preview.sets()
     if not sets:
-        raise CommandError("No message sets available; `jsm add` makes one")
+        raise CommandError("No message sets available; create one with `jsm add`")
     name = ask("Message Set Name: ")
     if name not in sets:
         raise CommandError(f"Not a valid message set: {name!r}; there are {', '.join(sets)}")

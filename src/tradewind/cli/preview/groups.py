@@ -263,7 +263,7 @@ def _next_flags(parser: argparse.ArgumentParser) -> None:
 
 GROUPS: Final = {
     "ms": {
-        "add": SubCommand(_add_set, ("mset",), _set_flags, "make a message set"),
+        "add": SubCommand(_add_set, ("mset",), _set_flags, "create a message set"),
         "ls": SubCommand(_list_sets, (), _json_flag, "list message sets"),
         "info": SubCommand(_set_info, ("mset",), _json_flag, "show a message set"),
         "rm": SubCommand(_remove_set, ("mset",), _force_flag, "remove a message set"),
@@ -272,10 +272,12 @@ GROUPS: Final = {
         "get": SubCommand(_get_message, ("mset", "seq"), _json_flag, "show one message"),
     },
     "obs": {
-        "add": SubCommand(_add_observable, ("mset", "obs"), _observable_flags, "make one"),
+        "add": SubCommand(
+            _add_observable, ("mset", "obs"), _observable_flags, "create an observable"
+        ),
         "ls": SubCommand(_list_observables, ("mset",), _json_flag, "list observables"),
         "info": SubCommand(_observable_info, ("mset", "obs"), _json_flag, "show an observable"),
-        "rm": SubCommand(_remove_observable, ("mset", "obs"), _force_flag, "remove one"),
+        "rm": SubCommand(_remove_observable, ("mset", "obs"), _force_flag, "remove an observable"),
         "next": SubCommand(_next, ("mset", "obs"), _next_flags, "get the next message"),
     },
 }

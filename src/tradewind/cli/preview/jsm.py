@@ -30,25 +30,25 @@ Usage:
   jsm [-s server] [-creds file] [command]
 
 Available Commands:
-  info                   # What the account uses and may use
+  info                   # Usage and limits of the account
 
-  ls                     # The names of all message sets
-  add                    # Make a message set; asks what is needed
+  ls                     # List all message sets
+  add                    # Create a message set; prompts for its settings
   rm     [mset]          # Remove a message set
   purge  [mset]          # Remove the messages of a message set
   rm-msg [mset] [seq]    # Remove one message and overwrite its data
-  info   [mset]          # What a message set holds
+  info   [mset]          # Show a message set
 
-  add-obs                # Make an observable; asks what is needed
-  ls-obs   [mset]        # The names of the observables of a message set
+  add-obs                # Create an observable; prompts for its settings
+  ls-obs   [mset]        # List the observables of a message set
   rm-obs   [mset] [obs]  # Remove an observable
-  info-obs [mset] [obs]  # How far an observable has come
+  info-obs [mset] [obs]  # Show the progress of an observable
   next     [mset] [obs]  # Get the next message of a pull observable
 
-  ms  [add|ls|info|rm|purge|rmm|get]  # The same with flags, in the form of 2020
+  ms  [add|ls|info|rm|purge|rmm|get]  # The same with flags, as in 2020
   obs [add|ls|info|rm|next]
 
-This is the tool of a preview, kept for its articles. Today: tradewind stream, tradewind consumer
+This tool is kept for articles about the preview. Use instead: tradewind stream, tradewind consumer
 """
 
 

@@ -126,7 +126,7 @@ class Preview:
             answer = self.connection.request(subject, body, timeout=self.timeout)
         except NoRespondersError:
             raise CommandError(
-                f"nobody answers on {subject}: this server does not speak the first preview",
+                f"no response on {subject}: this server does not support the first preview",
                 "start one that does:  tradewind-server -js",
                 "with nats-server use:  tradewind stream, tradewind consumer",
             ) from None
@@ -183,7 +183,7 @@ class Preview:
             message = subscription.next(timeout=self.timeout)
         if message.status == NO_RESPONDERS and not message.data:
             raise CommandError(
-                f"message set {name!r} has no observable {observable!r} that is pulled from",
+                f"message set {name!r} has no pull observable {observable!r}",
                 f"list them:  jsm ls-obs {name}",
             )
         return message
@@ -205,4 +205,4 @@ class Preview:
         try:
             return msgspec.json.decode(text, type=answer_type)
         except msgspec.DecodeError as error:
-            raise CommandError(f"the server's answer to {subject}: {error}") from None
+            raise CommandError(f"the server's response to {subject}: {error}") from None

@@ -45,7 +45,7 @@ class ProgramFlags:
 def take_flags(
     arguments: Arguments, known: Sequence[str], switches: Sequence[str] = ()
 ) -> tuple[ProgramFlags, list[str]]:
-    """The flags in front of the other words, and those words."""
+    """The flags before the other words, and those words."""
     values: dict[str, str] = {}
     rest = list(arguments)
     while rest and len(rest[0]) > 1 and rest[0].startswith("-"):

@@ -38,7 +38,7 @@ def start(
         return flags, []
     if len(words) != count:
         raise CommandError(
-            f"{len(words)} arguments where {count} are needed", usage, exit_code=EXIT_USAGE
+            f"expected {count} arguments, not {len(words)}", usage, exit_code=EXIT_USAGE
         )
     return flags, words
 
@@ -69,7 +69,7 @@ def _request(arguments: Arguments) -> int:
             say(f"Published [{words[0]}] : '{words[1]}'")
             message = subscription.next(timeout=current().timeout)
     if message.status == NO_RESPONDERS and not message.data:
-        raise CommandError(f"nobody listens on {words[0]!r}")
+        raise CommandError(f"nobody is listening on {words[0]!r}")
     say(f"Received  [{message.subject}] : '{_text(message)}'")
     return 0
 

@@ -38,7 +38,7 @@ from tradewind.recovery.saved import publish_saved
 if TYPE_CHECKING:
     from tradewind.sync import Connection
 
-app = CommandApp("Disaster recovery: watch mirrors, change over to them, and back")
+app = CommandApp("Disaster recovery: watch mirrors, fail over to them, and fail back")
 
 _NS_PER_SECOND: Final = 1_000_000_000
 
@@ -89,11 +89,11 @@ def watch(
     streams: StreamsArgument,
     origin: OriginFlag,
     standby: StandbyFlag,
-    every: Annotated[str, Option("--every", help="How often", metavar="DURATION")] = "5s",
+    every: Annotated[str, Option("--every", help="Recording interval", metavar="DURATION")] = "5s",
     once: Annotated[bool, Option("--once", help="Record once and exit")] = False,
     rpo_max: RpoFlag = "",
 ) -> int:
-    """Record configuration and consumers of the origin at the standby, again and again.
+    """Record configuration and consumers of the origin at the standby, repeatedly.
 
     After the loss of the origin, consumers continue from the last record. Prints a line whenever
     the state of a stream changes. With --once, exits like `dr status`.
@@ -125,9 +125,9 @@ def verify(
 ) -> int:
     """Compare streams with their mirrors, message by message.
 
-    Exits with code 1 if the standby lacks a message up to its last sequence, or has another one. A
-    mirror does not follow deletions, so messages that only the standby has are no failure, unless
-    --strict is given.
+    Exits with code 1 if the standby lacks a message up to its last sequence, or has a different
+    one. A mirror does not follow deletions, so messages that only the standby has are not a failure
+    unless --strict is given.
     """
     results = {}
     with _both(origin, standby) as recovery:
@@ -158,7 +158,10 @@ def failover(
     standby: StandbyFlag,
     origin: OriginFlag = "",
     origin_lost: Annotated[
-        bool, Option("--origin-lost", help="Continue without the origin, with what is there")
+        bool,
+        Option(
+            "--origin-lost", help="Continue without the origin, with the messages of the standby"
+        ),
     ] = False,
     subjects: Annotated[
         list[str] | None,
@@ -208,9 +211,9 @@ def failback(
 ) -> None:
     """Let the old origin take over again, after a failover.
 
-    What only the old origin has is saved in a file beside the journal. Then the origin is made
-    again as a mirror of the standby, catches up and takes over, and the standby becomes a mirror
-    again.
+    Messages that only the old origin has are saved in a file next to the journal. Then the origin
+    is recreated as a mirror of the standby, catches up and takes over, and the standby becomes a
+    mirror again.
     """
     folder = Path().absolute() if file is None else file.absolute().parent
     with _both(origin, standby, wait, ack_wait) as recovery:
@@ -222,7 +225,7 @@ def failback(
             extra = recovery.extra_messages(journal)
             line(
                 f"{journal.stream}: both share a history up to sequence {journal.shared_seq}; the "
-                f"origin has {counted(extra, 'message')} behind it"
+                f"origin has {counted(extra, 'message')} after that"
             )
             if extra:
                 line(f"{journal.stream}: they will be saved in {journal.saved_file}")
@@ -230,7 +233,7 @@ def failback(
             recovery,
             journals,
             file,
-            question="Delete {0} at " + origin + " and make it again from " + standby,
+            question="Delete {0} at " + origin + " and recreate it from " + standby,
             dry_run=dry_run,
             force=force,
         )
@@ -248,7 +251,7 @@ def resume(
 
 @app.command("rollback")
 def rollback(paths: JournalsArgument, force: ForceFlag = False) -> None:
-    """Roll back: the side that had the messages before takes them again."""
+    """Roll back: the side that accepted messages before accepts them again."""
     journals = _load(paths)
     for journal in journals.values():
         confirm_or_stop(f"Roll back the {journal.kind} of {journal.stream}", force=force)
@@ -265,13 +268,13 @@ def rollback(paths: JournalsArgument, force: ForceFlag = False) -> None:
 
 @app.command("republish")
 def republish(
-    path: Annotated[Path, Argument(metavar="FILE", help="Messages that a failback has saved")],
+    path: Annotated[Path, Argument(metavar="FILE", help="File of messages that a failback saved")],
     target: Annotated[str, Option("--to", help="Context or URL", metavar="SERVER")],
     stream: Annotated[str, Option("--stream", help="Store them only in this stream")] = "",
 ) -> None:
-    """Store messages again that a failback has saved, behind what is there.
+    """Publish the messages that a failback saved again, after those already stored.
 
-    Messages keep their ids, so that a second run within the duplicate window stores nothing twice.
+    Messages keep their IDs, so a second run within the duplicate window stores nothing twice.
     """
     with connect_place(target) as connection:
         stored = publish_saved(connection, path, stream)
@@ -306,22 +309,23 @@ def _change(
         except BaseException:
             if path.exists():
                 note(f"the next step of {journal.stream} is {journal.step}")
-                note(f"go on with: tradewind dr resume {path}")
+                note(f"continue with: tradewind dr resume {path}")
             raise
 
 
 def _new_files(journals: list[RecoveryJournal], file: Path | None) -> list[Path]:
     if file is not None and len(journals) > 1:
         raise CommandError(
-            "--file: names the journal of one stream; several have one each", exit_code=EXIT_USAGE
+            "--file: only for one stream; several streams have one journal each",
+            exit_code=EXIT_USAGE,
         )
     paths = [(file or Path(each.stream + SUFFIX[each.kind])).absolute() for each in journals]
     for path in paths:
         if not may_begin(path):
             raise CommandError(
-                f"{path} is there already, and not done",
-                f"go on with it: tradewind dr resume {path}",
-                "or name another: --file FILE",
+                f"{path} already exists and is not finished",
+                f"resume it: tradewind dr resume {path}",
+                "or use another: --file FILE",
             )
     return paths
 
@@ -425,5 +429,5 @@ def _duration_ns(text: str, flag: str) -> int | None:
         return None
     duration_ns = parse_duration_ns(text, flag)
     if duration_ns < 0:
-        raise CommandError(f"{flag}: not negative, for example 10s", exit_code=EXIT_USAGE)
+        raise CommandError(f"{flag}: must not be negative, for example 10s", exit_code=EXIT_USAGE)
     return duration_ns

@@ -15,17 +15,18 @@ from tradewind.recovery.protection_status import RecoveryState, StreamStatus
 from tradewind.recovery.recovery_journal import RecoveryJournal, RecoveryKind, RecoveryStep
 
 _STEP_TEXTS: Final = {
-    RecoveryStep.FENCE: "The origin takes no more messages: its subjects are parked.",
+    RecoveryStep.FENCE: "The origin accepts no more messages: its subjects are parked.",
     RecoveryStep.SAVE: "Both histories are compared; what only the origin has goes to {saved}.",
-    RecoveryStep.REBUILD: "The origin is deleted and made again, as a mirror through {api}.",
-    RecoveryStep.FOLLOW: "The mirror at the {taker} catches up and is compared; everybody works.",
-    RecoveryStep.FREEZE: "The {giver} is frozen: publishers are refused, consumers are paused.",
+    RecoveryStep.REBUILD: "The origin is deleted and recreated as a mirror through {api}.",
+    RecoveryStep.FOLLOW: "The mirror at the {taker} catches up and is compared; clients keep "
+    "working.",
+    RecoveryStep.FREEZE: "The {giver} is frozen: publishes are rejected, consumers are paused.",
     RecoveryStep.TRANSFER: "The {taker} receives the last messages.",
-    RecoveryStep.VERIFY: "What has come since is compared, message by message.",
-    RecoveryStep.DETACH: "The standby leaves its origin and notes its last sequence.",
-    RecoveryStep.CONSUMERS: "The consumers are placed at the {taker} where they stood.",
-    RecoveryStep.PROMOTE: "The {taker} takes the subjects; consumers continue there.",
-    RecoveryStep.REMIRROR: "The standby is deleted and made again, as a mirror of the origin.",
+    RecoveryStep.VERIFY: "Messages stored since are compared one by one.",
+    RecoveryStep.DETACH: "The standby detaches from its origin and records its last sequence.",
+    RecoveryStep.CONSUMERS: "The consumers are created at the {taker} at their positions.",
+    RecoveryStep.PROMOTE: "The {taker} takes over the subjects; consumers continue there.",
+    RecoveryStep.REMIRROR: "The standby is deleted and recreated as a mirror of the origin.",
 }
 
 
@@ -115,21 +116,21 @@ def print_result(journal: RecoveryJournal) -> None:
         when = f", stored at {journal.last_time}" if journal.last_seq else ""
         line(f"{stream}: the standby has everything up to sequence {journal.last_seq}{when}")
         line(
-            f"{stream}: what the origin acknowledged behind that is missing until a failback "
-            "saves it"
+            f"{stream}: messages that the origin acknowledged after that are missing until a "
+            "failback saves them"
         )
         if journal.seen_seq > journal.last_seq:
             missing = counted(journal.seen_seq - journal.last_seq, "message")
-            line(f"{stream}: at least {missing}: the record of the origin says {journal.seen_seq}")
+            line(f"{stream}: at least {missing}: the origin was recorded at {journal.seen_seq}")
     else:
         pause = duration_text(journal.pause_ns)
         line(f"{stream}: nothing is missing; publishers paused for {pause}")
     taker = "origin" if journal.kind is RecoveryKind.FAILBACK else "standby"
-    line(f"{stream}: the {taker} takes the messages now, with {consumers}")
+    line(f"{stream}: the {taker} accepts messages now, with {consumers}")
     if journal.saved_messages:
         saved = counted(journal.saved_messages, "message")
-        line(f"{stream}: saved, since only the old origin had it: {saved}")
-        line(f"store that again: tradewind dr republish {journal.saved_file} --to ORIGIN")
+        line(f"{stream}: saved, because only the old origin had them: {saved}")
+        line(f"publish them again: tradewind dr republish {journal.saved_file} --to ORIGIN")
 
 
 def _ago(duration_ns: int | None) -> str:

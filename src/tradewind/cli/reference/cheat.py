@@ -32,30 +32,30 @@ tradewind bench kv get --msgs 10000 --randomize 1000
 tradewind consumer add ORDERS packer --pull --ack explicit --deliver all --defaults
 # read one message and acknowledge it
 tradewind consumer next ORDERS packer
-# where it is
+# show its position
 tradewind consumer info ORDERS packer
 tradewind consumer report ORDERS
-# stop deliveries for an hour, and go on before
+# pause deliveries for an hour, or resume them earlier
 tradewind consumer pause ORDERS packer 1h --force
 tradewind consumer resume ORDERS packer --force
 """,
     "contexts": """\
 # a named set of options, used by default from now on
 tradewind context add work --server nats://work:4222 --creds work.creds --select
-# use another one for a moment
+# use another one for a single command
 tradewind stream ls --context home
-# see all, switch, go back
+# list them, switch, switch back
 tradewind context ls
 tradewind context select home
 tradewind context previous
-# check files and connections of all
+# check the files and connections of all contexts
 tradewind context validate --connect
 """,
     "events": """\
-# news of JetStream and, with the system account, of servers
+# events of JetStream and, with the system account, of servers
 tradewind events
 tradewind events --all --short
-# only what has to do with one stream
+# only events about one stream
 tradewind events --js-advisory --filter ORDERS --json
 """,
     "kv": """\
@@ -63,15 +63,15 @@ tradewind events --js-advisory --filter ORDERS --json
 tradewind kv add CONFIG --history 5 --ttl 1d
 tradewind kv put CONFIG auth.user bob
 tradewind kv get CONFIG auth.user --raw
-# only if nobody else was faster
+# only if nobody else changed it first
 tradewind kv create CONFIG auth.lock me
 tradewind kv update CONFIG auth.user alice 1
-# what it was before, and back to that
+# show earlier values, and restore one
 tradewind kv history CONFIG auth.user
 tradewind kv revert CONFIG auth.user 1 --force
 # follow changes
 tradewind kv watch CONFIG 'auth.>'
-# remove a key, what is left of removed keys, the bucket
+# delete a key, the markers of deleted keys, the bucket
 tradewind kv del CONFIG auth.user --force
 tradewind kv compact CONFIG --force
 tradewind kv del CONFIG --force
@@ -79,7 +79,7 @@ tradewind kv del CONFIG --force
     "latency": """\
 # round trips to all servers
 tradewind rtt 10
-# how long messages take through one server, or from one to another
+# message latency through one server, or from one to another
 tradewind latency --rate 10000 --duration 10s
 tradewind latency --server nats://a:4222 --server-b nats://b:4222
 """,
@@ -91,7 +91,7 @@ tar c photos | tradewind object put FILES --name photos.tar
 tradewind object ls FILES
 tradewind object get FILES report.pdf --output copy.pdf
 tradewind object del FILES report.pdf --force
-# allow no changes any more
+# never allow changes again
 tradewind object seal FILES --force
 """,
     "pub": """\
@@ -103,23 +103,23 @@ tradewind pub orders.new '{{Random 10 100}}' --count 5
 # the input as one message, or each of its lines
 cat order.json | tradewind pub orders.new
 tail -f app.log | tradewind pub logs.app --send-on newline
-# wait until a stream has it
+# wait until a stream has stored it
 tradewind pub orders.new 'two apples' --jetstream
 """,
     "reply": """\
-# answer with a text, an echo, or what a command prints
+# reply with a text, an echo, or the output of a command
 tradewind reply time 'it is {{Time}}'
 tradewind reply echo --echo
 tradewind reply 'weather.>' --command 'curl -s wttr.in/{{1}}?format=3'
 # ask
 tradewind request weather.london ''
-# ask all that listen
+# ask all responders
 tradewind request services.ping '' --replies 0
 """,
     "server": """\
 # start one here, with JetStream and two contexts
 tradewind server run
-# who is there, and how they are (needs the system account)
+# list the servers and their state (needs the system account)
 tradewind server ls --context nats_development_system
 tradewind server info --context nats_development_system
 tradewind server report connections --sort in-msgs --context nats_development_system
@@ -135,7 +135,7 @@ tradewind server check jetstream --format prometheus
 tradewind stream add ORDERS --subjects 'orders.>' --max-age 1y --defaults
 tradewind stream ls
 tradewind stream info ORDERS
-# look into it
+# look at its messages
 tradewind stream view ORDERS 10
 tradewind stream get ORDERS 42
 tradewind stream subjects ORDERS
@@ -143,28 +143,28 @@ tradewind stream subjects ORDERS
 tradewind stream edit ORDERS --max-msgs 1000000 --force
 tradewind stream purge ORDERS --subject orders.old --force
 tradewind stream rm ORDERS --force
-# save it and bring it back
+# back it up and restore it
 tradewind stream backup ORDERS backups/orders
 tradewind stream restore backups/orders
 """,
     "sub": """\
-# messages of a subject as they come
+# messages of a subject as they arrive
 tradewind sub 'orders.>'
 # share them with other members of a group
 tradewind sub jobs --queue workers
-# out of a stream: all, the last ones, since yesterday
+# from a stream: all, the last ones, since yesterday
 tradewind sub --stream ORDERS --all
 tradewind sub 'orders.>' --last-per-subject
 tradewind sub 'orders.>' --since 1d
-# go on where it was the last time
+# continue where it stopped last time
 tradewind sub --stream ORDERS --durable mine
-# requests with their answers
+# requests with their replies
 tradewind sub 'services.>' --match-replies
 # which subjects are busy
 tradewind sub '>' --report-subjects
 """,
     "trace": """\
-# who would get a message, without delivering it
+# show who would receive a message, without delivering it
 tradewind trace orders.new
 # deliver it as well, and see when each step happened
 tradewind trace orders.new 'two apples' --deliver --timestamp

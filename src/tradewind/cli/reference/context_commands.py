@@ -120,7 +120,7 @@ def edit(name: NameArgument) -> None:
         fields = msgspec.json.decode(changed, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise CommandError(
-            f"what was written is not a context, nothing was changed: {error}"
+            f"the edited text is not a context; nothing was changed: {error}"
         ) from None
     context_files.save(name, fields)
     try:
@@ -232,7 +232,7 @@ def _load(name: str) -> dict[str, Any]:
         known = context_files.names()
         there = ", ".join(known) or "none"
         raise CommandError(
-            f"context {name!r} does not exist{near(name, known)} (there are: {there})",
+            f"context {name!r} does not exist{near(name, known)} (available: {there})",
             f"create it: tradewind context add {name} --server URL",
         )
     return context_files.load(name)

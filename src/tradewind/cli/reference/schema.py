@@ -143,16 +143,16 @@ def request(
     try:
         document = msgspec.json.decode(answer)
     except msgspec.DecodeError as error:
-        raise CommandError(f"the answer is not JSON: {error}") from None
+        raise CommandError(f"the response is not JSON: {error}") from None
     line(json_text(document))
     name = document.get("type", "") if isinstance(document, dict) else ""
     if name not in schemas():
-        raise CommandError(f"the answer has the type {name!r}, for which there is no schema")
+        raise CommandError(f"the response has the type {name!r}, for which there is no schema")
     if "error" in document:
-        raise CommandError(str(document["error"].get("description", "the request was refused")))
+        raise CommandError(str(document["error"].get("description", "the request was rejected")))
     try:
         msgspec.json.decode(answer, type=schemas()[name])
     except msgspec.ValidationError as error:
-        raise CommandError(f"the answer is not a {name}: {error}") from None
+        raise CommandError(f"the response is not a {name}: {error}") from None
     line()
     line(f"Response is a valid {name} message")

@@ -92,7 +92,7 @@ def check_connection(result: CheckResult, limits: ConnectionLimits) -> None:
         message = subscription.next(timeout=current().timeout)
         took = time.perf_counter() - began
         if message.data != b"check":
-            result.critical("the message that came back is another one")
+            result.critical("a different message came back")
         figure = _time("request_time", took, limits.request)
         result.measure(figure, f"round trip took {_text(took)}")
 

@@ -92,7 +92,7 @@ def events(
     except re.error as error:
         raise CommandError(f"--filter {pattern!r}: {error}", exit_code=EXIT_USAGE) from None
     if since and not stream:
-        raise CommandError("--since: needs --stream, which has old events", exit_code=EXIT_USAGE)
+        raise CommandError("--since requires --stream, which stores events", exit_code=EXIT_USAGE)
     nothing = not (js_metric or js_advisory or srv_advisory or subjects or stream)
     chosen: dict[str, str] = dict.fromkeys(subjects or [], "events")
     prefix = current().text("js_event_prefix") or "$JS.EVENT"

@@ -248,7 +248,7 @@ async def _wait_for_route(sender: Connection, receiver: Connection) -> None:
         except TimeoutError:
             continue
         return
-    raise CommandError("--server-b: what is sent to the first server does not arrive there")
+    raise CommandError("--server-b: messages sent to the first server do not arrive there")
 
 
 def _show_latency(transit: Transit, rtts: list[int], took: float, *, as_json: bool) -> None:

@@ -107,7 +107,7 @@ def generate(
     _complete(answers, asks=not defaults)
     text, logins = configuration(answers)
     if systemd and path is None:
-        raise CommandError("--systemd: needs a file, not the standard output", exit_code=EXIT_USAGE)
+        raise CommandError("--systemd requires a file, not standard output", exit_code=EXIT_USAGE)
     _check_and_write(text, path)
     if systemd and path is not None:
         _write_unit(path.absolute(), answers)
@@ -123,7 +123,7 @@ def _complete(answers: ServerAnswers, *, asks: bool) -> None:
         answers.name = _asked("Server Name", "nats", "--name", asks=asks)
     if not _NAME.fullmatch(answers.name):
         raise CommandError(
-            f"--name: {answers.name!r} needs letters, digits, '-' and '_' only",
+            f"--name: {answers.name!r} may contain only letters, digits, '-' and '_'",
             exit_code=EXIT_USAGE,
         )
     if answers.host is None:
@@ -144,7 +144,7 @@ def _complete(answers: ServerAnswers, *, asks: bool) -> None:
             folder = f"./{answers.name}-data"
             answers.store_dir = _asked("Folder for messages", folder, "--store-dir", asks=asks)
         if answers.max_storage is None:
-            question = "Most that is stored"
+            question = "Storage limit"
             answers.max_storage = _asked(question, "unlimited", "--max-storage", asks=asks)
     _complete_login(answers, asks=asks)
     _complete_tls(answers, asks=asks)
@@ -302,10 +302,10 @@ def _check(path: Path) -> None:
     except (ConfigError, ServerStartError) as error:
         reason = str(error).replace(f"{path}:", "line ")
         raise CommandError(
-            f"a server would not start with this, nothing is written: {reason}"
+            f"a server would not start with this configuration; nothing was written: {reason}"
         ) from None
     if loaded.warnings:
-        raise CommandError(f"nothing is written: {loaded.warnings[0]}")
+        raise CommandError(f"nothing was written: {loaded.warnings[0]}")
 
 
 def _write_unit(path: Path, answers: ServerAnswers) -> None:

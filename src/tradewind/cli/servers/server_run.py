@@ -21,7 +21,7 @@ DEFAULT_NAME: Final = "development"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 _CONFIG: Final = """\
-# Written by `tradewind server run {name}`; it is written again with each start.
+# Written by `tradewind server run {name}`; rewritten at every start.
 server_name: "{name}"
 listen: "{listen}"
 accounts {{

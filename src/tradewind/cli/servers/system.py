@@ -50,7 +50,7 @@ class SystemRequests:
         self._known: list[Statistics] = []
 
     def ping(self, expect: int = 0) -> list[Statistics]:
-        """The statistics of all servers that know each other; with `expect` of so many at most."""
+        """The statistics of all servers that know each other; at most `expect` if given."""
         found: list[Statistics] = []
         began_ns = time.perf_counter_ns()
         try:
@@ -100,7 +100,7 @@ class SystemRequests:
                 return each
         names = [each.name for each in known]
         raise CommandError(
-            f"server {server!r} does not exist{near(server, names)} (there are: {', '.join(names)})"
+            f"server {server!r} does not exist{near(server, names)} (available: {', '.join(names)})"
         )
 
 
@@ -108,7 +108,7 @@ def _decode(data: bytes) -> Document:
     try:
         return msgspec.json.decode(data, type=Document)
     except msgspec.DecodeError as error:
-        raise CommandError(f"a server answered something that is not JSON: {error}") from None
+        raise CommandError(f"a server's response is not JSON: {error}") from None
 
 
 def _checked(endpoint: str, document: Document) -> Document:

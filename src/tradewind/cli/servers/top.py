@@ -79,7 +79,7 @@ def _draw(
 
 
 def make_screen(varz: Document, connz: Document, before: Document, seconds: float) -> list[str]:
-    """The lines of the screen; `before` are the figures of so many seconds ago."""
+    """The lines of the screen; `before` are the figures of this many seconds ago."""
 
     def per_second(key: str) -> float:
         grown = int(varz.get(key, 0)) - int(before.get(key, 0))

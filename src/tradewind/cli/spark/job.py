@@ -51,7 +51,7 @@ def archive_stream(
         f"{report.added:,} messages added; {report.folder} has {report.rows:,}"
         f" (sequences {report.first_seq:,} to {report.last_seq:,})"
     )
-    line("verified: no message of the stream is missing, and none is there twice")
+    line("verified: no message of the stream is missing or duplicated")
 
 
 @app.command("replay")
@@ -88,7 +88,7 @@ def replay_lake(
     if pace not in ("instant", "original"):
         raise CommandError(f"--pace {pace!r}: instant or original")
     if once and pace == "original":
-        raise CommandError("--once is for the pace instant")
+        raise CommandError("--once requires --pace instant")
     settings = ReplaySettings(stream, subject, where, pace == "original", speed, once)
     with _spark(master) as (session, stop):
         report = replay(
@@ -136,7 +136,7 @@ def mirror_stream(
     line(f"{report.copied:,} messages copied in this run, up to sequence {report.last_seq:,}")
     line(f"{stream} has {report.source_messages:,}, the copy {report.target_messages:,} messages")
     if report.is_same:
-        line("proved: both have the same messages, by SHA-256 of each")
+        line("verified: both have the same messages (SHA-256 of each)")
         return 0
     line(f"{report.extra:,} messages are in the copy only: they were removed from {stream} since")
     return 0
@@ -194,7 +194,7 @@ def compact_stream(
     from tradewind.pipelines.jobs.compact_job import compact_to_folder, compact_to_stream
 
     if (to is None) == (not to_stream):
-        raise CommandError("give --to FOLDER or --to-stream NAME, one of them")
+        raise CommandError("specify either --to FOLDER or --to-stream NAME")
     with _spark(master) as (session, _stop):
         address = spark_address()
         if to is not None:

@@ -82,7 +82,7 @@ def run_file(
         note(f"pipeline {pipeline.name}: starting Spark (log: {_log_of(pipeline)})")
     session = _session(pipeline, master)
     if not quiet and pipeline.head.spark.ui is not False:
-        note(f"pipeline {pipeline.name}: Spark shows itself at {session.sparkContext.uiWebUrl}")
+        note(f"pipeline {pipeline.name}: the Spark UI is at {session.sparkContext.uiWebUrl}")
     with _progress(is_shown=not quiet) as (update, show), stop_event() as stop:
         runner = Runner(pipeline, session, address, show, is_once=once)
         with running(runner, pipeline.checkpoint):
@@ -194,7 +194,7 @@ def compact_tables(
     from tradewind.pipelines.opening import lake_table
 
     pipeline = load_pipeline(file)
-    names = _sinks_of(pipeline, sink, ("delta", "iceberg"), "small files cannot be joined")
+    names = _sinks_of(pipeline, sink, ("delta", "iceberg"), "small files cannot be compacted")
     # Younger files may be of a batch that is on its way, unless the pipeline is known to rest.
     resting = locked(pipeline.checkpoint) if orphan_hours < SAFE_HOURS else nullcontext()
     reports = []
@@ -209,7 +209,7 @@ def compact_tables(
     for name, report in zip(names, reports, strict=True):
         line(
             f"{name}: {report.files_before:,} files became {report.files_after:,};"
-            f" {report.removed:,} old files of no version were removed"
+            f" {report.removed:,} orphaned files were removed"
         )
 
 

@@ -48,7 +48,7 @@ def spark_address() -> PipelineAddress:
     for key in _NOT_FOR_SPARK:
         if settings.text(key):
             raise CommandError(
-                f"--{key.replace('_', '-')} does not reach Spark's workers",
+                f"--{key.replace('_', '-')} is not passed on to Spark's workers",
                 "put it into a context and use --context NAME",
             )
     given = {option: settings.text(flag) for flag, option in _LOGIN.items()}

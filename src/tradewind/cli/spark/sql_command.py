@@ -65,10 +65,10 @@ def run_sql(
     Without a query, starts a shell on a terminal, or runs the statements from standard input.
     """
     if csv + json + chart > 1:
-        raise CommandError("give one of --csv, --json and --chart")
+        raise CommandError("use only one of --csv, --json and --chart")
     if (serve or stop) and (query is not None or serve + stop > 1):
         raise CommandError(
-            "--serve and --stop go with no query, and not together", exit_code=EXIT_USAGE
+            "--serve and --stop take no query and exclude each other", exit_code=EXIT_USAGE
         )
     if stop:
         _stop()
@@ -106,7 +106,7 @@ def _run(query: str | None, answers: Answers, template: Ask, address: PipelineAd
         prompt = prompt_session(address, template.store, template.folders)
         with visible_errors():
             answers.warm_up(template)
-            line("SQL on streams and buckets. \\h helps, \\q leaves.")
+            line("SQL on streams and buckets. \\h for help, \\q to quit.")
             shell.run(prompt.prompt)
     else:
         for statement in statements_of(sys.stdin):
@@ -182,15 +182,15 @@ def _serve(master: str, idle_seconds: float, *, foreground: bool) -> None:
         running.close()
         same = (welcome.version, welcome.place, welcome.master)
         if same == (__version__, place_of_process(), master):
-            line(f"the SQL service runs already, process {running.process}")
+            line(f"the SQL service is already running, process {running.process}")
             return
-        note("(the SQL service is another one; starting it again)")
+        note("(the running SQL service has other settings; restarting it)")
         caller.stop()
     process = caller.start(caller.service_command(master, idle_seconds))
-    line(f"the SQL service runs, process {process}; tradewind sql --stop ends it")
+    line(f"the SQL service is running, process {process}; stop it with: tradewind sql --stop")
 
 
 def _stop() -> None:
     from tradewind.pipelines.sql import caller
 
-    line("the SQL service has ended" if caller.stop() else "no SQL service runs")
+    line("the SQL service has stopped" if caller.stop() else "no SQL service is running")

@@ -38,13 +38,13 @@ QUIT_WORDS: Final = ("\\q", "quit", "exit")
 HELP_WORDS: Final = ("\\h", "\\?", "help")
 LOOKS: Final = ("table", "csv", "json", "chart")
 HELP: Final = """\
-select ... ;     a statement ends with a semicolon, and may have many lines
+select ... ;     a statement ends with a semicolon and may span several lines
 \\d               the tables: streams, buckets and folders
 \\d NAME          the columns of one
-\\f FORMAT        show answers as table, csv, json or chart
+\\f FORMAT        show results as table, csv, json or chart
 \\h               this help
-\\q               leave (or Ctrl-D)
-Tab completes, the arrow keys bring back what was typed, Ctrl-C cancels a query."""
+\\q               quit (or Ctrl-D)
+Tab completes, the arrow keys recall earlier statements, Ctrl-C cancels a query."""
 
 
 class Asks(Protocol):
@@ -109,7 +109,7 @@ class Shell:
         self._note = note
 
     def run(self, read: Callable[[], str]) -> None:
-        """Until somebody leaves. `read` gives an input, or raises EOFError at its end."""
+        """Until somebody leaves. `read` returns an input, or raises EOFError at its end."""
         with Interruptions() as interruptions:
             while True:
                 try:
@@ -132,12 +132,12 @@ class Shell:
             self._write(HELP + "\n")
         elif word == "\\f":
             if rest not in LOOKS:
-                raise CommandError(f"{rest or 'nothing'!r} is not a format; {', '.join(LOOKS)} are")
+                raise CommandError(f"unknown format {rest!r}; use {', '.join(LOOKS)}")
             self._template = msgspec.structs.replace(self._template, format=rest)
         elif word == "\\d":
             self.ask(f"describe `{rest.strip('`')}`" if rest else "show tables")
         elif word.startswith("\\"):
-            raise CommandError(f"there is no {word}; \\h shows what there is")
+            raise CommandError(f"unknown command {word}; \\h lists the commands")
         else:
             ended, behind = split_statements(text)
             for statement in [*ended, *([] if is_blank(behind) else [behind])]:
@@ -179,8 +179,8 @@ def statements_of(script: Iterable[str]) -> Iterator[str]:
             yield from ended
         if size > STATEMENT_CHARACTERS_MAX:
             raise CommandError(
-                f"a statement of more than {STATEMENT_CHARACTERS_MAX} characters; does one lack its"
-                " semicolon?"
+                f"a statement of more than {STATEMENT_CHARACTERS_MAX} characters; is a "
+                "semicolon missing?"
             )
     rest = "".join(held)
     if not is_blank(rest):

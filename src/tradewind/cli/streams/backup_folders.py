@@ -38,7 +38,7 @@ CHUNK_SECONDS: Final = 60.0
 def check_new_folder(target: Path) -> None:
     """CommandError unless it is free for a backup."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CommandError(f"{target}: exists and is not an empty folder; name a new one")
+        raise CommandError(f"{target}: exists and is not an empty folder; choose a new one")
 
 
 def save_stream(
@@ -81,7 +81,7 @@ def _receive(
                 message = subscription.next(CHUNK_SECONDS)
             except OperationTimeoutError:
                 raise CommandError(
-                    f"backup of {stream}: nothing came for {CHUNK_SECONDS:g} s; it is not complete"
+                    f"backup of {stream}: no data for {CHUNK_SECONDS:g} s; it is incomplete"
                 ) from None
             if not message.data:
                 if message.status and message.status != NO_CONTENT:
@@ -135,7 +135,7 @@ def load_stream(
         except JetStreamApiError as error:
             raise CommandError(
                 f"{source}: {error.description} ({error.err_code})",
-                f"what was restored may be there: tradewind stream info {name}",
+                f"part of it may have been restored: tradewind stream info {name}",
             ) from None
 
 

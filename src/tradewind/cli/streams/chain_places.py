@@ -116,8 +116,9 @@ def open_backup(source: Path, stream: str) -> Iterator[StoredStream]:
     if not (source / FOLDER).is_dir():
         raise CommandError(
             f"{source}: the backup has no folder {FOLDER}",
-            "a stream has one if it was created with the metadata tradewind.chain, and the backup "
-            "made by this command line",
+            "a stream has one if it was created with the metadata tradewind.chain, and the "
+            "backup was "
+            "made with this command line",
         )
     last = state.get("last_seq")
     yield StoredStream(

@@ -25,7 +25,7 @@ from tradewind.client.streams.dead_letters import StoredDeadLetter
 if TYPE_CHECKING:
     from tradewind.sync import JetStream
 
-app = CommandApp("Messages that consumers have given up")
+app = CommandApp("Messages that consumers gave up on")
 
 SHOWN_MAX: Final = 100
 StreamName = Annotated[
@@ -37,7 +37,8 @@ OriginFlag = Annotated[
     str, Option("--origin", metavar="STREAM", help="Only messages from this stream")
 ]
 ConsumerFlag = Annotated[
-    str, Option("--consumer", metavar="CONSUMER", help="Only messages that this consumer gave up")
+    str,
+    Option("--consumer", metavar="CONSUMER", help="Only messages that this consumer gave up on"),
 ]
 ReasonFlag = Annotated[
     str, Option("--reason", metavar="REASON", help=f"Only this reason: {' or '.join(REASONS)}")
@@ -145,7 +146,7 @@ def redrive(
     reason: ReasonFlag = "",
     to: ToFlag = "",
     to_consumer: Annotated[
-        bool, Option("--to-consumer", help="Only to the consumer that gave them up")
+        bool, Option("--to-consumer", help="Only to the consumer that gave up on them")
     ] = False,
     rate: Annotated[
         float, Option("--rate", min=0.0, metavar="NUMBER", help="At most this many per second")
@@ -156,9 +157,9 @@ def redrive(
     """Send dead letters back to the subjects they came from."""
     _check_reason(reason)
     if to and to_consumer:
-        raise CommandError("give --to or --to-consumer, not both", exit_code=EXIT_USAGE)
+        raise CommandError("use --to or --to-consumer, not both", exit_code=EXIT_USAGE)
     if bool(sequence) == everything:
-        raise CommandError("give a sequence or --all", exit_code=EXIT_USAGE)
+        raise CommandError("specify a sequence or --all", exit_code=EXIT_USAGE)
     with connect() as connection:
         js = jetstream(connection)
         if sequence:

@@ -75,7 +75,7 @@ def add_stream(
         wanted = _complete(wanted, flags, ask_all=can_ask() and not defaults)
     elif not wanted.name:
         raise CommandError(
-            f"{config}: has no name; give one: stream add NAME", exit_code=EXIT_USAGE
+            f"{config}: has no name; specify one: stream add NAME", exit_code=EXIT_USAGE
         )
     if output:
         write_config(output, wanted)
@@ -219,7 +219,9 @@ def edit_stream(
         if config:
             wanted = read_config(config, StreamConfig)
             if wanted.name and wanted.name != current.name:
-                raise CommandError(f"{config}: is the configuration of Stream {wanted.name!r}")
+                raise CommandError(
+                    f"{config}: contains the configuration of Stream {wanted.name!r}"
+                )
             wanted = msgspec.structs.replace(wanted, name=current.name)
         if interactive:
             wanted = edit_config(wanted, StreamConfig)

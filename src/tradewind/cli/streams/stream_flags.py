@@ -266,9 +266,7 @@ def _origins(changes: dict[str, Any], flags: StreamFlags) -> dict[str, Any]:
             raise CommandError("--origin-deliver: needs --origin-prefix", exit_code=EXIT_USAGE)
         return {}
     if "mirror" not in changes and "sources" not in changes:
-        raise CommandError(
-            "--origin-prefix: give the streams by --mirror or --source", exit_code=EXIT_USAGE
-        )
+        raise CommandError("--origin-prefix requires --mirror or --source", exit_code=EXIT_USAGE)
     external = ExternalStream(api=flags.origin_prefix, deliver=flags.origin_deliver or "")
 
     def elsewhere(source: StreamSource) -> StreamSource:
@@ -287,7 +285,7 @@ def _both(flags: StreamFlags, name: str) -> bool:
     destination = getattr(flags, f"{name}_destination")
     if (source is None) != (destination is None):
         raise CommandError(
-            f"--{name}-source and --{name}-destination: give both", exit_code=EXIT_USAGE
+            f"--{name}-source and --{name}-destination: specify both", exit_code=EXIT_USAGE
         )
     return source is not None
 

@@ -55,7 +55,7 @@ def get_message(
 ) -> None:
     """Show a message by its sequence, or the last one of a subject."""
     if bool(sequence) == bool(last_for):
-        raise CommandError("give a sequence or --last-for SUBJECT", exit_code=EXIT_USAGE)
+        raise CommandError("specify a sequence or --last-for SUBJECT", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
         found = _get(catalog, catalog.pick_stream(stream), sequence, last_for)
     if json:
@@ -104,7 +104,7 @@ def remove_message(
 ) -> None:
     """Delete a message and overwrite its data."""
     if not sequence:
-        raise CommandError("which message? Give its sequence", exit_code=EXIT_USAGE)
+        raise CommandError("which message? Specify its sequence", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
         name = catalog.stream(stream).config.name
         confirm_or_stop(f"Really remove message {sequence} from Stream {name}", force=force)
@@ -160,7 +160,7 @@ def view_messages(
 
 
 def _show_page(messages: OrderedMessages, count: int, show: Callable[[Msg], None]) -> int:
-    """Shows so many messages; how many are left behind them."""
+    """Shows this many messages; how many are left behind them."""
     left = 0
     for _ in range(count):
         message = messages.next(PAGE_SECONDS)

@@ -25,7 +25,7 @@ from tradewind.cli.frame.text_formats import (
 if TYPE_CHECKING:
     from tradewind.api.truncation_types import Removed
 
-app = CommandApp("Truncate streams and take that back")
+app = CommandApp("Truncate streams and undo truncations")
 
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 YesFlag = Annotated[
@@ -42,9 +42,9 @@ def truncate_stream(
     after: Annotated[
         str, Option("--after", metavar="TIME|AGE", help="Only messages stored after this")
     ] = "",
-    newest: Annotated[int, Option("--newest", min=0, help="Only so many of the newest")] = 0,
+    newest: Annotated[int, Option("--newest", min=0, help="Only the N newest messages")] = 0,
     subject: Annotated[
-        list[str] | None, Option("--subject", help="Only messages of this subject; repeatable")
+        list[str] | None, Option("--subject", help="Only messages of this subject; may be repeated")
     ] = None,
     header: Annotated[
         str, Option("--header", metavar="NAME[=VALUE]", help="Only messages with this header")
@@ -52,7 +52,7 @@ def truncate_stream(
     keep_for: Annotated[
         str, Option("--keep-for", metavar="DURATION", help="How long it can be undone")
     ] = "",
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would go")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be removed")] = False,
     yes: YesFlag = False,
     json: JsonFlag = False,
 ) -> None:
@@ -68,7 +68,8 @@ def truncate_stream(
     }
     if not any(request[key] for key in ("before", "after", "newest", "subjects", "header")):
         raise CommandError(
-            "give --before, --after, --newest, --subject or --header; `stream purge` removes all",
+            "specify --before, --after, --newest, --subject or --header; `stream purge` "
+            "removes all",
             exit_code=EXIT_USAGE,
         )
     with open_catalog() as catalog:
@@ -80,7 +81,7 @@ def truncate_stream(
             return
         note(_text(would, f"would be removed from Stream {stream}"))
         if not keep_for:
-            note("They are gone for good then; pass --keep-for to be able to undo it")
+            note("This cannot be undone; pass --keep-for to be able to undo it")
         confirm_or_stop(f"Really remove them from Stream {stream}", force=yes)
         done = streams.truncate(stream, **request)
     _tell(done, f"removed from Stream {stream}", json=json)
@@ -91,12 +92,14 @@ def truncate_stream(
 @app.command("undo")
 def undo_truncation(
     stream: StreamName = "",
-    undo_id: Annotated[str, Argument(metavar="ID", help="Of the truncation; the latest")] = "",
+    undo_id: Annotated[
+        str, Argument(metavar="ID", help="ID of the truncation; default: the latest")
+    ] = "",
     show: Annotated[bool, Option("--list", "-l", help="Only show what can be undone")] = False,
     yes: YesFlag = False,
     json: JsonFlag = False,
 ) -> None:
-    """Bring back what a truncation has removed."""
+    """Restore the messages that a truncation removed."""
     with open_catalog() as catalog:
         stream = catalog.stream(stream).config.name
         streams = catalog.manager.streams
@@ -123,14 +126,14 @@ def undo_truncation(
         if not chosen:
             which = f"truncation {undo_id}" if undo_id else "truncation"
             raise CommandError(f"Stream {stream} has no {which} that can be undone")
-        note(_text(chosen[-1], f"can be brought back to Stream {stream}"))
-        note("The stream takes no messages meanwhile")
-        confirm_or_stop(f"Really bring them back to Stream {stream}", force=yes)
+        note(_text(chosen[-1], f"can be restored to Stream {stream}"))
+        note("The stream accepts no messages in the meantime")
+        confirm_or_stop(f"Really restore them to Stream {stream}", force=yes)
         count = streams.undo(stream, chosen[-1].id)
     if json:
         print_json({"messages": count})
     else:
-        line(f"{counted(count, 'message')} brought back to Stream {stream}")
+        line(f"{counted(count, 'message')} restored to Stream {stream}")
 
 
 def _moment(text: str, flag: str) -> datetime | None:

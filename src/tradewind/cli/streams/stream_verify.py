@@ -36,7 +36,7 @@ app = CommandApp("Verify streams with a hash chain")
 StreamName = Annotated[str, Argument(metavar="STREAM", autocompletion=complete_stream)]
 KeyOption = Annotated[
     list[str] | None,
-    Option("--key", metavar="PUBLIC", help="Only this signer counts; repeatable"),
+    Option("--key", metavar="PUBLIC", help="Trust only this signer; may be repeated"),
 ]
 DEFAULT_ACCOUNT = "$G"
 FAULTS_SHOWN = 50
@@ -60,17 +60,19 @@ class VerifyFlags:
     backup: Annotated[Path | None, Option("--backup", metavar="DIR", help="Verify a backup")] = None
     against: Annotated[
         str,
-        Option("--against", metavar="URL|CONTEXT", help="Hold it against the chain of this server"),
+        Option("--against", metavar="URL|CONTEXT", help="Compare with the chain on this server"),
     ] = ""
     origin: Annotated[
         str, Option("--stream", metavar="NAME", help="With --against: the stream there")
     ] = ""
     checkpoint: Annotated[
         list[Path] | None,
-        Option("--checkpoint", metavar="FILE", help="Kept checkpoint that must fit; repeatable"),
+        Option(
+            "--checkpoint", metavar="FILE", help="Saved checkpoint that must match; may be repeated"
+        ),
     ] = None
     key: KeyOption = None
-    last: Annotated[int, Option("--last", min=0, help="Only so many of the last entries")] = 0
+    last: Annotated[int, Option("--last", min=0, help="Verify only the last N entries")] = 0
     progress: Annotated[bool, Option("--progress/--no-progress", help="Show a progress bar")] = True
     json: JsonFlag = False
 
@@ -80,9 +82,9 @@ class VerifyFlags:
 def verify_stream(stream: StreamName = "", *, flags: VerifyFlags) -> int:
     """Prove that nobody has changed, removed or added messages."""
     if flags.store is not None and flags.backup is not None:
-        raise CommandError("give --store or --backup, not both", exit_code=EXIT_USAGE)
+        raise CommandError("use --store or --backup, not both", exit_code=EXIT_USAGE)
     if flags.origin and not flags.against:
-        raise CommandError("--stream: needs --against too", exit_code=EXIT_USAGE)
+        raise CommandError("--stream requires --against", exit_code=EXIT_USAGE)
     is_offline = flags.store is not None or flags.backup is not None
     if flags.last and is_offline:
         raise CommandError("--last: only for a running stream", exit_code=EXIT_USAGE)
@@ -167,7 +169,7 @@ def _verify_offline(stream: str, flags: VerifyFlags) -> ChainReport:
     with ExitStack() as stack:
         if flags.store is not None:
             if not stream:
-                raise CommandError("give the name of the stream", exit_code=EXIT_USAGE)
+                raise CommandError("specify the name of the stream", exit_code=EXIT_USAGE)
             place = stack.enter_context(
                 open_stored(flags.store, flags.account, stream, flags.config)
             )
@@ -274,7 +276,7 @@ def _document(report: ChainReport) -> dict[str, Any]:
 
 def show_report(report: ChainReport, copy: str = "") -> None:
     """What was found, the verdict last; `copy` is what was held against the chain."""
-    of = f"{copy}, held against Stream {report.stream}" if copy else f"Stream {report.stream}"
+    of = f"{copy}, compared with Stream {report.stream}" if copy else f"Stream {report.stream}"
     columns = Columns(f"Integrity of {of}")
     columns.row_if("Created", report.created)
     columns.row("Algorithm", report.algorithm)
@@ -284,8 +286,8 @@ def show_report(report: ChainReport, copy: str = "") -> None:
         columns.row_if(f"Removed: {reason}", count)
     columns.row_if("Not in the copy", report.not_copied)
     columns.row_if("Only in the copy", report.kept)
-    columns.row_if("Behind the chain", report.uncovered)
-    columns.row("Checkpoints that fit", report.checkpoints)
+    columns.row_if("Not yet in the chain", report.uncovered)
+    columns.row("Matching checkpoints", report.checkpoints)
     columns.row_if("Signed by", report.signers)
     columns.print()
     for fault in report.faults[:FAULTS_SHOWN]:
@@ -297,7 +299,7 @@ def show_report(report: ChainReport, copy: str = "") -> None:
     proved = f"proved up to sequence {report.proved_sequence}"
     if report.is_intact:
         linked = report.last_sequence - report.proved_sequence
-        more = f"; the rest, up to {report.last_sequence}, is linked and not signed yet"
+        more = f"; the rest, up to {report.last_sequence}, is linked but not signed yet"
         line(f"{styled('Intact', 'green')}: {proved}{more if linked else ''}")
     else:
         what = counted(report.fault_count, "fault")
@@ -327,7 +329,11 @@ def make_checkpoint(
     stream: StreamName = "",
     out: Annotated[
         Path | None,
-        Option("--out", metavar="FILE", help="Save it; one that is there must fit and is replaced"),
+        Option(
+            "--out",
+            metavar="FILE",
+            help="Save it to this file; a checkpoint already there must match and is replaced",
+        ),
     ] = None,
     key: KeyOption = None,
     json: JsonFlag = False,
@@ -364,11 +370,13 @@ def _check_continues(js: JetStream, stream: str, path: Path, head: Checkpoint) -
     from tradewind.chain.proofs import hash_of
 
     old = checkpoints.decode(read_witness(path).line)
-    stays = f"{path} stays as it is"
+    stays = f"{path} is left unchanged"
     if not checkpoints.is_signed(old):
-        raise CommandError(f"{path}: its signature is not that of its key", stays)
+        raise CommandError(f"{path}: the signature does not match the key", stays)
     if (old.stream, old.created, old.algorithm) != (head.stream, head.created, head.algorithm):
-        raise CommandError(f"{path}: it is of stream {old.stream} created {old.created}", stays)
+        raise CommandError(
+            f"{path}: it belongs to stream {old.stream} created {old.created}", stays
+        )
     if old.size > head.size:
         raise CommandError(
             f"the chain was cut: it has {head.size} entries, and had {old.size} at {old.time}",
@@ -424,7 +432,7 @@ def prove_message(
         line(f"Signed by {head.key} at {time_text(head.time)}")
         return
     if not seq:
-        raise CommandError("give STREAM and SEQ, or --check FILE", exit_code=EXIT_USAGE)
+        raise CommandError("specify STREAM and SEQ, or --check FILE", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
         stream = catalog.stream(stream).config.name
         proof = jetstream(catalog.connection).chains.prove(stream, seq)

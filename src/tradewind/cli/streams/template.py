@@ -37,14 +37,14 @@ def add_template(
     name: TemplateName,
     *,
     match: Annotated[str, Option("--match", metavar="PATTERN", help="Subjects, as k8s.*.>")],
-    stream: Annotated[str, Option("--stream", metavar="NAME", help="Stream name, as k8s_{1}")],
+    stream: Annotated[str, Option("--stream", metavar="NAME", help="Stream name, such as k8s_{1}")],
     max_streams: Annotated[
-        int, Option("--max-streams", min=1, help="Make at most so many streams")
+        int, Option("--max-streams", min=1, help="Maximum number of streams")
     ] = STREAMS_DEFAULT,
     idle: Annotated[
         str, Option("--idle", metavar="DURATION", help="Remove streams unused for this long")
     ] = "",
-    dry_run: Annotated[bool, Option("--dry-run", help="Only check it")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only validate it")] = False,
     flags: StreamFlags,
 ) -> None:
     """Create or change a template."""
@@ -59,7 +59,7 @@ def add_template(
             config=config,
             dry_run=dry_run,
         )
-    line(f"Template {name} {'is right' if dry_run else 'was stored'}")
+    line(f"Template {name} {'is valid' if dry_run else 'was stored'}")
 
 
 def _idle(text: str) -> timedelta | None:
@@ -91,7 +91,7 @@ def list_templates(json: JsonFlag = False) -> None:
 
 @app.command("rm", aliases=("delete",))
 def remove_template(name: TemplateName, force: ForceFlag = False) -> None:
-    """Remove a template; the streams that it has made stay."""
+    """Remove a template; the streams it created are kept."""
     with connect() as connection:
         confirm_or_stop(f"Really remove Template {name}", force=force)
         jetstream(connection).manager.templates.delete(name)
@@ -108,6 +108,6 @@ def try_subject(
         print_json(found)
         return
     if not found.would_create:
-        raise CommandError(f"no stream would be made: {found.reason}", exit_code=EXIT_FAILED)
+        raise CommandError(f"no stream would be created: {found.reason}", exit_code=EXIT_FAILED)
     subjects = ", ".join(found.subjects)
-    line(f"Template {found.template} would make Stream {found.stream} for {subjects}")
+    line(f"Template {found.template} would create Stream {found.stream} for {subjects}")

@@ -29,7 +29,7 @@ def transaction(
     ] = "",
     publish: Annotated[
         list[str] | None,
-        Option("--publish", metavar="SUBJECT=DATA", help="Publish a message; can be repeated"),
+        Option("--publish", metavar="SUBJECT=DATA", help="Publish a message; may be repeated"),
     ] = None,
     ack: Annotated[
         list[str] | None,
@@ -37,7 +37,7 @@ def transaction(
     ] = None,
     delete: Annotated[
         list[str] | None,
-        Option("--delete", metavar="STREAM:SEQUENCE", help="Delete a message; can be repeated"),
+        Option("--delete", metavar="STREAM:SEQUENCE", help="Delete a message; may be repeated"),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
@@ -105,7 +105,7 @@ def _content(path: Path) -> bytes:
     with path.open("rb") as source:
         data = source.read(INPUT_BYTES_MAX + 1)
     if len(data) > INPUT_BYTES_MAX:
-        raise CommandError(f"{path}: it is longer than {INPUT_BYTES_MAX >> 20} MiB")
+        raise CommandError(f"{path}: larger than {INPUT_BYTES_MAX >> 20} MiB")
     return data
 
 

@@ -67,10 +67,12 @@ def parse_address(text: str, scheme: str = "nats") -> Address:
         parts = urlsplit(full)
         port = parts.port
     except ValueError:
-        raise OptionsError(f"server url {_shown(text)!r}: the port is a number to 65535") from None
+        raise OptionsError(
+            f"server url {_shown(text)!r}: the port must be a number up to 65535"
+        ) from None
     if parts.scheme not in _PORTS:
         raise OptionsError(
-            f"server url {_shown(text)!r}: starts with one of {', '.join(_PORTS)}, not "
+            f"server url {_shown(text)!r}: must start with one of {', '.join(_PORTS)}, not "
             f"{parts.scheme!r}"
         )
     if not parts.hostname:
@@ -90,7 +92,7 @@ def parse_servers(servers: str | Sequence[str]) -> list[Address]:
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
     addresses = [parse_address(text) for text in texts if text.strip()]
     if not addresses:
-        raise OptionsError(f"servers: give at least one URL, such as {DEFAULT_URL}")
+        raise OptionsError(f"servers: specify at least one URL, such as {DEFAULT_URL}")
     if len(addresses) > SERVERS_MAX:
         raise OptionsError(f"servers: {len(addresses)} urls, the limit is {SERVERS_MAX}")
     if len({address.is_websocket for address in addresses}) > 1:
@@ -100,7 +102,7 @@ def parse_servers(servers: str | Sequence[str]) -> list[Address]:
 
 def _shown(text: str) -> str:
     """A url without the part that may hold a password."""
-    # A password may hold any character, so everything in front of the last @ is hidden.
+    # A password may hold any character, so everything before the last @ is hidden.
     return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text, flags=re.DOTALL)
 
 
@@ -126,7 +128,7 @@ class ServerPool:
             self._servers.append(address)
 
     def discovered(self, texts: Iterable[str], current: Address) -> list[Address]:
-        """Take note of what a server says about its cluster; gives those not known before.
+        """Take note of what a server says about its cluster; returns those not known before.
 
         Servers that were discovered and are no longer named are forgotten, except the current one.
         """

@@ -97,7 +97,7 @@ class ConnectOptions:
         if len(given) > 1:
             raise OptionsError(f"{given[0]} and {given[1]}: use only one of them")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
-            raise OptionsError("tls_cert_file and tls_key_file: give both or none")
+            raise OptionsError("tls_cert_file and tls_key_file: specify both or neither")
 
     @property
     def wants_tls(self) -> bool:

@@ -68,7 +68,7 @@ def load_context(name: str = "") -> ConnectOptions:
     except OSError as error:
         known = ", ".join(sorted(file.stem for file in folder.glob("*.json"))) or "none"
         raise OptionsError(
-            f"context {name!r}: {path} cannot be read: {error.strerror} (there are: {known})"
+            f"context {name!r}: {path} cannot be read: {error.strerror} (available: {known})"
         ) from None
     try:
         context = msgspec.json.decode(content, type=ContextFile)
@@ -81,7 +81,7 @@ def _options(name: str, context: ContextFile) -> ConnectOptions:
     for field in ("nsc", "socks_proxy"):
         if getattr(context, field):
             raise OptionsError(
-                f"context {name!r}: {field} is not supported; give a credentials file or a url"
+                f"context {name!r}: {field} is not supported; use a credentials file or a URL"
             )
 
     def path(text: str) -> str:

@@ -123,8 +123,10 @@ def decode_headers(block: bytes) -> Headers:
 
 def _check(name: str, value: str) -> None:
     if not isinstance(name, str) or not isinstance(value, str):
-        raise BadHeaderError(f"header {name!r}: name and value are str, convert them first")
+        raise BadHeaderError(f"header {name!r}: name and value must be str, convert them first")
     if not name or any(character in name for character in ":\r\n \t"):
-        raise BadHeaderError(f"header name {name!r}: needs a character, no colon, blank or newline")
+        raise BadHeaderError(
+            f"header name {name!r}: must not be empty or contain a colon, blank or newline"
+        )
     if "\r" in value or "\n" in value:
-        raise BadHeaderError(f"header {name}: a value has no newline")
+        raise BadHeaderError(f"header {name}: a value must not contain a newline")

@@ -454,7 +454,7 @@ class Lifecycle(WireOwner):
             await asyncio.sleep(self._next_wait())
 
     async def _try(self, address: Address) -> None:
-        """Log in at this server and go on there."""
+        """Log in at this server and continue there."""
         self._wire.reset_input()
         login = LoginAttempt(self, self._wire, address, self.options)
         self._login = login
@@ -611,7 +611,7 @@ class _ClosedOwner(WireOwner):
         return coroutine if self._runner is None else self._runner(coroutine)
 
     async def wait_for_room(self) -> None:
-        """Nothing is sent any more."""
+        """Nothing more is sent."""
 
     async def request(
         self,
@@ -620,7 +620,7 @@ class _ClosedOwner(WireOwner):
         *,
         timeout: float | None,  # noqa: ARG002
     ) -> Msg:
-        """Nobody can be asked any more."""
+        """No server is left to ask."""
         raise self._error
 
 

@@ -172,7 +172,9 @@ class LoginAttempt:
             return
         wanted = self._address.is_secure or options.wants_tls
         if wanted and not (info.tls_required or info.tls_available):
-            raise TlsError(f"{self._address.url}: TLS is asked for, but the server has none")
+            raise TlsError(
+                f"{self._address.url}: TLS was requested, but the server does not offer it"
+            )
         if not wanted and not info.tls_required:
             return
         assert link.transport is not None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection
 
 MessageHandler = Callable[[Msg], Awaitable[Any] | Any]
-# A callback that never waits gives the loop a turn after so many messages.
+# A callback that never waits gives the loop a turn after this many messages.
 CALLBACKS_PER_TURN = 256
 
 
@@ -145,7 +145,7 @@ class Subscription(InboxOwner):
         return message
 
     async def take_some(self, count_max: int, timeout: float | None = None) -> list[Msg]:
-        """Up to so many messages: those that are there, or the first that comes; empty at the end.
+        """Up to this many messages: those that have arrived, or the next one; empty at the end.
         OperationTimeoutError if none comes within `timeout` seconds (None: never).
 
         Fewer switches between tasks or threads than one message at a time.
@@ -168,8 +168,8 @@ class Subscription(InboxOwner):
     async def drain(self, timeout: float | None = None) -> None:
         """Let the server send nothing new, and finish what has arrived.
 
-        With a callback this returns when all messages are handled. An iterator goes on to the last
-        message and then ends, so this returns when the last one has arrived.
+        With a callback this returns when all messages are handled. An iterator continues to the
+        last message and then ends, so this returns when the last one has arrived.
         """
         if self.is_ended and self._task is None:
             return

@@ -41,7 +41,7 @@ class Upgrade:
         return "\r\n".join([*lines, "", ""]).encode()
 
     def feed(self, data: bytes) -> bytes | None:
-        """Take bytes of the answer; gives those behind it once it is complete and says yes."""
+        """Take bytes of the answer; returns those behind it once it is complete and says yes."""
         self._response += data
         head, end, rest = self._response.partition(b"\r\n\r\n")
         if not end:

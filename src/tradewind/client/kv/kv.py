@@ -371,5 +371,5 @@ class KeyValue:
     def _gone(self) -> BucketNotFoundError:
         return BucketNotFoundError(
             f"bucket {self.bucket!r}: its stream {self.stream} does not answer; it was removed, or "
-            "the account or domain is another one"
+            "the account or domain is wrong"
         )

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from tradewind.client.streams.ordered import OrderedMessages
 
 READ_MAX: Final = 256
-# About so many bytes are read ahead, by the average size of what is stored.
+# About this many bytes are read ahead, by the average size of what is stored.
 WINDOW_BYTES: Final = 8 << 20
 MESSAGES_MIN: Final = 8
 MESSAGES_MAX: Final = 500
-# What is there may be removed while it is being read; asked after so much silence.
+# What is there may be removed while it is being read; asked after this much silence.
 IDLE_SECONDS: Final = 2.0
 
 
@@ -38,7 +38,7 @@ class Watcher(Generic[Item]):
     ...     async for entry in watcher:
     ...         print("changed:", entry.key)
 
-    Iterating without `initial` gives both. It ends with `stop`, or with an error if the bucket is
+    Iterating without `initial` returns both. It ends with `stop`, or with an error if the bucket is
     removed.
     """
 
@@ -65,7 +65,7 @@ class Watcher(Generic[Item]):
         return InitialItems(self)
 
     async def take_some(self, count_max: int) -> list[Item]:
-        """Up to so many: those that are there, or the first that comes; empty at the end."""
+        """Up to this many: those that are there, or the first that comes; empty at the end."""
         while not self._ready:
             if not await self._read():
                 return []
@@ -134,7 +134,7 @@ class InitialItems(Generic[Item]):
         self._watcher = watcher
 
     async def take_some(self, count_max: int) -> list[Item]:
-        """Up to so many; empty at the end."""
+        """Up to this many; empty at the end."""
         return await self._watcher._take_initial(count_max)
 
     def __aiter__(self) -> Self:
@@ -161,7 +161,7 @@ async def open_messages(
     policy = DeliverPolicy.ALL if history or from_revision else DeliverPolicy.LAST_PER_SUBJECT
     state = (await js.manager.streams.info(stream)).state
     if updates_only and not from_revision:
-        # A number, not "new": a consumer that is made again must not start later than the first.
+        # A number, not "new": a consumer that is recreated must not start later than the first.
         from_revision = state.last_seq + 1
     consumer = js.consumers.ordered(
         stream,

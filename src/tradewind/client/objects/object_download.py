@@ -75,7 +75,7 @@ class ObjectReader:
         return self.info
 
     async def take_some(self, count_max: int) -> list[bytes]:
-        """Up to so many chunks; empty at the end."""
+        """Up to this many chunks; empty at the end."""
         chunks = await self._take()
         self._ready = chunks[count_max:][::-1]
         return chunks[:count_max]
@@ -119,8 +119,8 @@ class ObjectReader:
         chunks = [item.message.data for item in batch.messages]
         if not chunks:
             raise DamagedObjectError(
-                f"object {self.info.name!r}: {self._chunks} of {self.info.chunks} chunks are "
-                "there; it may have been replaced or deleted meanwhile"
+                f"object {self.info.name!r}: {self._chunks} of {self.info.chunks} chunks "
+                "exist; it may have been replaced or deleted in the meantime"
             )
         self._next_sequence = batch.messages[-1].sequence + 1
         self._chunks += len(chunks)

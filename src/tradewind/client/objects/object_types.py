@@ -112,5 +112,5 @@ class ObjectStoreStatus(BucketStatus, frozen=True):
 
     @property
     def is_sealed(self) -> bool:
-        """Whether nothing in it can be changed any more."""
+        """Whether nothing in it can be changed."""
         return self.info.config.sealed

@@ -51,7 +51,7 @@ NO_RESPONDERS: Final = 503
 WINDOW_BYTES: Final = 4 << 20
 WINDOW_CHUNKS: Final = 256
 READ_BYTES: Final = 1 << 20
-# So much of an iterator is awaited before anything of it is sent.
+# This much of an iterator is awaited before anything of it is sent.
 GATHERED_BYTES: Final = 64 << 10
 # How long an upload waits for a server that went away before it gives up.
 PATIENCE_SECONDS: Final = 60.0
@@ -160,7 +160,7 @@ class Upload:
                 if loop.time() > deadline:
                     raise UploadError(
                         f"the server did not come back within {PATIENCE_SECONDS:g} s; nothing of "
-                        "the object is kept"
+                        "the object was kept"
                     )
                 await asyncio.sleep(RETRY_WAIT)
             self._unacked.popleft()
@@ -277,7 +277,7 @@ def _gather(iterator: Iterator[bytes]) -> bytes:
 
 def _bytes(piece: Any) -> bytes:
     if not isinstance(piece, bytes | bytearray | memoryview):
-        raise TypeError(f"an object is made of bytes, its source gave {type(piece).__name__}")
+        raise TypeError(f"an object is made of bytes, its source returned {type(piece).__name__}")
     return bytes(piece)
 
 

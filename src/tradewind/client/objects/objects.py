@@ -255,7 +255,7 @@ class ObjectStore:
         )
 
     async def seal(self) -> ObjectStoreStatus:
-        """Allow no changes any more, forever."""
+        """Forbid all changes, permanently."""
         try:
             info = await self._js.manager.streams.update(self.stream, sealed=True)
         except StreamNotFoundError:
@@ -359,7 +359,7 @@ class ObjectStore:
     def _gone(self) -> BucketNotFoundError:
         return BucketNotFoundError(
             f"store {self.bucket!r}: its stream {self.stream} does not answer; it was removed, or "
-            "the account or domain is another one"
+            "the account or domain is wrong"
         )
 
 
@@ -369,7 +369,7 @@ def _check_name(name: str) -> None:
 
 
 def _stored_now(info: ObjectInfo) -> ObjectInfo:
-    """The description with a time; the server's own is in what `info` gives later."""
+    """The description with a time; the server's own is in what `info` returns later."""
     return msgspec.structs.replace(info, mtime=format_time(time.time_ns()))
 
 

@@ -139,7 +139,7 @@ class Services:
         stall: float,
     ) -> AsyncIterator[Answer]:
         if service_id and not name:
-            raise OptionsError("service_id: give the name of the service too")
+            raise OptionsError("service_id: specify the name of the service too")
         subject = ".".join(filter(None, (self.prefix, verb, name, service_id)))
         replies = self._connection.request_many(
             subject, timeout=timeout, stall=stall, max_messages=1 if service_id else 0
@@ -149,9 +149,7 @@ class Services:
                 try:
                     answer = msgspec.json.decode(message.data, type=kind)
                 except msgspec.DecodeError as error:
-                    text = (
-                        f"a service answers {subject} with what is not a {kind.__name__}: {error}"
-                    )
+                    text = f"a service's reply to {subject} is not a {kind.__name__}: {error}"
                     self._connection._emit(ErrorEvent(service_error(message) or _bad(text)))
                 else:
                     yield answer

@@ -144,7 +144,7 @@ class ApiRequests:
         except NoRespondersError:
             if subject.startswith(OWN_PREFIX):
                 raise NotTradewindError(
-                    f"nobody answers on {subject}: it needs a tradewind-server with JetStream (-js)"
+                    f"no response on {subject}: it requires a tradewind-server with JetStream (-js)"
                 ) from None
             raise JetStreamUnavailableError(
                 f"no response on {self.prefix}>: start the server with JetStream (-js), or "
@@ -232,7 +232,7 @@ class Pages(Generic[Item]):
     >>> async for info in manager.streams.list():
     ...     print(info.config.name)
 
-    `next_page` gives a whole page, empty at the end; `all` everything that is left.
+    `next_page` returns a whole page, empty at the end; `all` everything that is left.
     """
 
     def __init__(self, load: Callable[[int], Any]) -> None:
@@ -300,9 +300,7 @@ def check_answer(data: bytes) -> None:
     try:
         refusal = _REFUSALS.decode(data).error
     except msgspec.DecodeError as error:
-        raise BadAnswerError(
-            f"the server answered with something else than JSON: {error}"
-        ) from None
+        raise BadAnswerError(f"the server's response is not JSON: {error}") from None
     if refusal is not None:
         raise make_api_error(refusal.code, refusal.err_code, refusal.description)
 

@@ -54,7 +54,8 @@ class Batch:
             check_answer(reply.data)
             self._is_closed = True
             raise OptionsError(
-                f"batch: the stream of {subject!r} stored the message alone; it has no atomic "
+                f"batch: the stream of {subject!r} stored the message by itself; it does not "
+                "allow atomic "
                 "batches"
             )
 
@@ -80,7 +81,7 @@ class Batch:
         if self._is_closed:
             raise OptionsError("batch: it is already committed or rejected; start another one")
         if isinstance(headers, bytes):
-            raise OptionsError("headers: a mapping, not a finished block, in a batch")
+            raise OptionsError("headers: must be a mapping, not an encoded block, in a batch")
         if self._count == BATCH_MESSAGES_MAX:
             raise OptionsError(f"batch: at most {BATCH_MESSAGES_MAX} messages; commit it")
         self._count += 1

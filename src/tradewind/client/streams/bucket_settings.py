@@ -203,5 +203,5 @@ def check_same(
         if wants != has:
             raise BucketExistsError(
                 f"bucket {bucket!r} exists with another {setting}: use update to change it, or "
-                "open to take it as it is"
+                "open to use it as it is"
             )

@@ -110,7 +110,7 @@ class _RemoteChain:
         self.witnesses: list[SignedHead] = []
 
     async def open(self, last: int) -> None:
-        """Ask for its head; begin with the last so many entries, 0 for all."""
+        """Ask for its head; begin this many entries before its end, 0 for all."""
         info = await self.js.chains.info(self.stream)
         self.created = (await self.js.manager.streams.info(self.stream)).created or ""
         self.algorithm, self.size = info.algorithm, info.size

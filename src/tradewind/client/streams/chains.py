@@ -60,7 +60,7 @@ class Chains:
         that of the last checkpoint unless it is given. It is checked before it is returned.
         """
         if (seq == 0) == (index is None):
-            raise OptionsError("inclusion_proof: give seq or index")
+            raise OptionsError("inclusion_proof: specify seq or index")
         request = ChainProofRequest(seq=seq, index=index, size=size)
         proof = await self._api.call(ChainProof, "stream_chain_proof", stream, body=request)
         digest = digest_of((await self.info(stream)).algorithm)
@@ -124,7 +124,7 @@ class Chains:
 
         `checkpoints` that were kept elsewhere must fit; with `keys` only these public keys count.
         With `origin`, the messages are held against the chain of that server's stream, as for a
-        mirror. `last`: only so many of the last entries. `on_progress` gets how many entries are
+        mirror. `last`: only this many of the last entries. `on_progress` gets how many entries are
         done, and of how many.
         """
         from tradewind.client.streams.chain_verifying import verify_stream

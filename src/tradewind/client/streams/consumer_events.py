@@ -14,7 +14,7 @@ class ConsumerEvent:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatsMissed(ConsumerEvent):
-    """The server was silent for so many heartbeats in a row, two or more."""
+    """The server was silent for this many heartbeats in a row, two or more."""
 
     count: int
 
@@ -24,7 +24,7 @@ class HeartbeatsMissed(ConsumerEvent):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDeleted(ConsumerEvent):
-    """The consumer is gone; the messages end with an error, those of an ordered one go on."""
+    """The consumer is gone; the messages end with an error, those of an ordered one continue."""
 
     description: str
 
@@ -37,7 +37,7 @@ class NoResponders(ConsumerEvent):
     """Nobody takes requests for the consumer at the moment; they are repeated."""
 
     def __str__(self) -> str:
-        return "no server takes requests for the consumer"
+        return "no server accepts requests for the consumer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +56,17 @@ class Resumed(ConsumerEvent):
     """The connection was lost and is back; messages are asked for again."""
 
     def __str__(self) -> str:
-        return "consuming goes on after a reconnect"
+        return "consuming continues after a reconnect"
 
 
 @dataclass(frozen=True, slots=True)
 class Recreated(ConsumerEvent):
-    """An ordered consumer was made anew, to start behind `last_sequence`."""
+    """An ordered consumer was recreated, to start behind `last_sequence`."""
 
     reason: str
     last_sequence: int
 
     def __str__(self) -> str:
-        return f"the ordered consumer was made anew behind {self.last_sequence}: {self.reason}"
+        return (
+            f"the ordered consumer was recreated after sequence {self.last_sequence}: {self.reason}"
+        )

@@ -193,7 +193,7 @@ class DeadLetters:
         headers: HeaderInput | None = None,
         consumer: bool = False,
     ) -> int:
-        """Send one back to its subject, or `to` another one; gives its new sequence.
+        """Send one back to its subject, or `to` another one; returns its new sequence.
 
         `data` and `headers` are sent instead of its own. The dead letter is gone when it is stored.
 
@@ -202,13 +202,13 @@ class DeadLetters:
         """
         if consumer:
             if to or data is not None or headers is not None:
-                raise OptionsError("consumer: without `to`, `data` and `headers`")
+                raise OptionsError("consumer: cannot be combined with `to`, `data` or `headers`")
             return await self._revive(letter)
         target = to or letter.origin_subject
         if not target:
-            raise OptionsError(f"dead letter {letter.seq} does not say its subject; use `to`")
+            raise OptionsError(f"dead letter {letter.seq} does not name its subject; use `to`")
         if isinstance(headers, bytes):
-            raise OptionsError("headers: a mapping, not a finished block")
+            raise OptionsError("headers: must be a mapping, not an encoded block")
         made = letter.own_headers() if headers is None else Headers(headers)
         made[REDRIVEN_HEADER] = str(letter.redriven + 1)
         transaction = self._js.transaction()
@@ -241,7 +241,7 @@ class DeadLetters:
         rate: float = 0.0,
         limit: int = 0,
     ) -> int:
-        """Send back all that `letters` gives, those that come meanwhile excepted; gives how many.
+        """Send back all that `letters` returns, except those that come meanwhile; returns how many.
 
         `rate` is how many per second at most, `limit` how many in all; 0: no limit. `to_consumer`:
         as `consumer` of `redrive`.
@@ -276,7 +276,7 @@ class DeadLetters:
         rate: float = 0.0,
         limit: int = 0,
     ) -> AsyncIterator[StoredDeadLetter]:
-        """`redrive_all` step by step: gives each that was sent back. One that somebody else has
+        """`redrive_all` step by step: yields each that was sent back. One that somebody else has
         sent back or removed in the meantime is passed over.
         """
         if limit < 0 or (rate != 0 and not RATE_MIN <= rate < math.inf):
@@ -315,7 +315,7 @@ class DeadLetters:
         gives the new one, which has another sequence.
         """
         if isinstance(headers, bytes):
-            raise OptionsError("headers: a mapping, not a finished block")
+            raise OptionsError("headers: must be a mapping, not an encoded block")
         made = letter.own_headers() if headers is None else Headers(headers)
         for name, value in letter.headers.fields():
             if name.startswith((HEADER_PREFIX, ORIGINAL_PREFIX)) or name == REDRIVEN_HEADER:

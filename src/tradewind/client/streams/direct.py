@@ -122,7 +122,7 @@ async def _ask(api: ApiRequests, asked: str, payload: bytes) -> DirectBatch:
                     reply, headers["Nats-Subject"], sequence, headers["Nats-Time-Stamp"]
                 )
             except (KeyError, ValueError) as error:
-                raise BadAnswerError(f"direct get: the answer lacks a header: {error}") from None
+                raise BadAnswerError(f"direct get: the response lacks a header: {error}") from None
             if batch.messages and headers.get("Nats-Last-Sequence") != str(
                 batch.messages[-1].sequence
             ):

@@ -103,7 +103,7 @@ class FastBatch:
     async def commit(
         self, subject: str, payload: Payload = b"", *, headers: HeaderInput | None = None
     ) -> PubAck:
-        """Send the last message; gives its sequence and the count when all of them are stored."""
+        """Send the last message; returns its sequence and the count when all of them are stored."""
         await self._send(subject, payload, headers, _COMMIT)
         return await self._finish()
 
@@ -204,7 +204,7 @@ class FastBatch:
         is_expected = self._is_ending and self._skips_failures
         if self._ack is not None and self._ack.count < self._count and not is_expected:
             self._is_closed = True
-            reason = self._failures[0][1] if self._failures else "it has seen a gap"
+            reason = self._failures[0][1] if self._failures else "it detected a gap"
             raise PublishError(
                 f"the stream has ended the batch after {self._ack.count} messages: {reason}",
                 self._failures,

@@ -207,7 +207,7 @@ class Streams:
         those below a sequence.
         """
         if keep and seq:
-            raise OptionsError("purge: give keep or seq, not both")
+            raise OptionsError("purge: use keep or seq, not both")
         fields = {"filter": filter, "keep": keep, "seq": seq}
         body = {name: value for name, value in fields.items() if value} or None
         answer = await self._api.call(StreamPurgeResponse, "stream_purge", stream, body=body)
@@ -228,7 +228,7 @@ class Streams:
     ) -> StreamTruncateResponse:
         """Remove the messages to which all that is given applies, and say which those were.
 
-        `newest`: only so many of the newest of them. `header`: a name, or a name and a value.
+        `newest`: only this many of the newest of them. `header`: a name, or a name and a value.
         `keep_for`: how long `undo` can bring them back. `dry_run` only says what would go. Needs a
         tradewind-server.
         """
@@ -253,7 +253,7 @@ class Streams:
         *,
         timeout: float = TRUNCATE_SECONDS,
     ) -> int:
-        """Bring back what the latest truncation has removed, or the one with this id; gives how
+        """Bring back what the latest truncation has removed, or the one with this id; returns how
         many messages that are. The stream takes no messages meanwhile.
         """
         answer = await self._api.call(
@@ -290,7 +290,7 @@ class Streams:
         `direct` asks whichever server has a copy (the stream needs allow_direct).
         """
         if not (seq or last_by_subject or next_by_subject):
-            raise OptionsError("get_message: give seq, last_by_subject or next_by_subject")
+            raise OptionsError("get_message: specify seq, last_by_subject or next_by_subject")
         fields = {"seq": seq, "last_by_subj": last_by_subject, "next_by_subj": next_by_subject}
         body = {name: value for name, value in fields.items() if value}
         if direct:
@@ -447,7 +447,7 @@ def decode_direct(message: Msg) -> StoredMsg:
     except (KeyError, ValueError) as error:
         if not headers:
             check_answer(message.data)
-        raise BadAnswerError(f"direct get: the answer lacks a header: {error}") from None
+        raise BadAnswerError(f"direct get: the response lacks a header: {error}") from None
 
 
 def _check_named(name: str) -> None:

@@ -129,7 +129,7 @@ class OrderedMessages(ConsumerMessages):
         self._replace("the connection was lost")
 
     async def _find_out(self) -> None:
-        self._replace("nobody takes its requests")
+        self._replace("no server accepts its requests")
 
     def _replace(self, reason: str) -> None:
         """Go on with a new consumer behind the last message that came in order."""
@@ -177,8 +177,8 @@ class OrderedMessages(ConsumerMessages):
 class OrderedConsumer:
     """Reads a stream in order. Made by `js.consumers.ordered`.
 
-    Use one way of reading at a time: `consume`, or `next` and `fetch`, which go on where the last
-    call ended until `stop` is called.
+    Use one way of reading at a time: `consume`, or `next` and `fetch`, which continue where the
+    last call ended until `stop` is called.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class OrderedConsumer:
             yield message
 
     async def stop(self) -> None:
-        """Remove the consumer that `next` and `fetch` use; they go on behind their last message."""
+        """Remove the consumer that `next` and `fetch` use; they resume after their last message."""
         reading, self._reading = self._reading, None
         if reading is not None:
             await reading.stop()
@@ -247,7 +247,7 @@ class OrderedConsumer:
     def _check_free(self, what: str, other: OrderedMessages | None) -> None:
         if other is not None and not other.is_ended:
             raise OptionsError(
-                f"{what}: this ordered consumer is read in another way already; stop that first, "
+                f"{what}: this ordered consumer is already read in another way; stop that first, "
                 "or use another one"
             )
 

@@ -34,7 +34,7 @@ RETRY_WAIT = 0.25
 NO_RESPONDERS = 503
 # Payloads of unacknowledged messages are kept in memory, up to this size in all.
 WINDOW_BYTES_MAX = 33_554_432
-# So many failures are remembered for `PublishError`; the others are counted.
+# This many failures are remembered for `PublishError`; the others are counted.
 FAILURES_MAX = 100
 
 
@@ -218,7 +218,7 @@ class PublishWindow(AckOwner):
             else:
                 text = (
                     f"publish to {pending.subject!r}: the connection was lost before the "
-                    "acknowledgement came; with msg_id it would have been sent again"
+                    "acknowledgement arrived; with msg_id it would have been sent again"
                 )
                 self._give_up(pending, DisconnectedError(text))
 
@@ -239,7 +239,7 @@ class PublishWindow(AckOwner):
         self._inbox.watch(bool(self._line or self._idle_waiters))
 
     def _wake_next(self) -> None:
-        """Let as many go on as there is room for."""
+        """Let as many continue as there is room for."""
         room = self.size - self.unacknowledged
         if self._inbox.unacknowledged_bytes >= WINDOW_BYTES_MAX:
             return

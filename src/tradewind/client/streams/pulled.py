@@ -43,7 +43,7 @@ EXPIRES_GRACE = 2.0
 # Between attempts after a refusal.
 RETRY_WAIT = 0.25
 RETRY_WAIT_MAX = 5.0
-# Without a limit on messages a request for bytes asks for so many.
+# Without a limit on messages a request for bytes asks for this many.
 BATCH_MAX = 1_000_000
 # Reasons of a 409 after which the same request can only fail again.
 _FINAL = ("consumer is push based", "exceeded maxrequest", "consumer deleted")
@@ -149,7 +149,7 @@ class PulledMessages(DeliveredMessages):
         self._try_pull()
 
     def _on_gone(self, description: str) -> None:
-        """No request can succeed any more."""
+        """No further request can succeed."""
         source = self._source
         self._tell(ConsumerDeleted(description))
         self._fail(
@@ -228,8 +228,8 @@ class ConsumerMessages(PulledMessages):
     ...     async for message in messages:
     ...         message.ack()
 
-    It goes on over reconnects and restarts of the server. It ends with `stop`, `drain`, the end of
-    the connection, or an error if the consumer is deleted.
+    It continues after reconnects and restarts of the server. It ends with `stop`, `drain`, the end
+    of the connection, or an error if the consumer is deleted.
     """
 
     def __init__(

@@ -78,7 +78,7 @@ class PushedMessages(DeliveredMessages):
             self._refill()
 
     def _refill(self) -> None:
-        """The reader has caught up: let the server go on."""
+        """The reader has caught up: let the server continue."""
         self._inbox.set_refill(-1, 0)
         reply, self._flow_reply = self._flow_reply, ""
         if reply and self._connection.is_connected:

@@ -84,7 +84,7 @@ class Transaction:
             raise OptionsError(f"transaction: at most {PUBLISHES_MAX} messages")
         made = self._make_headers(headers, options)
         if isinstance(made, bytes):
-            raise OptionsError("headers: a mapping, not a finished block, in a transaction")
+            raise OptionsError("headers: must be a mapping, not an encoded block, in a transaction")
         data = payload.encode() if isinstance(payload, str) else bytes(payload)
         member: dict[str, Any] = {
             "subject": subject,
@@ -142,11 +142,11 @@ class Transaction:
             reply = await connection.request(_SUBJECT, encode(body), timeout=self._timeout)
         except NoRespondersError:
             raise NoTransactionsError(
-                f"nobody answers on {_SUBJECT}: transactions need a Tradewind server with JetStream"
+                f"no response on {_SUBJECT}: transactions need a Tradewind server with JetStream"
             ) from None
         except OperationTimeoutError as error:
             raise OperationTimeoutError(
-                f"{error}; whether the transaction was committed is not known"
+                f"{error}; it is unknown whether the transaction was committed"
             ) from None
         self.result = decode_answer(reply.data, CommitResponse)
         return self.result

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 # A consumer with more filters is not looked at filter by filter.
 FILTERS_ASKED: Final = 8
-# Of the consumers of a stream so many are looked at.
+# Of the consumers of a stream this many are looked at.
 CONSUMERS_ASKED: Final = 256
 # How long is looked whether something moves.
 LOOK_SECONDS: Final = 1.0

@@ -173,7 +173,8 @@ def _unasked(known: Knowledge) -> Reason | None:
     return Reason(
         "stuck",
         f"{many(info.num_pending, 'message')} are waiting, and no client is requesting them.",
-        "Start a client that pulls from this consumer, or find out why it stopped requesting messages.",
+        "Start a client that pulls from this consumer, or find out why it stopped "
+        "requesting messages.",
         _command(known, "next"),
     )
 
@@ -207,7 +208,9 @@ def _nothing_left(known: Knowledge) -> Reason:
             command("stream", "subjects", info.stream_name),
         )
     if not info.delivered.consumer_seq:
-        return Reason("idle", "There is nothing to deliver yet; it is waiting for the first message.")
+        return Reason(
+            "idle", "There is nothing to deliver yet; it is waiting for the first message."
+        )
     return Reason("good", "All messages are delivered and acknowledged.")
 
 
@@ -230,7 +233,11 @@ def _unacknowledged(known: Knowledge) -> Reason:
 def _refused(info: ConsumerInfo) -> str:
     """When refused messages come again, where that is not at once."""
     policy = described_nak_policy(info.config.metadata)
-    return f" Messages that clients reject (NAK) are delayed by its policy: {policy}." if policy else ""
+    return (
+        f" Messages that clients reject (NAK) are delayed by its policy: {policy}."
+        if policy
+        else ""
+    )
 
 
 def _slow(known: Knowledge) -> Reason:
@@ -255,7 +262,8 @@ def _slow(known: Knowledge) -> Reason:
     if config.backoff or info.num_redelivered:
         return Reason(
             "waiting",
-            f"{pending} are left, and {many(info.num_redelivered, 'message')} are waiting to be delivered "
+            f"{pending} are left, and {many(info.num_redelivered, 'message')} are waiting to be "
+            "delivered "
             f"again{_oldest(known)}.",
             "Check how its clients respond: a message that always fails blocks a slot."
             + _refused(info),

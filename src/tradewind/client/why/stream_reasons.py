@@ -186,7 +186,8 @@ def _pointless(known: StreamKnowledge) -> Reason | None:
     if not config.subjects and config.mirror is None and not config.sources:
         return Reason(
             "stuck",
-            "It has no subjects, and neither mirrors nor sources another stream, so it receives nothing.",
+            "It has no subjects, and neither mirrors nor sources another stream, so it "
+            "receives nothing.",
             "Add subjects to it.",
             command("stream", "edit", config.name, "--subjects", "SUBJECTS"),
         )
@@ -241,7 +242,9 @@ def _origin(name: str, state: StreamSourceInfo | None, kind: str) -> Reason | No
     if state.lag:
         link = ", and" if kind == "mirror" else ":"
         text = f"{begin}{link} {many(state.lag, 'message')} have not been copied yet."
-        return Reason("waiting", text, "Check again in a few seconds; they are copied one after the other.")
+        return Reason(
+            "waiting", text, "Check again in a few seconds; they are copied one after the other."
+        )
     return None
 
 

@@ -117,10 +117,12 @@ def system_words(subject: str, document: dict[str, Any]) -> Happening | None:
         who, host = _text(client, "user") or "a client", _text(client, "host")
         reason = _text(document, "reason")
         return Happening(
-            time, f"{name} has refused the login of {who} from {host}: {reason}.", "warning"
+            time, f"{name} rejected the login of {who} from {host}: {reason}.", "warning"
         )
     if subject.endswith(".LAMEDUCK"):
-        return Happening(time, f"{name} sends its clients away and then stops.", "warning")
+        return Happening(
+            time, f"{name} is disconnecting its clients and will then stop.", "warning"
+        )
     if subject.endswith(".SHUTDOWN"):
         return Happening(time, f"{name} was stopped.", "bad")
     return None
@@ -145,18 +147,18 @@ def in_words(document: dict[str, Any]) -> Happening | None:
     if kind == "consumer_pause":
         paused = document.get("paused") is True
         until = f" until {_text(document, 'pause_until')}" if paused else ""
-        return happening(f"{who} {'was paused' if paused else 'goes on'}{until}.")
+        return happening(f"{who} {'was paused' if paused else 'was resumed'}{until}.")
     if kind == "max_deliver":
         return happening(
-            f"{who} gives up message {_number(document, 'stream_seq')}: it was delivered "
+            f"{who} gave up on message {_number(document, 'stream_seq')}: it was delivered "
             f"{_number(document, 'deliveries')} times and never acknowledged.",
             "bad",
         )
     if kind == "terminated":
         reason = _text(document, "reason")
         return happening(
-            f"A client of {who[0].lower()}{who[1:]} refused message "
-            f"{_number(document, 'stream_seq')} for good{': ' + reason if reason else ''}.",
+            f"A client of {who[0].lower()}{who[1:]} rejected message "
+            f"{_number(document, 'stream_seq')} permanently{': ' + reason if reason else ''}.",
             "warning",
         )
     return _rest(kind, document, happening)
@@ -170,7 +172,7 @@ def _rest(
     if kind == "consumer_group_pinned":
         return happening(f"{who}: group {_text(document, 'group')} is pinned to one client.")
     if kind == "consumer_group_unpinned":
-        return happening(f"{who}: group {_text(document, 'group')} is not pinned any more.")
+        return happening(f"{who}: group {_text(document, 'group')} is no longer pinned.")
     if kind in ("snapshot_create", "snapshot_complete"):
         return happening(f"A backup of {stream} {'began' if kind.endswith('create') else 'ended'}.")
     if kind in ("restore_create", "restore_complete"):

@@ -114,7 +114,7 @@ class UploadedArchive:
         """What the server sent. It is whole if this ends without an error."""
         name = await self._next_name()
         if name.rpartition("/")[2] != DATA_NAME:
-            raise BadArchiveError(f"behind {INFO_NAME} comes {name[:80]!r} instead of {DATA_NAME}")
+            raise BadArchiveError(f"after {INFO_NAME} comes {name[:80]!r} instead of {DATA_NAME}")
         async for piece in self._content():
             yield piece
         # The list at the end of the file is read so that the browser can send all of it.
@@ -126,7 +126,7 @@ class UploadedArchive:
     async def _next_name(self) -> str:
         await self._fill(_HEAD.size)
         if self._held[:4] != _LOCAL:
-            raise BadArchiveError("the file is no zip, or ends too early; a backup is one")
+            raise BadArchiveError("not a zip file, or truncated")
         fields = _HEAD.unpack_from(self._held)
         _, _, self._flags, self._method, _, _, self._sum, size, whole, named, more = fields
         if named > NAME_BYTES_MAX:
@@ -156,7 +156,7 @@ class UploadedArchive:
         if self._flags & _SIZES_FOLLOW:
             await self._read_trailer()
         if found != self._sum:
-            raise BadArchiveError("the file is damaged: a checksum in the zip does not fit")
+            raise BadArchiveError("the file is damaged: a checksum in the zip does not match")
 
     async def _stored(self) -> AsyncIterator[bytes]:
         if self._flags & _SIZES_FOLLOW:
@@ -195,11 +195,11 @@ class UploadedArchive:
         raise BadArchiveError("the file is damaged: an entry of the zip has no end")
 
     async def _fill(self, size: int) -> None:
-        """Have so many bytes; BadArchiveError if the file ends before."""
+        """Have this many bytes; BadArchiveError if the file ends before."""
         while len(self._held) < size:
             piece = await anext(self._source, None)
             if piece is None:
-                raise BadArchiveError("the file is no zip, or ends too early; a backup is one")
+                raise BadArchiveError("not a zip file, or truncated")
             self._held += piece
 
 

@@ -68,7 +68,7 @@ async def _chunks(
                 message = await subscription.next(CHUNK_SECONDS)
             except OperationTimeoutError:
                 raise BackupFailedError(
-                    f"the backup of {stream} is not complete: nothing came for {CHUNK_SECONDS:g} s"
+                    f"the backup of {stream} is incomplete: no data for {CHUNK_SECONDS:g} s"
                 ) from None
             if not message.data:
                 if message.status and message.status != NO_CONTENT:
@@ -82,8 +82,8 @@ async def _chunks(
 def _failure(stream: str, message: Msg) -> str:
     reason = f"the server says {message.status} {message.description}"
     if message.status == TOO_SLOW:
-        reason = f"the browser has rested too long, so the server gave up ({message.description})"
-    return f"the backup of {stream} is not complete: {reason}"
+        reason = f"the browser paused too long, so the server gave up ({message.description})"
+    return f"the backup of {stream} is incomplete: {reason}"
 
 
 async def restore(
@@ -96,7 +96,7 @@ async def restore(
     check_answer(answer)
     subject = msgspec.json.decode(answer, type=dict[str, Any]).get("deliver_subject")
     if not isinstance(subject, str):
-        raise BackupFailedError("the server does not say where the data is to go")
+        raise BackupFailedError("the server did not say where to send the data")
     held = bytearray()
     async for piece in data:
         held += piece
@@ -113,7 +113,7 @@ async def _send(jetstream: JetStream, subject: str, chunk: bytes) -> bytes:
         answer = await jetstream.connection.request(subject, chunk, timeout=CHUNK_SECONDS)
     except NoRespondersError:
         raise BackupFailedError(
-            "the server has given up this restore: the file came too slowly. Nothing of it is kept"
+            "the server gave up on this restore: the file arrived too slowly. Nothing was kept"
         ) from None
     if chunk and answer.data:
         check_answer(answer.data)

@@ -124,13 +124,13 @@ def in_words(config: StreamConfig) -> list[str]:
         sentences.append(f"{config.num_replicas} servers keep a copy.")
     if config.sources:
         names = ", ".join(source.name for source in config.sources)
-        sentences.append(f"It also takes the messages of {names}.")
+        sentences.append(f"It also stores the messages of {names}.")
     if config.duplicate_window > 0:
         sentences.append(
             f"A message id is stored only once within {span_ns(config.duplicate_window)}."
         )
     if config.sealed:
-        sentences.append("It is sealed: nothing in it can be changed any more.")
+        sentences.append("It is sealed: nothing in it can be changed.")
     can_not = [
         word
         for word, is_denied in (("deleted", config.deny_delete), ("purged", config.deny_purge))
@@ -191,7 +191,7 @@ async def preview_purge(jetstream: JetStream, info: StreamInfo, purge: Purge) ->
     return PurgePreview(
         found,
         f"It removes {many(found, 'message')}{what}{limits}, and {many(max(left, 0), 'message')} "
-        "stay. Nothing brings them back.",
+        "stay. This cannot be undone.",
     )
 
 

@@ -22,7 +22,7 @@ ROWS: Final = 50
 SUBSCRIBERS_MAX: Final = 5
 ORDERS: Final = {
     "cid": "newest or oldest",
-    "pending": "bytes that wait",
+    "pending": "bytes waiting",
     "msgs_to": "messages to it",
     "msgs_from": "messages from it",
     "subs": "subscriptions",

@@ -1,7 +1,7 @@
 """Dead letters: the streams that hold them, pages of them, and sending many of them back.
 
 Owns finding these streams: consumers name them, and the newest message of a stream tells by its
-headers. Owns the tasks that send dead letters back, with their progress. They go on when nobody
+headers. Owns the tasks that send dead letters back, with their progress. They continue when nobody
 looks, and end with the login. What a dead letter is, and how one is sent back, is in the client.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream
     from tradewind.dashboard.data.workspace import Workspace
 
-# So many streams are looked at, and so many consumers of each, to find those with dead letters.
+# This many streams are looked at, and this many consumers of each, to find those with dead letters.
 STREAMS_LOOKED_AT_MAX: Final = 500
 CONSUMERS_LOOKED_AT_MAX: Final = 512
 FIND_SECONDS: Final = 20.0
@@ -219,7 +219,7 @@ class Redrive:
             self.state, self.text = "failed", problem_of(error).text
         except BaseException:
             if self.state == "running":
-                self.state, self.text = "failed", "The dashboard has ended it."
+                self.state, self.text = "failed", "It was stopped with the dashboard."
             raise
 
 
@@ -236,7 +236,8 @@ class Redrives:
         running = sum(each.state == "running" for each in self._known.values())
         if running >= REDRIVES_MAX:
             raise TooManyRedrivesError(
-                f"{REDRIVES_MAX} tasks send dead letters back already: wait for one, or stop it"
+                f"{REDRIVES_MAX} tasks are already sending dead letters back: wait for one, "
+                "or stop it"
             )
         self._known[made.id] = made
         made.task = asyncio.create_task(made.run(jetstream), name=f"redrive {made.stream}")

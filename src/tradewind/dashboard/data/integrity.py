@@ -1,6 +1,6 @@
 """The hash chain of a stream, and a verification of its end that is bounded in cost.
 
-Owns the bounds: so many entries, so many seconds, so many at a time. What a verification finds is
+Owns the bounds on entries, on seconds, and on verifications at a time. What a verification finds is
 decided in `tradewind.chain`.
 """
 
@@ -51,7 +51,9 @@ class Integrity:
         try:
             return ChainLook(await js.chains.info(stream))
         except NotTradewindError:
-            return ChainLook(absence="This server has no hash chains: it is no tradewind-server.")
+            return ChainLook(
+                absence="This server has no hash chains: it is not a tradewind-server."
+            )
         except JetStreamApiError as error:
             if error.err_code != STREAM_NO_CHAIN.err_code:
                 return ChainLook(problem=problem_of(error))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 PAGE_ROWS: Final = 30
 PAGE_BYTES: Final = 2 << 20
-# A text is looked for in so many messages before the page says where it stopped.
+# A text is looked for in this many messages before the page says where it stopped.
 LOOKED_AT_MAX: Final = 2000
 LOOKED_AT_SINGLY_MAX: Final = 200
 # What is shown of a payload in a list, and on the page of one message.
@@ -86,7 +86,7 @@ class Search:
 
 @dataclass(slots=True)
 class MessagePage:
-    """Messages in the order of the stream; `next_start` goes on behind them, 0 at the end.
+    """Messages in the order of the stream; `next_start` continues behind them, 0 at the end.
 
     `is_cut` says that a search stopped there, though there may be more.
     """
@@ -144,7 +144,7 @@ class MessageReader:
         return page
 
     async def _newest(self, search: Search) -> MessagePage:
-        """The last messages: start further and further in front of the end until there are enough.
+        """The last messages: start further and further before the end until there are enough.
 
         What a window holds is read once at most, so a subject that is rare costs as many messages
         as it has, not as many as the stream has.

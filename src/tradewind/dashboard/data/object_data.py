@@ -29,7 +29,7 @@ DESCRIPTIONS_SINGLY_MAX: Final = 200
 
 @dataclass(slots=True)
 class ObjectPage:
-    """Objects in the order in which they were stored; `next_start` goes on behind them.
+    """Objects in the order in which they were stored; `next_start` continues behind them.
 
     `is_cut` says that a search stopped there, `unreadable` how many descriptions are none.
     """

@@ -64,7 +64,7 @@ class PipelineLook:
 
     @property
     def is_alive(self) -> bool:
-        """Whether a runner goes on."""
+        """Whether a runner continues."""
         return self.status is not None and self.status.is_alive
 
     @property
@@ -86,7 +86,7 @@ class PipelineShelf:
         self.places = [Path(place).expanduser() for place in places]
         for place in self.places:
             if not place.exists():
-                raise ConfigError(f"--pipelines {place}: there is no such file or folder")
+                raise ConfigError(f"--pipelines {place}: no such file or folder")
         self.finds_running = finds_running
         self._read: dict[Path, tuple[tuple[int, int], KnownPipeline | None]] = {}
 
@@ -139,7 +139,7 @@ class PipelineShelf:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """Its YAML files; none of a folder that cannot be read any more."""
+    """Its YAML files; none of a folder that can no longer be read."""
     try:
         paths = sorted(folder.iterdir())
     except OSError:

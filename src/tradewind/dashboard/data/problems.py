@@ -21,7 +21,7 @@ NO_JETSTREAM: Final = frozenset((10076, 10039))
 # In a cluster: JetStream has no leader.
 NO_LEADER: Final = 10008
 _NO_LEADER: Final = (
-    "There is no leader at the moment: the cluster elects one, or too few of its servers run."
+    "There is no leader at the moment: an election is in progress, or too few servers are running."
 )
 _SUBJECT: Final = re.compile(r'"([^"]+)"')
 _REFUSED: Final = (
@@ -72,20 +72,20 @@ def problem_of(error: BaseException) -> Problem:
     if isinstance(error, client.JetStreamUnavailableError):
         return Problem("missing", "JetStream is not enabled on this server or for this account.")
     if isinstance(error, client.NoRespondersError):
-        return Problem("missing", f"Nobody answers on {error.subject}.")
+        return Problem("missing", f"No response on {error.subject}.")
     if isinstance(error, client.AuthorizationError):
-        return Problem("denied", f"The server refuses the login: {error}.")
+        return Problem("denied", f"The server rejected the login: {error}.")
     if isinstance(
         error,
         client.DisconnectedError | client.ConnectionClosedError | client.NoServersError,
     ):
-        return Problem("away", "The server is away; the dashboard tries to reach it again.")
+        return Problem("away", "The server is unreachable; reconnecting.")
     if isinstance(error, client.BucketNotFoundError | client.ObjectNotFoundError):
         return Problem("missing", str(error))
     if isinstance(error, _REFUSED):
         return Problem("refused", str(error))
     if isinstance(error, TimeoutError):
-        return Problem("away", "The server has not answered in time.")
+        return Problem("away", "The server did not respond in time.")
     if isinstance(error, TradewindError):
         return Problem("failed", str(error))
     raise error

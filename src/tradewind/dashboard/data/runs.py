@@ -33,7 +33,7 @@ PROGRAM: Final = (sys.executable, "-m", "tradewind.cli")
 
 @dataclass(frozen=True)
 class Launching:
-    """How programs are started: the words in front of their own, and their environment.
+    """How programs are started: the words before their own, and their environment.
 
     Logins are in the environment only, where other users cannot read them.
     """
@@ -125,7 +125,7 @@ class Runs:
         """Run a pipeline; PipelineError if it runs already, or too many do."""
         child = self._runs.get(path)
         if child is not None and child.code is None:
-            raise PipelineError("The pipeline runs already.")
+            raise PipelineError("The pipeline is already running.")
         self._runs[path] = self._launch(["pipeline", "run", "--quiet", str(path)])
         return self._runs[path]
 
@@ -142,7 +142,7 @@ class Runs:
         child = self._runs.get(path)
         if child is None or child.code is not None:
             return False
-        child.reason = "It was ended at once; the next run does its last batch again."
+        child.reason = "It was stopped immediately; the next run repeats its last batch."
         child.kill()
         return True
 
@@ -150,7 +150,7 @@ class Runs:
         """Check a pipeline in the background; PipelineError if that is being done."""
         child = self._checks.get(path)
         if child is not None and child.code is None:
-            raise PipelineError("It is being checked already.")
+            raise PipelineError("It is already being checked.")
         child = self._checks[path] = self._launch(["pipeline", "check", str(path)])
         watch = asyncio.create_task(self._limit(child), name=f"check of {path.name}")
         self._watches.add(watch)
@@ -166,13 +166,13 @@ class Runs:
 
     async def _limit(self, child: Child) -> None:
         if not await child.wait(CHECK_SECONDS_MAX):
-            child.reason = f"The check took more than {CHECK_SECONDS_MAX:.0f} s and was ended."
+            child.reason = f"The check took more than {CHECK_SECONDS_MAX:.0f} s and was stopped."
             child.kill()
 
     def _launch(self, words: Sequence[str]) -> Child:
         children = [*self._runs.values(), *self._checks.values()]
         if sum(child.code is None for child in children) >= CHILDREN_MAX:
-            raise PipelineError(f"The dashboard runs {CHILDREN_MAX} programs at once, and does so.")
+            raise PipelineError(f"Already running the maximum of {CHILDREN_MAX} programs.")
         launching = self._launching
         try:
             process = subprocess.Popen(  # noqa: S603 - this program
@@ -184,5 +184,5 @@ class Runs:
                 env={**os.environ, **launching.environment, "NO_COLOR": "1"},
             )
         except OSError as error:
-            raise PipelineError(f"The program does not start: {error.strerror}.") from None
+            raise PipelineError(f"The program could not be started: {error.strerror}.") from None
         return Child(process)

@@ -67,7 +67,7 @@ class _Topic:
 
 
 class Samplers:
-    """All topics of one login. `clock` gives seconds that only grow."""
+    """All topics of one login. `clock` returns seconds that only grow."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Samplers:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(topic.answered.wait(), FIRST_SECONDS)
         if not topic.answered.is_set():
-            waiting = Problem("away", "The server has not answered yet.")
+            waiting = Problem("away", "The server has not responded yet.")
             return Seen(None, topic.problem or waiting, topic.series)
         age = max(self._clock() - topic.answered_at, 0.0)
         return Seen(topic.value, topic.problem, topic.series, age)
@@ -114,14 +114,14 @@ class Samplers:
         return seen
 
     def forget(self, key: Hashable) -> None:
-        """Ask anew the next time somebody looks: what was seen is not true any more."""
+        """Ask again the next time somebody looks: what was seen is no longer true."""
         if (topic := self._topics.get(key)) is not None:
             topic.answered_at = float("-inf")
             topic.answered.clear()
             self._stop(topic)
 
     async def close(self) -> None:
-        """Ask nothing any more."""
+        """Stop asking."""
         tasks = [topic.task for topic in self._topics.values() if topic.task is not None]
         self._topics.clear()
         for task in tasks:
@@ -170,7 +170,7 @@ class Samplers:
         try:
             value = await question.ask()
         except (TradewindError, OSError) as error:
-            # The last answer stays beside the problem, so that a page can go on showing it.
+            # The last answer stays beside the problem, so that a page can continue showing it.
             topic.problem = problem_of(error) if isinstance(error, TradewindError) else _cut(error)
         else:
             topic.value, topic.problem = value, None

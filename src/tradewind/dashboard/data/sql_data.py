@@ -129,7 +129,7 @@ class SqlQuery:
             def write(text: str) -> None:
                 if len(answer) + len(text) > ANSWER_BYTES_MAX:
                     raise PipelineError(
-                        f"the answer has more than {ANSWER_BYTES_MAX >> 20} MiB; ask for fewer "
+                        f"the result is larger than {ANSWER_BYTES_MAX >> 20} MiB; select fewer "
                         "rows or columns"
                     )
                 answer.extend(text.encode())
@@ -162,7 +162,7 @@ class Queries:
         running = [query for query in self._asked.values() if not query.is_over]
         if len(running) >= RUNNING_MAX:
             raise PipelineError(
-                f"{RUNNING_MAX} queries of yours run already; wait for one, or cancel it."
+                f"{RUNNING_MAX} of your queries are already running; wait for one, or cancel it."
             )
         ask = question_of(self._options, text, rows_max)
         query = SqlQuery(text, rows_max)
@@ -181,7 +181,7 @@ class Queries:
         return self._asked.get(key)
 
     def close(self) -> None:
-        """Nobody wants the answers any more."""
+        """The answers are no longer wanted."""
         for query in self._asked.values():
             if not query.is_over:
                 query.cancel()
@@ -202,7 +202,7 @@ def connect(ask: Ask) -> service.Caller:
 def question_of(options: ConnectOptions, text: str, rows_max: int) -> Ask:
     """A question for the service, to be answered with the login of a connection."""
     if options.jetstream_api_prefix:
-        raise PipelineError("SQL cannot be asked with another prefix of the JetStream API.")
+        raise PipelineError("SQL is not available with a custom prefix of the JetStream API.")
     login: dict[str, str] = {}
     for name in LOGIN_FIELDS:
         value = getattr(options, name)

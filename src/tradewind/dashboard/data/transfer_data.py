@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 # Under way at once in one login, and how many are remembered.
 TRANSFERS_MAX: Final = 16
 KEPT_MAX: Final = 32
-STOPPED: Final = "It was stopped; nothing of it is kept."
-LEFT: Final = "The browser has broken it off; nothing of it is kept."
+STOPPED: Final = "It was stopped; nothing was kept."
+LEFT: Final = "The browser cancelled it; nothing was kept."
 
 
 class TooManyTransfersError(TradewindError):
@@ -133,7 +133,7 @@ class Transfers:
         running = sum(each.state == "running" for each in self._known.values())
         if running >= TRANSFERS_MAX:
             raise TooManyTransfersError(
-                f"{TRANSFERS_MAX} files are on their way already: wait for one, or stop it"
+                f"{TRANSFERS_MAX} transfers are already in progress: wait for one, or stop it"
             )
         made = Transfer(kind, name, place, total)
         self._known[made.id] = made

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WATCHES_MAX: Final = 16
 CHANGES_KEPT_MAX: Final = 100
-# So many changes before the watch are shown, too.
+# This many changes before the watch are shown, too.
 CHANGES_BEFORE: Final = 30
 READ_MAX: Final = 256
 # How long a watch that has failed waits before it is tried again.
@@ -57,7 +57,7 @@ class _Watch:
 
 
 class Watches:
-    """All watches of one login. `clock` gives seconds that only grow."""
+    """All watches of one login. `clock` returns seconds that only grow."""
 
     def __init__(
         self,

@@ -121,7 +121,7 @@ class Workspace:
         """The connection, if it stands; DisconnectedError at once if it does not."""
         connection = self._connection
         if connection is None or not connection.is_connected:
-            raise DisconnectedError("the server is away")
+            raise DisconnectedError("the server is unreachable")
         return connection
 
     @property

@@ -259,7 +259,7 @@ def problem_note(problem: Problem | None) -> Markup | None:
 
 def absence(problem: Problem) -> Markup | None:
     """In a row of a table: why it has nothing more to say."""
-    return badge("not there any more") if problem.kind == "missing" else problem_note(problem)
+    return badge("no longer exists") if problem.kind == "missing" else problem_note(problem)
 
 
 def form(visit: Visit, action: str, *content: Child, class_: str | None = None) -> Markup:

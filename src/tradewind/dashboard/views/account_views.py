@@ -66,7 +66,7 @@ def _content(found: Accounts, account: AccountSnapshot | None, *, is_whole: bool
     columns = COLUMNS if is_whole else COLUMNS[:-2]
     rows = [_row(row, is_whole=is_whole)[: len(columns)] for row in found.rows]
     parts: list[Child] = [
-        card("", table(columns, rows, empty="No server tells of accounts.")),
+        card("", table(columns, rows, empty="No server reports accounts.")),
         problem_note(None if is_whole else OTHERS),
     ]
     cards = [_login(found.login)]
@@ -95,7 +95,7 @@ def _row(row: Row, *, is_whole: bool) -> list[Child]:
 def _login(login: AccountLogin) -> Markup:
     pairs: list[tuple[str, Child]] = [
         ("User", login.user or "none"),
-        ("Account", login.account or "not told"),
+        ("Account", login.account or "unknown"),
     ]
     for label, subjects in (
         ("May publish to", login.publish_allow),
@@ -106,7 +106,7 @@ def _login(login: AccountLogin) -> Markup:
         if subjects:
             pairs.append((label, tag("span", ", ".join(subjects), class_="mono")))
     if len(pairs) == 2:
-        pairs.append(("May do", "everything in its account"))
+        pairs.append(("Permissions", "everything in its account"))
     return card("This login", facts(pairs))
 
 
@@ -136,7 +136,8 @@ async def _one(call: Call, name: str) -> Answer:
         (label, _limit(label, most)) for label, most in limits_of(detail)
     ]
     empty = (
-        "Servers tell the limits of accounts that have a token; those of others are in the file."
+        "Servers report the limits of accounts that have a JWT; those of others are in the "
+        "configuration."
     )
     told: Child = facts(limits) if limits else tag("p", empty, class_="empty")
     return Shown(

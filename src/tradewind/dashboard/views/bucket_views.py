@@ -85,19 +85,19 @@ def _fields(status: KvStatus | None) -> list[Markup]:
     marker = config.subject_delete_marker_ttl if config is not None else 0
     return [
         field("Description", "description", config.description if config is not None else ""),
-        field("Values kept of a key", "history", str(kept), kind="number", hint="1 to 64"),
+        field("Values kept per key", "history", str(kept), kind="number", hint="1 to 64"),
         field("Values expire after", "ttl", ttl, hint="Like 24h or 30m. Empty: never"),
-        field("Most bytes", "max_bytes", most, kind="number", hint="Empty: no limit"),
+        field("Maximum size in bytes", "max_bytes", most, kind="number", hint="Empty: no limit"),
         switch(
-            "Keys may have a time to live of their own",
+            "Keys may have their own time to live",
             "allow_ttl",
             checked=config is None or config.allow_msg_ttl,
         ),
         field(
-            "Watchers hear of expired keys for",
+            "Report expired keys to watchers for",
             "marker_ttl",
             format_duration(marker) if marker > 0 else "",
-            hint="Like 1m. Empty: they do not",
+            hint="Like 1m. Empty: not reported",
         ),
     ]
 
@@ -164,7 +164,7 @@ async def show_settings(call: Call) -> Answer:
         tag("button", "Remove markers"),
         class_="row",
     )
-    text = "A deleted key leaves a marker, so that those who watch hear of it."
+    text = "A deleted key leaves a marker, so that watchers learn of it."
     links = [
         tag("a", "Delete the bucket", href=address("buckets", bucket, "delete"), class_="button"),
         tag("a", "All settings", href=address("streams", kv.stream, "edit"), class_="button"),
@@ -200,8 +200,8 @@ async def show_delete(call: Call) -> Answer:
     bucket = call.parts["bucket"]
     status = await (await call.workspace.jetstream.kv.open(bucket)).status()
     text = (
-        f"It goes with {count(status.info.state.num_subjects)} keys, {size(status.bytes)}. "
-        "Nothing brings them back."
+        f"It is deleted with {count(status.info.state.num_subjects)} keys, {size(status.bytes)}. "
+        "This cannot be undone."
     )
     ask = typed_form(call, address("buckets", bucket, "delete"), bucket, "Delete the bucket")
     return _page(call, f"Delete {bucket}?", card("", tag("p", text), ask))

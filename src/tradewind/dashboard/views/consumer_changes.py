@@ -71,16 +71,18 @@ async def show_new(call: Call) -> Answer:
         address("streams", stream, "new-consumer"),
         field("Name", "name", required=True, hint="No blanks, dots, slashes or wildcards"),
         field("Description", "description"),
-        field("Only of these subjects", "filters", hint="Joined by commas. Empty: all"),
+        field("Only these subjects", "filters", hint="Joined by commas. Empty: all"),
         choice("Clients acknowledge", "ack_policy", ACKS),
-        field("Comes again if not acknowledged within", "ack_wait", "30s"),
-        field("Most deliveries of a message", "max_deliver", kind="number", hint="Empty: no limit"),
-        field("Most unacknowledged messages", "max_ack_pending", "1000", kind="number"),
-        choice("It begins with", "deliver_policy", STARTS),
+        field("Redeliver if not acknowledged within", "ack_wait", "30s"),
+        field(
+            "Maximum deliveries of a message", "max_deliver", kind="number", hint="Empty: no limit"
+        ),
+        field("Maximum unacknowledged messages", "max_ack_pending", "1000", kind="number"),
+        choice("Start with", "deliver_policy", STARTS),
         field("Sequence", "start", kind="number"),
         field("Push to this subject", "deliver_subject", hint="Empty: clients pull"),
         field("Queue group of the push", "deliver_group"),
-        field("Goes if unused for", "inactive_threshold", hint="Like 5m. Empty: it stays"),
+        field("Remove if unused for", "inactive_threshold", hint="Like 5m. Empty: never"),
         tag("div", tag("button", "Create the consumer", class_="main"), class_="actions"),
         class_="stack",
     )
@@ -188,7 +190,7 @@ async def pause(call: Call) -> Answer:
             call.parts["stream"], call.parts["consumer"], span
         )
     except OverflowError:
-        raise BadFormError(f"duration: {text[:40]!r} goes beyond the year 9999") from None
+        raise BadFormError(f"duration: {text[:40]!r} is beyond the year 9999") from None
     return _done(call, f"It is paused until {time_text(answer.pause_until or '')}.")
 
 
@@ -197,7 +199,7 @@ async def resume(call: Call) -> Answer:
     await call.workspace.jetstream.manager.consumers.resume(
         call.parts["stream"], call.parts["consumer"]
     )
-    return _done(call, "It goes on.")
+    return _done(call, "It was resumed.")
 
 
 async def reset(call: Call) -> Answer:
@@ -206,7 +208,7 @@ async def reset(call: Call) -> Answer:
     await call.workspace.jetstream.manager.consumers.reset(
         call.parts["stream"], call.parts["consumer"], seq=sequence
     )
-    return _done(call, f"It begins anew at {sequence}." if sequence else "It begins anew.")
+    return _done(call, f"It was reset to sequence {sequence}." if sequence else "It was reset.")
 
 
 async def unpin(call: Call) -> Answer:
@@ -214,7 +216,7 @@ async def unpin(call: Call) -> Answer:
     await call.workspace.jetstream.manager.consumers.unpin(
         call.parts["stream"], call.parts["consumer"], call.fields.get("group", "")
     )
-    return _done(call, "The group is not pinned any more.")
+    return _done(call, "The group is no longer pinned.")
 
 
 async def show_delete(call: Call) -> Answer:
@@ -223,7 +225,7 @@ async def show_delete(call: Call) -> Answer:
     ask = typed_form(
         call, address("streams", stream, "consumers", name, "delete"), name, "Delete the consumer"
     )
-    text = "Its clients get nothing any more, and where it stood is forgotten."
+    text = "Its clients will receive nothing, and its position is lost."
     return _page(call, f"Delete {name}?", card("", tag("p", text), ask))
 
 

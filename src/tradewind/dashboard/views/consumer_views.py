@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tradewind.dashboard.data.samplers import Seen
     from tradewind.dashboard.data.series import Series
 
-# The page of all consumers asks so many streams for theirs.
+# The page of all consumers asks this many streams for theirs.
 STREAMS_ASKED: Final = 10
 PER_STREAM: Final = 20
 SUBSCRIBERS_SECONDS: Final = 10.0
@@ -137,7 +137,7 @@ async def _content(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -> 
     series = seen.series
     reason = explain(await _knowledge(call, seen, info))
     return [
-        why_card(reason, "Why is it not moving?", "How is it?"),
+        why_card(reason, "Why is it not moving?", "How is it doing?"),
         tag(
             "div",
             figure_card("Behind", count(info.num_pending)),
@@ -151,7 +151,7 @@ async def _content(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -> 
             figure_card("Waiting pulls", count(info.num_waiting)),
             class_="numbers",
         ),
-        grid(*_charts(series), card("Where it stands", _standing(info, time.time_ns()))),
+        grid(*_charts(series), card("Position", _standing(info, time.time_ns()))),
     ]
 
 
@@ -188,7 +188,7 @@ def _charts(series: Series) -> list[Markup]:
         whole=True,
     )
     floors = line_chart(
-        "Where it stands in the stream",
+        "Position in the stream",
         [
             Line("delivered up to", series.levels("delivered_to")),
             Line("acknowledged up to", series.levels("acked_to")),
@@ -239,7 +239,7 @@ def _config_card(info: ConsumerInfo) -> Markup:
     words: list[tuple[str, Child]] = [
         ("Acknowledgements", info.config.ack_policy.value),
         (
-            "Comes again after",
+            "Redelivered after",
             span_ns(info.config.ack_wait) if info.config.ack_wait > 0 else "never",
         ),
         ("Deliveries", limit(info.config.max_deliver)),
@@ -274,7 +274,10 @@ def _actions(call: Call, info: ConsumerInfo) -> Markup | None:
         call.visit,
         address(*path, "reset"),
         field(
-            "Begin anew at sequence", "seq", kind="number", hint="Empty: what is not acknowledged"
+            "Reset to sequence",
+            "seq",
+            kind="number",
+            hint="Empty: redeliver what is not acknowledged",
         ),
         tag("button", "Reset"),
         class_="row",

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 PLACE: Final = "dead-letters"
 NO_OWN: Final = (
-    "This server has no dead letters of its own kind: it only publishes an event when a consumer "
-    "gives a message up. Dead letters need a Tradewind server."
+    "This server does not store dead letters: it only publishes an event when a consumer "
+    "gives up on a message. Dead letters need a Tradewind server."
 )
 COLUMNS: Final = ("Sequence#", "Age", "Given up by", "Reason", "Attempts#", "Subject", "Beginning")
-ONLY_CONSUMER: Final = "Only to the consumer that gave it up, from its stream as it is there"
+ONLY_CONSUMER: Final = "Only to the consumer that gave up on it, as stored in its stream"
 GIVERS_SHOWN: Final = 10
 REDRIVES_SHOWN: Final = 5
 _STATES: Final = {"done": "good", "failed": "bad", "stopped": "warning"}
@@ -74,14 +74,14 @@ async def show_streams(call: Call) -> Answer:
             card(
                 "",
                 table(
-                    ("Stream", "Messages#", "Messages that these consumers give up"),
+                    ("Stream", "Messages#", "Messages that these consumers give up on"),
                     rows,
-                    empty="No consumer names a stream for the messages that it gives up.",
+                    empty="No consumer has a stream for dead letters.",
                 ),
             ),
         ]
         if seen.value.is_cut:
-            text = "There are more streams than were looked at."
+            text = "Not all streams were checked."
             content.append(tag("p", text, class_="notice warning"))
     return Shown(page(call.visit, PLACE, "Dead letters", top, live("letter-streams", content)))
 
@@ -100,7 +100,7 @@ def _stream_row(found: LetterStream) -> list[Child]:
     if len(found.givers) > GIVERS_SHOWN:
         givers.append(f"and {count(len(found.givers) - GIVERS_SHOWN)} more")
     if found.messages is None:
-        missing = badge("not there: its consumers keep their messages", "bad")
+        missing = badge("does not exist: its consumers keep their messages", "bad")
         return [[found.name, " ", missing], "-", givers]
     link = tag("a", found.name, href=address(PLACE, found.name))
     return [link, count(found.messages), givers or "-"]
@@ -211,13 +211,13 @@ def _rows(name: str, found: MessagePage, *, is_newest: bool) -> Markup:
                 tag("span", excerpt(letter.data), class_="mono faint"),
             ]
         )
-    return table(COLUMNS, rows, empty="No dead letter was found.")
+    return table(COLUMNS, rows, empty="No dead letters found.")
 
 
 def _more(name: str, wanted: LetterFilter, found: MessagePage, start: int) -> list[Child]:
     parts: list[Child] = []
     if found.is_cut:
-        text = f"{many(found.looked_at, 'message')} were looked at; there may be more."
+        text = f"{many(found.looked_at, 'message')} searched; there may be more."
         parts.append(tag("p", text, class_="notice warning"))
     query = _filter_fields(wanted)
     steps: list[Child] = []
@@ -226,7 +226,9 @@ def _more(name: str, wanted: LetterFilter, found: MessagePage, start: int) -> li
     steps.append(tag("a", "From the oldest", href=address(PLACE, name, start=1, **query)))
     if found.next_start:
         target = address(PLACE, name, start=found.next_start, **query)
-        steps.append(tag("a", "Look further" if found.is_cut else "Newer", href=target, rel="next"))
+        steps.append(
+            tag("a", "Search further" if found.is_cut else "Newer", href=target, rel="next")
+        )
     return [*parts, tag("p", steps, class_="pager")]
 
 
@@ -238,7 +240,7 @@ async def _stored(call: Call) -> tuple[Stored, StoredDeadLetter]:
     info = await call.workspace.jetstream.manager.streams.info(name)
     found = await MessageReader(call.workspace.jetstream, info).one(sequence)
     if found is None:
-        raise NoMessageFoundError(404, 10037, f"there is no message {sequence}, or no longer")
+        raise NoMessageFoundError(404, 10037, f"message {sequence} does not exist or was removed")
     letter = as_letter(name, found)
     if letter is None:
         raise MissingError(f"Message {sequence} of {name} is not a dead letter.")
@@ -331,14 +333,14 @@ async def show_edit(call: Call) -> Answer:
             "label", tag("span", "Payload"), tag("textarea", text, name="payload", class_="low")
         )
     else:
-        note = f"The payload, {size(len(letter.data))}, is no text and stays as it is."
+        note = f"The payload, {size(len(letter.data))}, is not text and is left unchanged."
         payload = tag("p", note, class_="notice")
     content = form(
         call.visit,
         _path(letter, "edit"),
         tag(
             "label",
-            tag("span", "Headers, one in a line: Name: value"),
+            tag("span", "Headers, one per line: Name: value"),
             tag("textarea", _header_lines(letter), name="headers", class_="low"),
         ),
         payload,
@@ -356,7 +358,7 @@ def _buttons(label: str, back: str, kind: str = "main") -> Markup:
     return tag(
         "div",
         tag("button", label, class_=kind),
-        tag("a", "Do nothing", href=back, class_="button"),
+        tag("a", "Cancel", href=back, class_="button"),
         class_="actions",
     )
 
@@ -390,7 +392,7 @@ async def show_redrive(call: Call) -> Answer:
     content = form(
         call.visit,
         _path(letter, "redrive"),
-        tag("p", text, "no dead letter any more when it is stored there."),
+        tag("p", text, "no longer a dead letter once it is stored there."),
         field("Subject", "to", letter.origin_subject, required=True),
         None if letter.is_edited else switch(ONLY_CONSUMER, "consumer"),
         _buttons("Send it back", _path(letter)),
@@ -430,7 +432,7 @@ async def show_remove(call: Call) -> Answer:
         _path(letter, "remove"),
         _buttons("Remove the dead letter", _path(letter), "danger"),
     )
-    text = f"{letter.origin_subject}, {size(len(letter.data))}. Nothing brings it back."
+    text = f"{letter.origin_subject}, {size(len(letter.data))}. This cannot be undone."
     return _asked(call, f"Remove dead letter {letter.seq}?", letter.stream, tag("p", text), ask)
 
 
@@ -454,11 +456,11 @@ async def show_redrive_many(call: Call) -> Answer:
     content = form(
         call.visit,
         address(PLACE, name, "redrive"),
-        tag("p", f"Those that are there now ({which}) are sent back, the oldest first."),
+        tag("p", f"The current dead letters ({which}) are sent back, oldest first."),
         [tag("input", type="hidden", name=key, value=value) for key, value in fields.items()],
         field("Per second, at most", "rate", "100", hint="Empty: as fast as possible"),
         field("How many, at most", "limit", kind="number", placeholder="all"),
-        field("To this subject", "to", placeholder="that of each of them"),
+        field("To this subject", "to", placeholder="the original one of each"),
         _buttons("Send them back", address(PLACE, name, **fields)),
         class_="stack",
     )
@@ -518,7 +520,7 @@ async def stop(call: Call) -> Answer:
     """Send nothing more of them back."""
     found = call.workspace.redrives.find(call.parts["redrive"])
     if found is None:
-        raise BadFormError("redrive: it is not known any more")
+        raise BadFormError("redrive: it is no longer known")
     found.stop()
     sent = f"{many(found.done, 'dead letter')} {'was' if found.done == 1 else 'were'} sent back."
     return Goto(address(PLACE, found.stream), f"It is stopped; {sent}")

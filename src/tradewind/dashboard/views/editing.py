@@ -83,7 +83,7 @@ def review_page(
         tag(
             "div",
             tag("button", "Apply", class_="main"),
-            tag("a", "Do nothing", href=address(*path), class_="button"),
+            tag("a", "Cancel", href=address(*path), class_="button"),
             class_="actions",
         ),
     )
@@ -108,7 +108,7 @@ def check_base(current: Mapping[str, Any], base: str) -> None:
     """StaleConfigError if it is not what was looked at."""
     if fingerprint(current) != base:
         raise StaleConfigError(
-            "somebody else has changed this since the page was opened: open it again"
+            "someone else has changed this since the page was opened: open it again"
         )
 
 

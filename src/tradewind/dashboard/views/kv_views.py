@@ -123,7 +123,7 @@ async def show(call: Call) -> Answer:
     if not call.visit.is_read_only:
         target = address("buckets", bucket, "settings")
         links.append(tag("a", "Settings", href=target, class_="button"))
-    keys = table(("Key",), rows, empty="No key begins so.")
+    keys = table(("Key",), rows, empty="No key starts with this.")
     listed = card("", keys, tag("p", note, class_="faint"))
     return Shown(
         page(
@@ -170,7 +170,7 @@ async def show_key(call: Call) -> Answer:
         ]
     target = address("buckets", bucket, "watch", keys=key)
     watch = tag("a", "Watch", href=target, class_="button")
-    kept = card("History", [*rows] or tag("p", "Nothing is kept of it.", class_="empty"))
+    kept = card("History", [*rows] or tag("p", "No values are kept.", class_="empty"))
     return Shown(
         page(
             call.visit,
@@ -256,7 +256,7 @@ async def _check_ttl(kv: KeyValue, key: str) -> None:
     kept = (await kv.status()).history
     if kept != 1 and await kv.get(key) is not None:
         raise BadFormError(
-            f"ttl: the bucket keeps {kept} values of a key, so the one before would come back; "
+            f"ttl: the bucket keeps {kept} values of a key, so the previous one would reappear; "
             "delete the key first, then set it with a time to live"
         )
 

@@ -52,7 +52,7 @@ from tradewind.subjects import is_valid_literal, is_valid_subject
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
 
-# The slider has so many places, however long the stream is.
+# The slider has this many places, however long the stream is.
 SLIDER_STEPS: Final = 1000
 COLUMNS: Final = ("Sequence#", "Time", "Subject", "Size#", "Beginning")
 # Headers that would make a copy of a message something else than a new message.
@@ -192,13 +192,13 @@ def _rows(name: str, found: MessagePage, *, is_newest: bool) -> Markup:
         ]
         for each in messages
     ]
-    return table(COLUMNS, rows, empty="No message was found.")
+    return table(COLUMNS, rows, empty="No messages found.")
 
 
 def _more(name: str, search: Search, found: MessagePage, info: StreamInfo) -> list[Child]:
     links: list[Child] = []
     if found.is_cut:
-        text = f"{many(found.looked_at, 'message')} were looked at; there may be more."
+        text = f"{many(found.looked_at, 'message')} searched; there may be more."
         links.append(tag("p", text, class_="notice warning"))
     query = {"subject": search.subject, "text": search.text}
     path = ("streams", name, "messages")
@@ -211,7 +211,9 @@ def _more(name: str, search: Search, found: MessagePage, info: StreamInfo) -> li
         steps.append(tag("a", "From the beginning", href=address(*path, start=1, **query)))
     if found.next_start:
         target = address(*path, start=found.next_start, **query)
-        steps.append(tag("a", "Look further" if found.is_cut else "Newer", href=target, rel="next"))
+        steps.append(
+            tag("a", "Search further" if found.is_cut else "Newer", href=target, rel="next")
+        )
     return [*links, tag("p", steps, class_="pager")]
 
 
@@ -224,7 +226,7 @@ async def _message(call: Call) -> Stored:
     info = await streams.info(call.parts["stream"])
     found = await MessageReader(call.workspace.jetstream, info).one(sequence)
     if found is None:
-        raise NoMessageFoundError(404, 10037, f"there is no message {sequence}, or no longer")
+        raise NoMessageFoundError(404, 10037, f"message {sequence} does not exist or was removed")
     return found
 
 
@@ -286,7 +288,7 @@ def payload_views(data: bytes, path: tuple[str, ...], wanted: str) -> list[Child
     if not data:
         return [tag("p", "The payload is empty.", class_="empty")]
     if view == "json" and made is None:
-        return [*parts, tag("p", "This is no JSON.", class_="empty")]
+        return [*parts, tag("p", "This is not JSON.", class_="empty")]
     text = {"json": made or "", "hex": as_hex(data), "text": as_text(data)}[view]
     parts.append(tag("pre", text, id="payload"))
     if view == "text" and len(data) > SHOWN_BYTES_MAX:
@@ -316,11 +318,11 @@ async def show_delete(call: Call) -> Answer:
         tag(
             "div",
             tag("button", "Delete the message", class_="danger"),
-            tag("a", "Do nothing", href=address(*path), class_="button"),
+            tag("a", "Cancel", href=address(*path), class_="button"),
             class_="actions",
         ),
     )
-    note = "Its data is overwritten; nothing brings it back."
+    note = "Its data is overwritten; this cannot be undone."
     title = "Delete this message?"
     return Shown(
         page(
@@ -367,7 +369,7 @@ async def show_publish(call: Call) -> Answer:
             tag("input", type="hidden", name="copy", value=copied.sequence),
             tag(
                 "p",
-                f"The payload, {size(len(copied.data))}, is no text and is copied as it is.",
+                f"The payload, {size(len(copied.data))}, is not text and is copied unchanged.",
                 class_="notice",
             ),
         ]
@@ -378,7 +380,7 @@ async def show_publish(call: Call) -> Answer:
         field("Subject", "subject", subject, required=True),
         tag(
             "label",
-            tag("span", "Headers, one in a line: Name: value"),
+            tag("span", "Headers, one per line: Name: value"),
             tag("textarea", headers, name="headers", class_="low"),
         ),
         whole
@@ -431,7 +433,7 @@ async def publish(call: Call) -> Answer:
         reader = MessageReader(call.workspace.jetstream, info)
         copied = await reader.one(number(fields, "copy", least=1))
         if copied is None:
-            raise NoMessageFoundError(404, 10037, "the message is not there any more")
+            raise NoMessageFoundError(404, 10037, "the message no longer exists")
         data = copied.data
     ack = await call.workspace.jetstream.publish(
         subject, data, headers=parse_headers(fields.get("headers", ""))

@@ -160,13 +160,13 @@ def _object_card(store: str, search: str, found: ObjectPage, info: StreamInfo | 
         text = f"{many(found.unreadable, 'description')} cannot be read."
         notes.append(tag("p", text, class_="notice warning"))
     if found.is_cut:
-        text = f"{many(found.looked_at, 'object')} were looked at; there may be more."
+        text = f"{many(found.looked_at, 'object')} searched; there may be more."
         notes.append(tag("p", text, class_="notice warning"))
     if found.next_start:
         target = address("objects", store, start=found.next_start, search=search)
         notes.append(tag("p", tag("a", "More", href=target, rel="next"), class_="pager"))
     used = f"{size(info.state.bytes)} in all" if info is not None else ""
-    return card(used, table(COLUMNS, rows, empty="No object was found."), *notes)
+    return card(used, table(COLUMNS, rows, empty="No objects found."), *notes)
 
 
 def _object_row(store: str, info: ObjectInfo, now_ns: int) -> list[Child]:
@@ -201,7 +201,7 @@ def upload_form(target: str, *content: Child, button: str) -> Markup:
 
 def _upload_card(store: str) -> Markup:
     target = address("objects", store, "-", "upload")
-    name = field("Name", "name", hint="Empty: that of the file. An object of this name is replaced")
+    name = field("Name", "name", hint="Empty: the file name. An object of this name is replaced")
     made = upload_form(target, name, field("Description", "description"), button="Upload")
     return card("", tag("details", tag("summary", "Upload a file"), made))
 
@@ -254,7 +254,7 @@ async def show_one(call: Call) -> Answer:
     if info.description:
         pairs.append(("Description", info.description))
     if (link := info.link) is not None:
-        pairs.insert(0, ("Leads to", _link(link.bucket, link.name)))
+        pairs.insert(0, ("Links to", _link(link.bucket, link.name)))
     headers = [(name, ", ".join(values)) for name, values in (info.headers or {}).items()]
     metadata = sorted((info.metadata or {}).items())
     return Shown(
@@ -336,11 +336,11 @@ async def show_remove(call: Call) -> Answer:
         tag(
             "div",
             tag("button", "Delete the object", class_="danger"),
-            tag("a", "Do nothing", href=address("objects", store.bucket), class_="button"),
+            tag("a", "Cancel", href=address("objects", store.bucket), class_="button"),
             class_="actions",
         ),
     )
-    text = f"{info.name}, {size(info.size)}. Nothing brings it back."
+    text = f"{info.name}, {size(info.size)}. This cannot be undone."
     return _page(call, "Delete this object?", card("", tag("p", text), ask))
 
 
@@ -373,7 +373,7 @@ async def show_new(call: Call) -> Answer:
         field("Description", "description"),
         choice("Storage", "storage", STORAGES),
         field("Objects expire after", "ttl", hint="Like 24h or 30m. Empty: never"),
-        field("Most bytes", "max_bytes", kind="number", hint="Empty: no limit"),
+        field("Maximum size in bytes", "max_bytes", kind="number", hint="Empty: no limit"),
         tag("div", tag("button", "Create the store", class_="main"), class_="actions"),
         class_="stack",
     )
@@ -397,13 +397,13 @@ async def create(call: Call) -> Answer:
 async def show_seal(call: Call) -> Answer:
     """Ask first."""
     store = call.parts["store"]
-    text = "A sealed store takes no objects and loses none, for ever. This cannot be undone."
+    text = "A sealed store accepts no objects and loses none. This cannot be undone."
     ask = typed_form(call, address("objects", store, "-", "seal"), store, "Seal the store")
     return _page(call, f"Seal {store}?", card("", tag("p", text), ask))
 
 
 async def seal(call: Call) -> Answer:
-    """Let nothing in it change any more."""
+    """Seal it: nothing in it can change."""
     check_typed(call, call.parts["store"])
     store = await _open(call)
     await store.seal()
@@ -417,7 +417,7 @@ async def show_delete(call: Call) -> Answer:
     ask = typed_form(
         call, address("objects", status.bucket, "-", "delete"), status.bucket, "Delete the store"
     )
-    text = f"It goes with all its objects, {size(status.size)}. Nothing brings them back."
+    text = f"It is deleted with all its objects, {size(status.size)}. This cannot be undone."
     return _page(call, f"Delete {status.bucket}?", card("", tag("p", text), ask))
 
 

@@ -121,7 +121,7 @@ def _numbers(account: AccountSnapshot, series: Series, scope: str) -> Markup:
         figure_card(
             "Slow consumers",
             count(slow),
-            "clients that were cut off" if slow else "none so far",
+            "clients disconnected" if slow else "none so far",
             "warning" if slow else "",
         )
     )
@@ -212,7 +212,7 @@ def _machines(load: Load, health: Seen[dict[str, str]] | None) -> Markup:
 
 def _health(text: str) -> Markup:
     if not text:
-        return badge("not told")
+        return badge("unknown")
     return badge("healthy", "good") if text == "ok" else badge(text[:200], "bad")
 
 

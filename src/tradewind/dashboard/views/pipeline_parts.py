@@ -60,7 +60,7 @@ async def pipeline_content(call: Call, look: PipelineLook, series: Series) -> li
         return []
     return [
         _numbers(look),
-        card("What flows where", _graph(pipeline, look)),
+        card("Data flow", _graph(pipeline, look)),
         _charts(look),
         _behind(look, series),
         _queries(look),
@@ -300,7 +300,7 @@ async def _dead_letters(call: Call, pipeline: Pipeline, look: PipelineLook) -> M
     if not rows and not notes:
         return None
     total = sum(bad.values())
-    notes.append(f"{many(total, 'bad row')} in this run." if total else "No bad row in this run.")
+    notes.append(f"{many(total, 'bad row')} in this run." if total else "No bad rows in this run.")
     columns = ("Source", "Goes to", "In this run#", "Stored#")
     return card(
         "Dead letters",
@@ -341,8 +341,9 @@ def _batches(look: PipelineLook) -> Markup | None:
         return None
     newest = sorted(rows, key=_by_time, reverse=True)[:BATCHES_SHOWN]
     note = (
-        "Read are sequences of the stream, written those by which the stream of the sink has grown"
-        " meanwhile, where that is known."
+        "Read: sequences of the stream. Written: sequences by which the stream of the "
+        "sink has grown"
+        " in the meantime, where known."
     )
     return card("Batches", table(BATCH_COLUMNS, newest, empty=""), tag("p", note, class_="faint"))
 

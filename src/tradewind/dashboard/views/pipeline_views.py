@@ -51,9 +51,9 @@ async def show_all(call: Call) -> Answer:
     seen = await call.workspace.samplers.see(Question("pipelines", ask, SECONDS))
     rows = [_row(call, look) for look in seen.value or ()]
     empty = (
-        "No pipeline is known here: give a folder of pipeline files by --pipelines, or run one."
+        "No pipelines found: specify a folder of pipeline files with --pipelines, or run one."
         if shelf.finds_running
-        else "No pipeline is known here: give a folder of pipeline files by --pipelines."
+        else "No pipelines found: specify a folder of pipeline files with --pipelines."
     )
     content = [problem_note(seen.problem), card("", table(COLUMNS, rows, empty=empty))]
     top = heading("Pipelines", note="Streams, SQL and lakes on Spark, on the dashboard's machine.")
@@ -80,7 +80,7 @@ def _row(call: Call, look: PipelineLook) -> list[Child]:
 def state_of(call: Call, look: PipelineLook) -> str:
     """How a pipeline stands, in a word or few."""
     if look.known.pipeline is None:
-        return "file is wrong"
+        return "invalid file"
     run = call.machine.runs.run_of(look.known.path)
     if run is not None and run.code is None:
         if run.is_stopping:
@@ -97,7 +97,7 @@ def state_of(call: Call, look: PipelineLook) -> str:
 def state_badge(call: Call, look: PipelineLook) -> Markup:
     """The same in colours."""
     state = state_of(call, look)
-    moods = {**MOODS, "file is wrong": "bad", "gone": "bad", "stopping": "warning"}
+    moods = {**MOODS, "invalid file": "bad", "gone": "bad", "stopping": "warning"}
     return tag("span", badge(state, moods.get(state, "")), id=f"state-{look.known.key}")
 
 
@@ -156,7 +156,8 @@ def _wrong(call: Call, look: PipelineLook) -> Child:
     if status is not None and not (run is not None and run.code is None):
         if status.state in ("starting", "running") and not look.is_alive:
             texts.append(
-                f"The process {status.pid} that ran it is gone. The next run goes on where it was."
+                f"The process {status.pid} that ran it is gone. The next run continues where "
+                "it stopped."
             )
         texts.append(status.error)
     notes = [tag("p", text, class_="notice bad", role="alert") for text in texts if text]
@@ -202,9 +203,9 @@ def _actions(call: Call, look: PipelineLook) -> Child:
 
     buttons: list[Child] = []
     if state == "stopping":
-        buttons.append(button("End it at once", "kill", "danger"))
+        buttons.append(button("Stop it immediately", "kill", "danger"))
     elif look.status is not None and look.is_alive and look.status.pid == os.getpid():
-        buttons.append(tag("span", "It runs inside of this very program.", class_="faint"))
+        buttons.append(tag("span", "It runs inside this program.", class_="faint"))
     elif look.is_alive or state == "starting":
         buttons.append(button("Stop", "stop"))
     else:
@@ -221,9 +222,9 @@ async def start(call: Call) -> Answer:
     if known.pipeline is None:
         raise PipelineError(known.problem)
     if look.is_alive:
-        raise PipelineError("The pipeline runs already.")
+        raise PipelineError("The pipeline is already running.")
     child = call.machine.runs.start(known.path)
-    return _back(call, f"It starts as process {child.pid}, and ends with the dashboard.")
+    return _back(call, f"It is starting as process {child.pid}, and stops with the dashboard.")
 
 
 async def stop(call: Call) -> Answer:
@@ -234,7 +235,7 @@ async def stop(call: Call) -> Answer:
         raise PipelineError(known.problem)
     if not call.machine.runs.stop(known.path):
         await asyncio.to_thread(stop_runner, known.pipeline)
-    return _back(call, "It was asked to stop, and does so when its batch is done.")
+    return _back(call, "It was asked to stop, and will do so after its current batch.")
 
 
 async def kill(call: Call) -> Answer:
@@ -242,8 +243,8 @@ async def kill(call: Call) -> Answer:
     call.check_may_run()
     known = await _known(call)
     if not call.machine.runs.kill(known.path):
-        raise PipelineError("Only a run that was started from here can be ended at once.")
-    return _back(call, "It was ended. The next run does its last batch again.")
+        raise PipelineError("Only a run that was started here can be stopped immediately.")
+    return _back(call, "It was stopped. The next run repeats its last batch.")
 
 
 async def check(call: Call) -> Answer:

@@ -80,7 +80,7 @@ def _box(call: Call, text: str, rows: int) -> Markup:
             area,
             tag(
                 "div",
-                field("At most rows", "rows", str(rows), kind="number"),
+                field("Maximum rows", "rows", str(rows), kind="number"),
                 tag("button", "Run", class_="main"),
                 tag("span", "or Ctrl+Enter", class_="faint"),
                 class_="row",
@@ -136,11 +136,11 @@ def _answer(call: Call, query: SqlQuery) -> list[Child]:
 def _progress(call: Call, query: SqlQuery) -> Markup:
     done, whole = query.tasks
     text = (
-        "Spark starts, which takes some seconds"
+        "Spark is starting, which takes a few seconds"
         if query.state == "starting"
         else f"{count(done)} of {count(whole)} tasks are done"
         if whole
-        else "The query runs"
+        else "The query is running"
     )
     bar = (
         tag("progress", value=done, max=whole, aria_label=text)
@@ -165,7 +165,7 @@ def _failure(query: SqlQuery) -> Markup:
             tag("pre", f"{piece}\n{mark}"),
         ]
     text = tag("p", query.error, class_="notice bad", role="alert")
-    return card("It cannot be answered", text, where)
+    return card("The query failed", text, where)
 
 
 def _table(call: Call, query: SqlQuery) -> list[Child]:
@@ -246,6 +246,6 @@ async def cancel(call: Call) -> Answer:
     """Have it stop."""
     query = call.workspace.queries.find(call.parts["run"])
     if query is None:
-        return Goto("/sql", "That query is not known any more.")
+        return Goto("/sql", "That query is no longer known.")
     query.cancel()
     return Goto(_shared(query))

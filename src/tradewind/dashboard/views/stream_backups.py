@@ -22,7 +22,7 @@ async def show(call: Call) -> Answer:
     title = f"Back up {name}"
     text = (
         f"{many(state.messages, 'message')}, {size(state.bytes)}. The file is a zip with "
-        "backup.json and stream.tar.s2, which tradewind stream restore takes as a folder."
+        "backup.json and stream.tar.s2; unpacked, tradewind stream restore reads it."
     )
     choose = tag(
         "form",
@@ -107,5 +107,6 @@ async def restore(call: Call) -> Answer:
     stream, messages = await transfer.carry(work())
     call.workspace.catalog.changed(stream)
     return Goto(
-        address("streams", stream), f"Stream {stream} is back, with {many(messages, 'message')}."
+        address("streams", stream),
+        f"Stream {stream} was restored, with {many(messages, 'message')}.",
     )

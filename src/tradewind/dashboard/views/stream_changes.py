@@ -82,10 +82,10 @@ async def show_purge(call: Call) -> Answer:
     content = form(
         call.visit,
         address("streams", name, "purge"),
-        field("Only of this subject", "subject", hint="Empty: of all subjects; * and > match any"),
+        field("Only this subject", "subject", hint="Empty: all subjects; * and > match any"),
         field("Keep the newest", "keep", kind="number", hint="Empty: keep none"),
         field("Only below this sequence", "below", kind="number", hint="Empty: all"),
-        tag("div", tag("button", "Show what would go", class_="main"), class_="actions"),
+        tag("div", tag("button", "Show what would be removed", class_="main"), class_="actions"),
         class_="stack",
     )
     has = f"It has {many(info.state.messages, 'message')}, {size(info.state.bytes)}."
@@ -98,7 +98,7 @@ def _purge(call: Call) -> Purge:
         raise BadFormError(f"subject: tokens joined by dots, not {subject[:80]!r}")
     purge = Purge(subject, number(call.fields, "keep"), number(call.fields, "below"))
     if purge.keep and purge.below:
-        raise BadFormError("keep and below: give only one of them")
+        raise BadFormError("keep and below: use only one of them")
     return purge
 
 
@@ -117,7 +117,7 @@ async def review_purge(call: Call) -> Answer:
         tag(
             "div",
             tag("button", f"Remove {what}", class_="danger"),
-            tag("a", "Do nothing", href=address("streams", name), class_="button"),
+            tag("a", "Cancel", href=address("streams", name), class_="button"),
             class_="actions",
         ),
     )
@@ -162,13 +162,13 @@ def check_typed(call: Call, name: str) -> None:
 async def show_seal(call: Call) -> Answer:
     """Ask first."""
     name = call.parts["stream"]
-    text = "A sealed stream takes no messages and loses none, for ever. This cannot be undone."
+    text = "A sealed stream accepts no messages and loses none. This cannot be undone."
     ask = typed_form(call, address("streams", name, "seal"), name, "Seal the stream")
     return _page(call, f"Seal {name}?", card("", tag("p", text), ask))
 
 
 async def seal(call: Call) -> Answer:
-    """Let nothing in it change any more."""
+    """Seal it: nothing in it can change."""
     name = call.parts["stream"]
     check_typed(call, name)
     await call.workspace.jetstream.manager.streams.update(name, sealed=True)
@@ -181,8 +181,8 @@ async def show_delete(call: Call) -> Answer:
     name = call.parts["stream"]
     state = (await _info(call)).state
     text = (
-        f"It goes with {many(state.messages, 'message')} ({size(state.bytes)}) and "
-        f"{count(state.consumer_count)} consumers. Nothing brings them back."
+        f"It is deleted with {many(state.messages, 'message')} ({size(state.bytes)}) and "
+        f"{count(state.consumer_count)} consumers. This cannot be undone."
     )
     ask = typed_form(call, address("streams", name, "delete"), name, "Delete the stream")
     return _page(call, f"Delete {name}?", card("", tag("p", text), ask))

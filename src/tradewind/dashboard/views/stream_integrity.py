@@ -69,7 +69,7 @@ def _chain(name: str, found: ChainLook) -> Child:
                         ("Entries", count(info.size)),
                         ("Last sequence", count(info.last_seq)),
                         ("Head", tag("code", info.link or "none")),
-                        ("Signs now", tag("code", info.key or "nobody")),
+                        ("Signing key", tag("code", info.key or "nobody")),
                     ]
                 ),
             ),
@@ -82,11 +82,11 @@ def _chain(name: str, found: ChainLook) -> Child:
 def _checkpoint(name: str, info: ChainInfo, head: Checkpoint | None) -> Markup:
     if head is None:
         return card("Last checkpoint", tag("p", "There is none yet."))
-    signed: Child = "as it should be"
+    signed: Child = "valid"
     if not is_signed(head):
         signed = badge("forged", "bad")
     elif head.key != info.key:
-        signed = badge("by another key than the one that signs now", "warning")
+        signed = badge("by a key other than the current one", "warning")
     behind = info.size - head.size
     return card(
         "Last checkpoint",
@@ -118,7 +118,7 @@ def _form(name: str) -> Markup:
         "Verify",
         tag(
             "p",
-            f"Reads the messages of the last entries, {count(ENTRIES_MAX)} at the most, and "
+            f"Reads the messages of the last entries, at most {count(ENTRIES_MAX)}, and "
             "computes their hashes. A whole stream is verified by tradewind stream verify.",
         ),
         tag(

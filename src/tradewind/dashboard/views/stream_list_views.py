@@ -153,7 +153,7 @@ async def show_new(call: Call) -> Answer:
             field("Description", "description"),
             choice("Storage", "storage", STORAGES),
             choice(
-                "Messages stay until",
+                "Keep messages until",
                 "retention",
                 (
                     ("limits", "a limit removes them"),
@@ -161,9 +161,9 @@ async def show_new(call: Call) -> Answer:
                     ("workqueue", "one consumer has acknowledged them"),
                 ),
             ),
-            field("Most messages", "max_msgs", kind="number", hint="Empty: no limit"),
-            field("Most bytes", "max_bytes", kind="number", hint="Empty: no limit"),
-            field("Greatest age", "max_age", hint="Like 24h or 30m. Empty: no limit"),
+            field("Maximum messages", "max_msgs", kind="number", hint="Empty: no limit"),
+            field("Maximum size in bytes", "max_bytes", kind="number", hint="Empty: no limit"),
+            field("Maximum age", "max_age", hint="Like 24h or 30m. Empty: no limit"),
             field("Copies", "num_replicas", kind="number", hint="3 in a cluster. Empty: 1"),
             tag("button", "Create the stream", class_="main"),
             class_="stack",

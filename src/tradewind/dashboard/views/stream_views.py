@@ -206,7 +206,7 @@ def _lost(info: StreamInfo) -> Markup | None:
         return None
     shown = ", ".join(map(str, lost.msgs[:LOST_SHOWN]))
     more = f" and {count(len(lost.msgs) - LOST_SHOWN)} more" if len(lost.msgs) > LOST_SHOWN else ""
-    text = f"{many(len(lost.msgs), 'message')} cannot be read any more: sequence {shown}{more}."
+    text = f"{many(len(lost.msgs), 'message')} can no longer be read: sequence {shown}{more}."
     return tag("p", text, class_="notice bad", role="alert")
 
 
@@ -244,7 +244,7 @@ def _source_state(source: StreamSourceInfo | None) -> str:
     if source.error is not None:
         return source.error.description[:40]
     behind = "up to date" if not source.lag else f"{count(source.lag)} behind"
-    heard = f", heard {span_ns(source.active)} ago" if source.active > 0 else ""
+    heard = f", last heard from {span_ns(source.active)} ago" if source.active > 0 else ""
     return f"{behind}{heard}"[:44]
 
 
@@ -272,7 +272,7 @@ async def _subjects(call: Call, name: str, pattern: str) -> Child:
     if not is_valid_subject(pattern):
         return tag(
             "p",
-            f"{pattern!r} is no subject: tokens joined by dots, * and > match any.",
+            f"{pattern!r} is not a subject: tokens joined by dots, * and > match any.",
             class_="notice bad",
         )
     try:

@@ -29,9 +29,7 @@ def transfers_part(call: Call, place: str) -> Markup:
     if not found:
         return live("transfers")
     rows = [_row(call, each) for each in found]
-    return live(
-        "transfers", card("Files on their way", table(("File", "So far", ""), rows, empty=""))
-    )
+    return live("transfers", card("File transfers", table(("File", "So far", ""), rows, empty="")))
 
 
 def _row(call: Call, transfer: Transfer) -> list[Child]:
@@ -64,7 +62,7 @@ async def stop(call: Call) -> Answer:
     """End a transfer where it is."""
     found = call.workspace.transfers.find(call.parts["transfer"])
     if found is None:
-        raise BadFormError("transfer: it is not known any more")
+        raise BadFormError("transfer: it is no longer known")
     found.stop()
     kind, _, name = found.place.partition(":")
     target = address("objects", name) if kind == "store" else address("streams", name, "backup")

@@ -38,7 +38,7 @@ async def file_body(request: Request) -> AsyncGenerator[bytes, None]:
             if chunk:
                 yield chunk
     except ClientDisconnect:
-        raise BrokenOffError("the browser has broken off what it sent") from None
+        raise BrokenOffError("the browser cancelled the request") from None
 
 
 async def pass_over(body: AsyncIterator[bytes]) -> None:

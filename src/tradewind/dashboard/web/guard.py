@@ -85,9 +85,11 @@ def judge(method: str, headers: Mapping[str, str], policy: Policy) -> Refusal | 
     name = host_name(host).lower()
     if not name or not (name in policy.names or is_address(name)):
         shown = host[:80] or "no name"
-        return Refusal(421, f"The dashboard does not go by {shown!r}; see --allow-host.")
+        return Refusal(
+            421, f"The dashboard does not serve the host name {shown!r}; see --allow-host."
+        )
     if method not in METHODS:
-        return Refusal(405, f"{method[:20]} means nothing here.")
+        return Refusal(405, f"{method[:20]} is not supported here.")
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin is not None and origin.lower() != f"{policy.scheme}://{host}".lower():
         return Refusal(403, "This request comes from a page of another site.")
@@ -122,7 +124,7 @@ class Guard:
         hosts = sum(name == b"host" for name, _ in scope["headers"])
         refusal = judge(scope["method"], headers, self._policy)
         if refusal is None and hosts != 1:
-            refusal = Refusal(400, "One Host header, please.")
+            refusal = Refusal(400, "Exactly one Host header is required.")
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -26,11 +26,11 @@ ESTABLISHED: Final = "01"
 TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 READ_ONLY: Final = "The dashboard was started with --read-only: it runs nothing on its machine."
 NEEDS_FLAG: Final = (
-    "Pipelines and SQL run with the rights of the user who has started the dashboard, which a NATS"
+    "Pipelines and SQL run with the rights of the user who started the dashboard, which a NATS"
     " login does not give. Start it with --allow-run if everybody who can log in may do that."
 )
 OTHER_USER: Final = (
-    "Pipelines and SQL run with the rights of the user who has started the dashboard, and your"
+    "Pipelines and SQL run with the rights of the user who started the dashboard, and your"
     " browser is not one of that user's programs. Start the dashboard yourself, or with"
     " --allow-run if everybody on this machine may do that."
 )

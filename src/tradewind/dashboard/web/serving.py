@@ -58,12 +58,12 @@ class DashboardSettings:
 
     def __post_init__(self) -> None:
         if bool(self.https_cert_file) != bool(self.https_key_file):
-            raise ConfigError("--https-cert and --https-key: give both or none")
+            raise ConfigError("--https-cert and --https-key: specify both or neither")
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"--port: 0 to 65535, not {self.port}")
         if not self.is_local and not self.https_cert_file and not self.allow_plain_http:
             raise ConfigError(
-                f"--host {self.host}: logins would travel in the clear; give --https-cert and "
+                f"--host {self.host}: logins would be sent in clear text; specify --https-cert and "
                 "--https-key, or --plain-http if something in front of it does TLS"
             )
         _ = self.run_rules

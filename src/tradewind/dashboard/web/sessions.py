@@ -54,7 +54,7 @@ class LoginRefusedError(TradewindError):
 
 
 class Sessions:
-    """All visitors. `clock` gives seconds that only grow."""
+    """All visitors. `clock` returns seconds that only grow."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Sessions:
                 await asyncio.sleep(WRONG_SECONDS)
                 is_late = isinstance(error, TimeoutError)
                 raise LoginRefusedError(
-                    "The server does not answer." if is_late else "The server refuses this login."
+                    "The server does not respond." if is_late else "The server rejected this login."
                 ) from None
         session_id = self.new_id()
         user = fields.get("user", "") or ("token" if fields.get("token") else "credentials")
@@ -192,4 +192,4 @@ def login_settings(fields: Mapping[str, str]) -> dict[str, Any]:
         except TradewindError as error:
             raise LoginRefusedError(str(error)) from None
         return settings | {"user_jwt": jwt, "nkey_seed": seed}
-    raise LoginRefusedError("Give a user and a password, a token, or credentials.")
+    raise LoginRefusedError("Enter a user and a password, a token, or credentials.")

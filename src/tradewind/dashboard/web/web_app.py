@@ -75,8 +75,8 @@ if TYPE_CHECKING:
     from tradewind.dashboard.web.running import RunRules
 
 View = Callable[[Call], Awaitable[Answer]]
-READ_ONLY: Final = "The dashboard was started with --read-only: nothing is changed from here."
-STALE: Final = "This page was too old. Load it again, then repeat what you did."
+READ_ONLY: Final = "The dashboard was started with --read-only: nothing can be changed here."
+STALE: Final = "This page was too old. Reload it and try again."
 STATUSES: Final = {"denied": 403, "missing": 404, "away": 503, "refused": 409, "failed": 502}
 STATIC: Final = {
     "style.css": "text/css",
@@ -367,8 +367,8 @@ class _Desk:
 
     def failed(self, visit: Visit, problem: Problem, status: int) -> Response:
         """A page that says why something was not done."""
-        titles = {403: "Not allowed", 404: "Not there", 503: "Away", 400: "Not understood"}
-        title = titles.get(status, "Not done")
+        titles = {403: "Not allowed", 404: "Not found", 503: "Away", 400: "Bad request"}
+        title = titles.get(status, "Failed")
         return HTMLResponse(page(visit, "", title, heading(title), problem_note(problem)), status)
 
     # ------------------------------------------------------------------ logins

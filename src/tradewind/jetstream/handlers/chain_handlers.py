@@ -152,7 +152,7 @@ def proof(request: ApiRequest) -> Steps[Answer]:
     point, last = keeper.chain.synced, keeper.chain.checkpoint
     wanted = [content.seq > 0, content.index is not None, content.first_size > 0]
     if sum(wanted) != 1:
-        raise _invalid("seq, index or first_size: exactly one of them is needed")
+        raise _invalid("specify exactly one of seq, index and first_size")
     size = content.size or (point.size if last is None else last.size)
     if not 1 <= size <= point.size:
         raise _invalid(f"size: from 1 to {point.size} entries, not {size}")

@@ -177,7 +177,7 @@ def reset(request: ApiRequest) -> Steps[Durable | None]:
         seq = consumer.reset(content.seq)
     except ResetError as error:
         raise errors.CONSUMER_INVALID_RESET(err=str(error)) from None
-    # What it passes over it does not need any more.
+    # What it passes over it no longer needs.
     hosted.interest_changed()
     if hosted.tenant.transactions is not None:
         yield from hosted.tenant.transactions.void(hosted, consumer.name)

@@ -35,7 +35,7 @@ from tradewind.subjects import collide
 
 NAMES_PAGE: Final = 1024
 LIST_PAGE: Final = 256
-# Subjects that are looked at in one go for stream info, and so many are sorted in the loop.
+# Subjects that are looked at in one go for stream info, and this many are sorted in the loop.
 SUBJECTS_PER_STEP: Final = 20_000
 SUBJECTS_SORTED_MAX: Final = 5_000
 # Deleted sequences that are written in one go.

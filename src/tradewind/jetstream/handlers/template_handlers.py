@@ -28,7 +28,7 @@ def put(request: ApiRequest) -> Steps[Answer]:
     """TEMPLATE.PUT."""
     content: TemplatePutRequest = request.content
     if content.name != request.call.stream:
-        raise STREAM_INVALID_CONFIG(err="name: the one of the subject is needed")
+        raise STREAM_INVALID_CONFIG(err="name must match the subject")
     desk = request.engine.template_desk()
     yield from desk.of(request.tenant).put(content, dry_run=content.dry_run)
     desk.listen()
@@ -58,11 +58,11 @@ def try_(request: ApiRequest) -> Answer:
     """TEMPLATE.TRY."""
     content: TemplateTryRequest = request.content
     if not is_valid_literal(content.subject):
-        raise STREAM_INVALID_CONFIG(err="subject: one without wildcards is needed")
+        raise STREAM_INVALID_CONFIG(err="subject must not contain wildcards")
     templates = request.engine.template_desk().of(request.tenant)
     template = templates.find(content.subject)
     if template is None:
-        return TemplateTryResponse(reason="no template has this subject")
+        return TemplateTryResponse(reason="no template matches this subject")
     try:
         config = stream_for(template, content.subject)
     except ApiError as error:
@@ -70,7 +70,7 @@ def try_(request: ApiRequest) -> Answer:
     problem = templates.problem(template, config)
     reason = "" if problem is None else problem.description
     if request.tenant.account.has_interest(content.subject):
-        reason = "somebody hears this subject already"
+        reason = "someone already subscribes to this subject"
     return TemplateTryResponse(
         template=template.name,
         stream=config.name,

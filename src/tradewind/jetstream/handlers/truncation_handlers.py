@@ -81,7 +81,7 @@ def _break_off(hosted: HostedStream, shelf: Shelf, removed: int) -> Steps[str]:
     shelf.abandon()
     if removed:
         hosted.companions.set()
-        return f"; {removed} messages are removed, undo {shelf.name.number} brings them back"
+        return f"; {removed} messages were removed; undo {shelf.name.number} restores them"
     try:
         yield partial(remove_shelf, folder.disk, folder.path, shelf.name)
     except StoreError:
@@ -102,16 +102,16 @@ def _new_shelf(request: ApiRequest, hosted: HostedStream) -> Shelf | None:
     content: StreamTruncateRequest = request.content
     folder = hosted.stream.folder
     if folder is None:
-        raise errors.STREAM_PURGE_FAILED(err="keep_for: only for streams in files")
+        raise errors.STREAM_PURGE_FAILED(err="keep_for: only for streams with file storage")
     if hosted.config.retention is not RetentionPolicy.LIMITS:
         raise errors.STREAM_PURGE_FAILED(
-            err="keep_for: only with retention limits; consumers of a work queue, or by interest,"
-            " do not come back to what was purged"
+            err="keep_for: only with limits retention; consumers of a work queue, or by interest,"
+            " do not return to purged messages"
         )
     names = shelf_names(folder.disk, folder.path)
     if len(names) >= WINDOWS_MAX:
         raise errors.STREAM_PURGE_FAILED(
-            err=f"keep_for: {WINDOWS_MAX} truncations can be taken back at a time"
+            err=f"keep_for: at most {WINDOWS_MAX} truncations can be undone at a time"
         )
     if content.dry_run:
         return None
@@ -146,7 +146,7 @@ def undo(request: ApiRequest) -> Steps[Answer]:
         names = [name for name in names if str(name.number) == content.id]
     if folder is None or (not names and (content.id or not content.dry_run)):
         what = f"there is no truncation {content.id!r}" if content.id else "there is nothing"
-        raise errors.STREAM_RESTORE(err=f"id: {what} that can be taken back")
+        raise errors.STREAM_RESTORE(err=f"id: {what} that can be undone")
     if content.dry_run:
         windows = []
         for name in names:

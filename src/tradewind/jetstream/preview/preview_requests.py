@@ -442,7 +442,7 @@ def list_templates(_request: OldRequest) -> bytes:
 
 def create_template(_request: OldRequest) -> bytes:
     """$JS.TEMPLATE.<t>.CREATE: gone from all servers."""
-    raise PreviewRefusal("stream templates are not supported any more")
+    raise PreviewRefusal("stream templates are no longer supported")
 
 
 def missing_template(_request: OldRequest) -> bytes:

@@ -127,7 +127,7 @@ class Feed:
             self.deadline_ns = max(self._engine.turn.monotonic_ns, 1)
 
     def end(self, *, for_good: bool) -> None:
-        """Copy nothing any more. `for_good`: the consumer that was made for this goes too."""
+        """Stop copying. `for_good`: the consumer that was made for this goes too."""
         source = self._replica.source
         name = self._begun.name if self._begun is not None else self._consumer_name()
         is_made = self._inbox is not None and source.consumer is None
@@ -183,7 +183,7 @@ class Feed:
             self._start()
         elif now_ns - self.heard_ns >= SILENCE_NS_MAX:
             seconds = (now_ns - self.heard_ns) // SECOND_NS
-            self._fail(unavailable(f"nothing has come from {self._place} for {seconds} seconds"))
+            self._fail(unavailable(f"nothing has arrived from {self._place} for {seconds} seconds"))
         else:
             self.deadline_ns = self.heard_ns + SILENCE_NS_MAX
 
@@ -242,7 +242,7 @@ class Feed:
         inbox = self._inbox
         assert inbox is not None
         if inbox.first_consumer_seq > begun.consumer_seq + 1:
-            raise unavailable("the first messages of its consumer did not come")
+            raise unavailable("the first messages of its consumer did not arrive")
         self._begun = begun
         self._failures = 0
         now_ns = self._heard_ns = self._engine.turn.monotonic_ns
@@ -377,7 +377,7 @@ class Feed:
         fields = fields_of_block(header)
         last = fields.get("Nats-Last-Consumer", "0")
         if last.isascii() and last.isdigit() and int(last) > consumer_seq:
-            self._fail(unavailable(f"message {consumer_seq + 1} of its consumer did not come"))
+            self._fail(unavailable(f"message {consumer_seq + 1} of its consumer did not arrive"))
             return
         subject = reply or fields.get("Nats-Consumer-Stalled", "")
         if subject:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.lanes import Workers
     from tradewind.stream.stream import Stream
 
-# Positions of sources that the configuration does not name any more are kept up to this number.
+# Positions of sources that the configuration no longer names are kept up to this number.
 POSITIONS_MAX: Final = 1000
 # Messages that are looked at in one go for what they say of their origins.
 LOOKED_AT_PER_STEP: Final = 20_000
@@ -100,7 +100,7 @@ class Ledger:
         except MissingFile:
             return 0
         except StoreError as error:
-            self._tell(f"{error}; its messages tell how far its sources have come")
+            self._tell(f"{error}; the positions of its sources are taken from its messages")
             return 0
         if stamp > self._stream.store.last_seq + 1:
             folder.disk.remove(path)
@@ -127,11 +127,11 @@ class Ledger:
                 del self._positions[next(iter(self._positions))]
 
     def follow(self, name: IndexName, position: Callable[[], CopiedPosition]) -> None:
-        """A source copies from now on; `position` gives how far it has come safely."""
+        """A source copies from now on; `position` returns how far it has come safely."""
         self._live[name] = position
 
     def unfollow(self, name: IndexName) -> None:
-        """It does not any more."""
+        """It no longer does."""
         self._live.pop(name, None)
 
     def save(self) -> None:
@@ -140,7 +140,8 @@ class Ledger:
             self._write(self._content(self._stream.store.last_seq + 1))
 
     def save_beside(self, workers: Workers) -> None:
-        """Have them written down while the stream goes on: as far as it has promised its messages.
+        """Have them written down while the stream continues: as far as it has promised its
+        messages.
 
         A position that is older than what a message says does no harm, a newer one would.
         """

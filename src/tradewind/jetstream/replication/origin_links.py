@@ -112,7 +112,7 @@ class LocalLink:
 
     def unheard(self, answered: Answered) -> None:
         """Nobody has got a request."""
-        answered(b"", b"", "nobody answers there")
+        answered(b"", b"", "no response from there")
 
     def publish(self, subject: str, header: bytes) -> None:
         """Send a message without a body."""
@@ -138,7 +138,7 @@ class LeafLink(LocalLink):
         self._cancel: Callable[[], None] | None = None
 
     def unheard(self, answered: Answered) -> None:
-        """It is not connected: go on as soon as it is."""
+        """It is not connected: continue as soon as it is."""
         if self._cancel is None and self._changed is not None:
             self._cancel = self._account.watch_interest(f"{self._prefix}INFO", self._returned)
         super().unheard(answered)

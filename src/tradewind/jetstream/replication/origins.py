@@ -27,7 +27,7 @@ SEQUENCE_MAX: Final = 2**62
 
 class OriginView(msgspec.Struct, frozen=True):
     """What is known of an origin; `mirrored_ns` is the time of the message that its mirror has
-    last, 0 if it is not there any more.
+    last, 0 if it is no longer there.
     """
 
     created: str
@@ -37,7 +37,7 @@ class OriginView(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """What the answer about a consumer says: where it stands, and how much is before it."""
+    """What the response about a consumer says: where it stands, and how much is before it."""
 
     name: str
     stream_seq: int
@@ -59,22 +59,22 @@ def document_of(body: bytes) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise unavailable(f"the answer is not JSON: {body[:64]!r}")
+        raise unavailable(f"the response is not JSON: {body[:64]!r}")
     error = document.get("error")
     if isinstance(error, dict):
         try:
             raise ApiError.from_dict(error)
         except (TypeError, ValueError):
-            raise unavailable("the answer is a refusal that cannot be read") from None
+            raise unavailable("the response is a refusal that cannot be read") from None
     return document
 
 
 def view_of(document: Mapping[str, Any]) -> OriginView:
-    """From the answer to STREAM.INFO."""
+    """From the response to STREAM.INFO."""
     created = document.get("created")
     state = document.get("state")
     if not isinstance(created, str) or not isinstance(state, dict):
-        raise unavailable("the answer to STREAM.INFO has no `created` or no `state`")
+        raise unavailable("the response to STREAM.INFO has no `created` or no `state`")
     return OriginView(created, _time(created), _number(state, "last_seq"))
 
 
@@ -82,7 +82,7 @@ def time_of(document: Mapping[str, Any]) -> int:
     """When the message in an answer to STREAM.MSG.GET was stored."""
     message = document.get("message")
     if not isinstance(message, dict) or not isinstance(message.get("time"), str):
-        raise unavailable("the answer to STREAM.MSG.GET has no `message.time`")
+        raise unavailable("the response to STREAM.MSG.GET has no `message.time`")
     return _time(message["time"])
 
 
@@ -90,7 +90,7 @@ def begun_of(document: Mapping[str, Any]) -> Begun:
     """From an answer about a consumer."""
     config, delivered = document.get("config"), document.get("delivered")
     if not isinstance(config, dict) or not isinstance(delivered, dict):
-        raise unavailable("the answer about the consumer has no `config` or no `delivered`")
+        raise unavailable("the response about the consumer has no `config` or no `delivered`")
     return Begun(
         str(document.get("name", "")),
         _number(delivered, "stream_seq"),
@@ -104,7 +104,7 @@ def begun_of(document: Mapping[str, Any]) -> Begun:
 def _number(document: Mapping[str, Any], member: str) -> int:
     value = document.get(member, 0)
     if type(value) is not int or not 0 <= value < SEQUENCE_MAX:
-        raise unavailable(f"the answer has no number as `{member}`")
+        raise unavailable(f"the response has no number as `{member}`")
     return value
 
 
@@ -112,7 +112,7 @@ def _time(text: str) -> int:
     try:
         return parse_time(text)
     except ValueError as error:
-        raise unavailable(f"the answer has a wrong time: {error}") from None
+        raise unavailable(f"the response has a wrong time: {error}") from None
 
 
 def fields_of_block(block: bytes) -> dict[str, str]:

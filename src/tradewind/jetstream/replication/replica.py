@@ -155,7 +155,7 @@ class Replica(StreamFollower):
         return subject
 
     def origin_came(self, origin: HostedStream) -> None:
-        """The origin is there: go on from where its copies end."""
+        """The origin is there: continue from where its copies end."""
         try:
             next_seq = self.meet(self._view(origin))
         except errors.ApiError as problem:
@@ -190,7 +190,7 @@ class Replica(StreamFollower):
             self.upstream = None
 
     def close(self, *, for_good: bool) -> None:
-        """Copy nothing any more."""
+        """Stop copying."""
         if self.feed is not None:
             self.feed.end(for_good=for_good)
             self.feed = None
@@ -229,7 +229,7 @@ class Replica(StreamFollower):
 
     @abstractmethod
     def meet(self, view: OriginView) -> int:
-        """Where copying goes on, 0: where the configuration says; ApiError if this is not the
+        """Where copying continues, 0: where the configuration says; ApiError if this is not the
         stream that was copied before.
         """
 

@@ -97,7 +97,7 @@ class Mirror(Replica):
             self.hosted.stream.stand_in("")
 
     def close(self, *, for_good: bool) -> None:
-        """Copy nothing any more, and answer for nobody."""
+        """Stop copying, and answer for nobody."""
         super().close(for_good=for_good)
         self.hosted.stream.stand_in("")
 

@@ -40,7 +40,7 @@ class SourceReplica(Replica):
         self._save_due_ns = 0
 
     def attach(self) -> None:
-        """Find out where to go on, in steps, then copy."""
+        """Find out where to continue, in steps, then copy."""
         self._ledger.seek(self.index_name)
         self._look_back()
 

@@ -53,7 +53,7 @@ class StreamPart:
         return self.first_seq + len(self.messages) - 1
 
     def add(self, message: Publish) -> int:
-        """One more message; gives its sequence. ApiError if the stream does not take it."""
+        """One more message; returns its sequence. ApiError if the stream does not take it."""
         checks = self.hosted.stream.checks
         checks.admit_member(message, self._counted_bytes)
         verdict = self._checks.check(message)
@@ -66,7 +66,7 @@ class StreamPart:
         return self.last_seq
 
     def add_checked(self, message: Publish, verdict: Accept) -> int:
-        """One more message that is stored whatever the limits say; gives its sequence."""
+        """One more message that is stored whatever the limits say; returns its sequence."""
         self.messages.append(message)
         self.verdicts.append(verdict)
         self.size += verdict.stored_bytes(message)
@@ -98,7 +98,7 @@ class StreamPart:
 
 
 class AckPart(msgspec.Struct, frozen=True):
-    """A delivered message that a consumer does not need any more."""
+    """A delivered message that a consumer no longer needs."""
 
     hosted: HostedStream
     consumer: ServerConsumer
@@ -145,10 +145,12 @@ class TransactionPlan:
         return any(hosted.stream.files is not None for hosted in self.hosts)
 
     def add_publish(self, hosted: HostedStream, message: Publish) -> int:
-        """A message for a stream; gives the sequence that it is going to have. ApiError."""
+        """A message for a stream; returns the sequence that it is going to have. ApiError."""
         check_writable(hosted)
         if message.fields.get(header_fields.BATCH_ID):
-            raise own_errors.TRANSACTION_INVALID(err="a transaction has no messages of a batch")
+            raise own_errors.TRANSACTION_INVALID(
+                err="a transaction cannot contain messages of a batch"
+            )
         part = self.parts.get(hosted)
         if part is None:
             part = StreamPart(hosted, self._now_ns)
@@ -165,7 +167,7 @@ class TransactionPlan:
             raise errors.CONSUMER_STORE_FAILED(err="its state cannot be written")
         if consumer.config.ack_policy not in (AckPolicy.EXPLICIT, AckPolicy.ALL):
             raise own_errors.TRANSACTION_INVALID(
-                err=f"consumer {consumer.name} takes no acknowledgements"
+                err=f"consumer {consumer.name} accepts no acknowledgements"
             )
         key = (hosted.name, consumer.name, seq)
         if key in self.acks:
@@ -188,7 +190,7 @@ class TransactionPlan:
         try:
             copy = hosted.stream.store.get(seq)
         except (NotFoundError, ValueError, OverflowError):
-            raise not_done(seq, "the stream does not have it any more") from None
+            raise not_done(seq, "the stream no longer has it") from None
         except StoreError as error:
             raise errors.STREAM_STORE_FAILED(err=str(error)) from None
         key = (hosted.name, consumer.name, seq)
@@ -199,7 +201,7 @@ class TransactionPlan:
         if consumer.config.max_deliver == 1:
             raise not_done(seq, "the consumer delivers each message only once (max_deliver is 1)")
         if not consumer.cursor.accepts(copy.subject) or consumer.misses(seq, copy.subject):
-            raise not_done(seq, "the consumer is not done with it, or does not want it")
+            raise not_done(seq, "the consumer is not done with it, or its filter does not match")
         self.revivals[key] = part
 
     def add_expired(self, hosted: HostedStream, seq: int, subject: bytes) -> None:

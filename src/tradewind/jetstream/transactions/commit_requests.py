@@ -56,7 +56,7 @@ def serve_commit(engine: JetStreamEngine, message: InternalMessage) -> None:
         if tenant is None:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
         if isinstance(message.session, LeafSession):
-            raise own_errors.TRANSACTION_INVALID(err="the client must be one of this server")
+            raise own_errors.TRANSACTION_INVALID(err="the client must be connected to this server")
         content = decode_commit(message.payload)
         _check_bounds(content)
     except ApiError as error:
@@ -189,7 +189,7 @@ class CommitProposal:
             )
         if len(tokens) in _LONG_TOKENS:
             if tokens[3] not in ("_", short_hash(self._tenant.name)):
-                raise own_errors.TRANSACTION_INVALID(err="the message is one of another account")
+                raise own_errors.TRANSACTION_INVALID(err="the message belongs to another account")
             tokens = tokens[:2] + tokens[4:]
         numbers = tokens[4:7]
         if not all(text.isascii() and text.isdigit() and len(text) < 20 for text in numbers):

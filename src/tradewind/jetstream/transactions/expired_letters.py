@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.transactions.commit_planning import TransactionPlan
     from tradewind.store.contract import MessageCopy
 
-# Of one stream: while so many messages are kept beyond their time, nothing else of it expires.
+# Of one stream: while this many messages are kept beyond their time, nothing else of it expires.
 HELD_MAX: Final = 4096
 
 
@@ -93,7 +93,7 @@ class ExpiredLetters:
         ]
 
     def let_go(self, seq: int, *, is_done: bool) -> None:
-        """It is gone, or its time is not over any more. `is_done`: its letters are safe."""
+        """It is gone, or its time is no longer over. `is_done`: its letters are safe."""
         self._held.pop(seq, None)
         store = self._hosted.stream.store
         if not self._hosted.is_attached or not store.is_live(seq):

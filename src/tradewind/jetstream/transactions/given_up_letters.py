@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.store.contract import MessageCopy
 
-# So many are in transactions at once; the others wait here.
+# This many are in transactions at once; the others wait here.
 UNDER_WAY_MAX: Final = 256
 RETRY_NS_MIN: Final = 1_000_000_000
 RETRY_NS_MAX: Final = 60_000_000_000
@@ -128,8 +128,8 @@ class DeadLetterDesk:
             for letter in proposal.letters:
                 self._engine.log.warn(
                     f"JetStream consumer '{proposal.hosted.tenant.name} > {proposal.hosted.name} >"
-                    f" {letter.consumer.name}' keeps message {letter.given.seq}, which is no"
-                    f" dead letter of stream {letter.target!r} yet: {error.description}"
+                    f" {letter.consumer.name}' keeps message {letter.given.seq}: it could"
+                    f" not be stored as a dead letter in {letter.target!r}: {error.description}"
                 )
                 self._tell(proposal.hosted, letter, error.description)
         due_ns = self._engine.turn.monotonic_ns + proposal.next_wait_ns()
@@ -216,7 +216,7 @@ class DeadLetterProposal(ABC):
         return min(RETRY_NS_MIN << min(self._refusals - 1, 10), RETRY_NS_MAX)
 
     def plan(self) -> TransactionPlan:
-        """See `Proposal`. What is not wanted any more is an empty plan."""
+        """See `Proposal`. What is no longer wanted is an empty plan."""
         plan = TransactionPlan(self.hosted.engine.turn.now_ns)
         try:
             self.fill(plan)
@@ -263,7 +263,7 @@ class DeadLetterProposal(ABC):
 
 
 class GivenUpProposal(DeadLetterProposal):
-    """A message that a consumer has been given, and does not want to deliver any more."""
+    """A message that a consumer has been given, and no longer wants to deliver."""
 
     def __init__(
         self, owner: DeadLetterDesk, hosted: HostedStream, consumer: ServerConsumer, given: GivenUp

@@ -69,7 +69,7 @@ class _Replayer:
         self.acks = 0
 
     def repeat(self, index: int, segment: Segment, commit: JournaledCommit) -> NeededCommit:
-        """Have all of it in memory; gives what has to be on disk before it is not needed."""
+        """Have all of it in memory; returns what has to be on disk before it is not needed."""
         needed = NeededCommit(segment, [], [])
         for part in commit.parts:
             hosted = self._hosted(index, part.stream, part.created_ns)

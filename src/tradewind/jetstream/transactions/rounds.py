@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from tradewind.store.folder.stream_folder import StoreRoot
     from tradewind.store.syncer import SyncEntry, SyncTarget
 
-# So much may wait while a round is on its way.
+# This much may wait while a round is on its way.
 WAITING_MAX: Final = 10_000
 WAITING_BYTES_MAX: Final = 67_108_864
 # A round takes no more than this, unless one transaction does.
@@ -80,7 +80,7 @@ class Proposal(Protocol):
 
 class NeededCommit(msgspec.Struct, eq=False):
     """A commit that may have to be repeated: streams up to a sequence, states up to a ticket, and
-    so many removals.
+    this many removals.
     """
 
     segment: Segment
@@ -313,7 +313,7 @@ class Transactions:
                     hosted.state_waiters.when_taken(name, self._state_taken)
 
     def _state_taken(self) -> None:
-        """A commit has it, or nothing is written any more. Its owner is in the middle of that."""
+        """A commit has it, or nothing more is written. Its owner is in the middle of that."""
         self._owing -= 1
         self._engine.turn.defer(self._go_on, b"", b"", b"", b"")
 
@@ -380,7 +380,7 @@ class Transactions:
         sync.ended(failure)
 
     def stop(self) -> None:
-        """Begin nothing more; what is under way goes on."""
+        """Begin nothing more; what is under way continues."""
         self._waiting.clear()
         self._waiting_bytes = 0
 

@@ -91,7 +91,7 @@ def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None
         connection = opened.enter_context(tradewind.sync.connect(server.url, name="orders"))
         _ensure_stream(connection)
         log_file = pipeline.log_file
-        screen.say(f"Spark starts, which takes some seconds (its log: {log_file})")
+        screen.say(f"Spark is starting, which takes a few seconds (log: {log_file})")
         spark = opened.enter_context(using_session(settings.master, log_file, SPARK_SETTINGS))
         stop = opened.enter_context(stop_event())
         runner = Runner(pipeline, spark, PipelineAddress(server.url), _no_console)
@@ -131,7 +131,7 @@ def _start_server(settings: DemoSettings, opened: ExitStack, screen: Screen) -> 
             )
         )
     except ServerStartError as error:
-        raise JobError(f"the server does not start: {error}") from None
+        raise JobError(f"the server could not be started: {error}") from None
     screen.say(
         f"Tradewind listens on {server.url}, monitoring is on {server.monitor_url},"
         f" everything is kept in {settings.folder}"

@@ -40,12 +40,12 @@ class Places:
         file = f"{self.folder}/revenue.yaml"
         lake = f"{self.folder}/lake/revenue"
         return [
-            (f"{server} sub 'orders.*'", "the orders as they come"),
+            (f"{server} sub 'orders.*'", "the orders as they arrive"),
             (f"{server} stream info ORDERS", "the stream they are kept in"),
             (f"{self.program} pipeline status {file}", "rows per second and lag"),
             (f"{server} sql '{STREAM_SQL}' --chart", "SQL on the stream"),
             (f"{server} sql '{LAKE_SQL}' --table lake={lake}", "SQL on the lake"),
-            (f"curl {self.monitor_url}/jsz", "what the server says of itself"),
+            (f"curl {self.monitor_url}/jsz", "the server's own figures"),
         ]
 
 
@@ -76,7 +76,7 @@ def chart_lines(figures: DemoFigures, *, is_plain: bool = False) -> list[str]:
     """Bars of the latest minute, and a curve over the last ones, for each region."""
     minutes = figures.minutes()
     if not minutes:
-        return ["(the first figures come with the first batch)"]
+        return ["(the first figures arrive with the first batch)"]
     latest = figures.of_minute(minutes[-1])
     largest = max(float(figure.revenue) for figure in latest.values())
     width = max(len(region) for region in latest)
@@ -151,5 +151,5 @@ def summary_lines(
         )
     folder = moment.places.folder
     lines.append(f"The lake has {lake_rows:,} rows of finished minutes in {folder}/lake/revenue.")
-    lines += [*moment.notes, f"Everything is kept in {folder}; the next run goes on."]
+    lines += [*moment.notes, f"Everything is kept in {folder}; the next run continues."]
     return lines

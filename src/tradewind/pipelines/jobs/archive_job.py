@@ -70,7 +70,7 @@ def archive(
     if report.missing or report.duplicates:
         raise JobError(
             f"stream {stream} and {folder} do not agree: {report.missing} messages are missing,"
-            f" {report.duplicates} are there twice"
+            f" {report.duplicates} are duplicated"
         )
     return report
 

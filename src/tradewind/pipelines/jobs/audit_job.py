@@ -98,7 +98,7 @@ def _find_blocks(folder: Path, report: AuditReport) -> Iterator[AuditBlock]:
 
     root = folder / JETSTREAM_FOLDER if (folder / JETSTREAM_FOLDER).is_dir() else folder
     if root.name != JETSTREAM_FOLDER or not root.is_dir():
-        raise JobError(f"{folder}: there is no store here; a store has a folder jetstream")
+        raise JobError(f"{folder}: not a store; a store has a folder jetstream")
     for account in sorted(path.name for path in root.iterdir() if (path / "streams").is_dir()):
         names = sorted(path.name for path in (root / account / "streams").iterdir())
         for name in names:

@@ -82,17 +82,17 @@ class Caller:
             welcome = channel.from_service()
         except WireError as error:
             channel.close()
-            raise ElsewhereError(f"the SQL service does not answer: {error}") from None
+            raise ElsewhereError(f"the SQL service does not respond: {error}") from None
         if not isinstance(welcome, Welcome):
             channel.close()
-            raise OtherVersionError("the SQL service speaks another language")
+            raise OtherVersionError("the SQL service uses another protocol")
         return cls(channel, welcome)
 
     def check(self, ask: Ask, master: str) -> None:
         """ElsewhereError if it would answer something else than a session of one's own."""
         welcome = self.welcome
         if welcome.version != __version__:
-            raise OtherVersionError(f"the SQL service is of version {welcome.version}")
+            raise OtherVersionError(f"the SQL service is version {welcome.version}")
         if welcome.place != place_of_process():
             raise ElsewhereError("the SQL service was started with another Python or home folder")
         if welcome.master != master:
@@ -128,8 +128,8 @@ class Caller:
                     raise StatementError(answer.reason, answer.line, answer.column)
         except WireError as error:
             if has_written:
-                raise PipelineError(f"the SQL service ended while it answered: {error}") from None
-            raise ElsewhereError(f"the SQL service has ended: {error}") from None
+                raise PipelineError(f"the SQL service stopped while it answered: {error}") from None
+            raise ElsewhereError(f"the SQL service has stopped: {error}") from None
         except KeyboardInterrupt:
             self._cancel()
             raise
@@ -153,7 +153,9 @@ class Caller:
         try:
             answer = self._channel.from_service()
         except WireError as error:
-            raise PipelineError(f"the SQL service does not start: {error}{_log_hint()}") from None
+            raise PipelineError(
+                f"the SQL service could not be started: {error}{_log_hint()}"
+            ) from None
         if isinstance(answer, Failed):
             raise PipelineError(answer.reason)
 
@@ -180,7 +182,7 @@ def find_service(ask: Ask, master: str, note: Callable[[str], None]) -> Caller |
     except OtherVersionError as error:
         idle_seconds = caller.welcome.idle_seconds
         caller.close()
-        note(f"({error}; starting it again)")
+        note(f"({error}; restarting it)")
         stop()
         return start_service(ask, master, idle_seconds)
     except ElsewhereError:
@@ -194,7 +196,7 @@ def start_service(ask: Ask, master: str, idle_seconds: float) -> Caller:
     start(service_command(master, idle_seconds))
     caller = Caller.connect()
     if caller is None:
-        raise PipelineError("the SQL service ended as soon as it was started")
+        raise PipelineError("the SQL service stopped as soon as it was started")
     caller.check(ask, master)
     return caller
 
@@ -229,7 +231,7 @@ def start(command: Sequence[str]) -> int:
             finally:
                 caller.close()
         if child.poll() is not None and not is_held(folder):
-            raise PipelineError(f"the SQL service does not start{_log_hint()}")
+            raise PipelineError(f"the SQL service could not be started{_log_hint()}")
         time.sleep(_POLL_SECONDS)
     child.kill()
     raise PipelineError(f"the SQL service has not started within {START_SECONDS:g} s{_log_hint()}")
@@ -256,7 +258,7 @@ def stop() -> bool:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
     if not _is_free_within(folder, STOP_SECONDS):
-        raise PipelineError("the SQL service does not end")
+        raise PipelineError("the SQL service does not stop")
     return True
 
 
@@ -309,7 +311,7 @@ def _connected(folder: Path) -> socket.socket | None:
                 # As many callers wait as the kernel lets wait: there is a service.
                 if time.monotonic() > deadline:
                     raise ElsewhereError(
-                        "the SQL service does not answer: too many callers wait for it"
+                        "the SQL service does not respond: too many callers are waiting for it"
                     ) from None
             except OSError:
                 return None  # there was one, which has ended or was killed

@@ -51,7 +51,7 @@ TABLES_KEPT_MAX: Final = 32
 
 
 class SessionLostError(PipelineError):
-    """The Java of a session has ended; nothing can be asked there any more."""
+    """The Java of a session has ended; nothing can be asked there."""
 
 
 class CancelledError(PipelineError):
@@ -117,7 +117,9 @@ class Desk:
         except StatementError as error:
             raise _placed(error, question.text) from None
         except (Py4JNetworkError, ConnectionError) as error:
-            raise SessionLostError("Spark has ended in between; ask again") from error
+            raise SessionLostError(
+                "Spark has stopped in the meantime; run the query again"
+            ) from error
         except Py4JError as error:
             raise PipelineError(short_reason(error)) from None
 
@@ -273,7 +275,7 @@ def _from_state(question: SqlQuestion, name: str, plan: FiguresPlan) -> QueryRes
 
 
 def _ending_seq(question: SqlQuestion, name: str, info: StreamInfo | None, rows: int) -> int:
-    """The sequence up to which a stream has so many rows at least; 0 if that is all of it."""
+    """The sequence up to which a stream has this many rows at least; 0 if that is all of it."""
     if question.store:
         counted = store_figures(parse_options({**_where(question), "stream": name}))
         if counted is None:
@@ -350,7 +352,7 @@ class Asked:
         return self._finished.wait(seconds)
 
     def cancel(self) -> None:
-        """Have Spark stop; what cannot be stopped goes on and is looked at by nobody."""
+        """Have Spark stop; what cannot be stopped continues and is looked at by nobody."""
         self._is_cancelled = True
         if not self._finished.is_set():
             self._desk.cancel(self._group)

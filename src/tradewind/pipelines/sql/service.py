@@ -70,7 +70,7 @@ _POLL_SECONDS: Final = 0.02
 _ASK_AGAIN_SECONDS: Final = 1.0
 # What a query that does not stop is given before its desk is left to it.
 CANCEL_SECONDS: Final = 5.0
-BUSY: Final = f"the SQL service answers {CALLERS_MAX} callers at once, and has as many"
+BUSY: Final = f"the SQL service answers {CALLERS_MAX} callers at a time, and has reached that"
 
 
 class AlreadyRunningError(PipelineError):

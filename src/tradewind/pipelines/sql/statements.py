@@ -68,7 +68,7 @@ def is_blank(text: str) -> bool:
 
 
 def _behind_comment(text: str, position: int) -> int | None:
-    """Where a comment ends whose beginning is in front of `position`; None if it does not.
+    """Where a comment ends whose beginning is before `position`; None if it does not.
 
     Comments nest in Spark.
     """

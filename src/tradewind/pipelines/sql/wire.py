@@ -82,7 +82,7 @@ class Ask(msgspec.Struct, tag=True):
 
 
 class Cancel(msgspec.Struct, tag=True):
-    """The caller does not want the answer any more."""
+    """The caller no longer wants the answer."""
 
 
 class Text(msgspec.Struct, tag=True):
@@ -190,7 +190,7 @@ class Channel:
             except OSError as error:
                 raise WireError(f"no answer: {error}") from None
             if not part:
-                raise WireError("the other side has hung up")
+                raise WireError("the other side closed the connection")
             parts.append(part)
             missing -= len(part)
         return b"".join(parts)
@@ -206,7 +206,7 @@ def _decoded(decoder: msgspec.json.Decoder[Message], data: bytes) -> Message:
     try:
         return decoder.decode(data)
     except msgspec.DecodeError as error:
-        raise WireError(f"a frame that nobody understands: {error}") from None
+        raise WireError(f"an unknown frame: {error}") from None
 
 
 def pieces(text: str) -> list[str]:

@@ -87,7 +87,7 @@ def _pairs(data: bytes) -> list[tuple[str | None, bytes, bytes]]:
 
 
 def _unescape(data: bytes, index: int) -> tuple[bytes | None, int]:
-    """The byte that a backslash before `index` stands for, and where to go on."""
+    """The byte that a backslash before `index` stands for, and where to continue."""
     char = data[index : index + 1]
     if char and char in _SPECIAL:
         return char, index + 1

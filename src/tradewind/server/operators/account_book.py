@@ -41,7 +41,7 @@ class KnownAccount(msgspec.Struct):
         return self.is_deleted or 0 < self.claims.exp * SECOND_NS <= now_ns
 
     def is_revoked(self, user: str, issued_at: int) -> bool:
-        """Whether JWTs of a user that were issued then do not count any more."""
+        """Whether JWTs of a user that were issued then no longer count."""
         revocations = self.claims.nats.revocations
         times = (revocations.get(user), revocations.get(EVERYBODY))
         return any(time is not None and time >= issued_at for time in times)

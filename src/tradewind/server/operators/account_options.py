@@ -33,7 +33,7 @@ _RESPONSES = {"Stream": sharing.STREAMED, "Chunked": sharing.CHUNKED}
 
 
 def account_options(claims: AccountClaims, find: FindClaims, now_ns: int) -> AccountOptions:
-    """What an account is; `find` gives the claims of those that it imports from."""
+    """What an account is; `find` returns the claims of those that it imports from."""
     fields = claims.nats
     jetstream = jetstream_limits(claims)
     return AccountOptions(

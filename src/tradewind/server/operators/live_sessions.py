@@ -23,7 +23,7 @@ SESSIONS_PER_STEP = 200
 
 
 class LiveConnections:
-    """`gate` gives the gate of today, which a reload may replace."""
+    """`gate` returns the gate of today, which a reload may replace."""
 
     def __init__(
         self, broker: Broker, gate: Callable[[], OperatorGate], turn_needed: Callable[[], None]

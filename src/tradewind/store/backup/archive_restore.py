@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from tradewind.store.backup.restore_types import RestorePlan
 
 CONSUMERS_MAX: Final = 100_000
-# So much is stored between two syncs.
+# This much is stored between two syncs.
 COMMIT_BYTES: Final = 8 * 1024 * 1024
-# A worker lets the event loop go first after so many messages.
+# A worker lets the event loop go first after this many messages.
 BREATH_MESSAGES: Final = 256
 _SUBJECT_BYTES_MAX: Final = 65535
 _REMOVED_SUBJECT: Final = b"removed"
@@ -114,7 +114,7 @@ class ArchiveRestore:
 
     def _stored(self, store: MessageStore, bytes_allowed: int) -> None:
         if store.bytes > bytes_allowed:
-            raise NoRoomError(f"message sequence {store.last_seq} does not fit any more")
+            raise NoRoomError(f"message sequence {store.last_seq} no longer fits")
         if store.bytes - self._committed_bytes >= COMMIT_BYTES and self._files is not None:
             self._files.commit()
             self._committed_bytes = store.bytes
@@ -219,7 +219,7 @@ class ArchiveRestore:
 
 
 def _use_up(store: MessageStore, seq: int, time_ns: int) -> None:
-    """The last message is not there any more, but it is known when it was stored."""
+    """The last message is no longer there, but it is known when it was stored."""
     if seq > store.last_seq + 1:
         store.skip(seq - 1, store.last_timestamp)
     limits = store.limits

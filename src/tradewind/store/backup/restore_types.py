@@ -58,7 +58,7 @@ class Restore(Protocol):
         """More of the archive."""
 
     def finish(self, bytes_allowed: int) -> MessageStore | None:
-        """The archive has ended: make everything durable; gives the messages if in memory."""
+        """The archive has ended: make everything durable; returns the messages if in memory."""
 
     def abandon(self) -> None:
         """Let go of everything; the folder is removed by the caller."""

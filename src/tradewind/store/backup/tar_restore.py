@@ -100,7 +100,7 @@ class TarRestore:
         return None
 
     def _extract(self, file: DiskFile) -> int | None:
-        """Write all members; gives when the stream was made."""
+        """Write all members; returns when the stream was made."""
         created_ns, has_sum = None, False
         raw = _Bounded(_Spooled(file, self._size))
         try:

@@ -22,7 +22,7 @@ treat everything since the last good sync as lost: the stream becomes read-only 
 recovered from what is on the disk.
 
 Threads: the event loop owns every file. Only `DiskFile.sync`, `Disk.sync_directory` and
-`Disk.free_bytes` may run in a worker thread while the loop goes on, also with writes to the same
+`Disk.free_bytes` may run in a worker thread while the loop continues, also with writes to the same
 file; such a write may or may not be covered by that sync. `read` and the bytes of a `map` may be
 used by any thread. A folder that nobody else uses, one that is being made or removed or the files
 of a configuration, may be in the hands of one worker. A file is never closed while a sync of it
@@ -77,7 +77,7 @@ BLOCK_FILES_MAX = 16_384
 UNREADABLE = (errno.EIO, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO)
 PAGE_BYTES = 4096
 READ_BYTES = 128 * 1024
-# A disk may take seconds to give a sector up: so many pages, and then so many larger parts of a
+# A disk may take seconds to give a sector up: this many pages, and then this many larger parts of a
 # file, are tried in vain before the rest of it counts as unreadable too.
 FAILED_READS_MAX = 16
 
@@ -342,7 +342,7 @@ class OsFile(DiskFile):
             raise disk_error(self.path, "size", error.errno) from error
 
     def write(self, data: Buffer, offset: int) -> None:
-        """One call may take only a part (a signal, the limit of 2 GiB): go on from there."""
+        """One call may take only a part (a signal, the limit of 2 GiB): continue from there."""
         rest = memoryview(data).cast("B")
         try:
             while rest:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tradewind.store.folder.stream_chain import ChainPoint, StreamChain
 
 PIECE_BYTES: Final = 1 << 20
-# Places of entries that are remembered: whoever reads page after page goes on from the last one.
+# Places of entries that are remembered: whoever reads page after page continues from the last one.
 PLACES_KEPT: Final = 64
 
 
@@ -72,7 +72,7 @@ class ChainReader:
         """Up to `count` links, at least one, and where the next record begins."""
         links, used = split_records(self._read(segment, offset, PIECE_BYTES), 0, count)
         if used <= 0:
-            raise CorruptRecord(self._path(segment), offset, "this is no record of a chain")
+            raise CorruptRecord(self._path(segment), offset, "not a record of a chain")
         return links, offset + used
 
     def _links(self, first: int, end: int) -> bytes:
@@ -88,13 +88,13 @@ class ChainReader:
     # ---------------------------------------------------------------- entries
 
     def entries(self, index: int, count: int, size: int, bytes_max: int) -> tuple[bytes, bytes]:
-        """The link before entry `index`, and the records of so many from there on as fit."""
+        """The link before entry `index`, and the records of this many from there on as fit."""
         segment, offset, before = self._place(index)
         count = min(count, size - index, segment + self._segment_entries - index)
         data = self._read(segment, offset, bytes_max)
         links, used = split_records(data, 0, count)
         if used < 0 or not links:
-            raise CorruptRecord(self._path(segment), offset, "this is no record of a chain")
+            raise CorruptRecord(self._path(segment), offset, "not a record of a chain")
         self._remember(index + len(links) // HASH_BYTES, offset + used, links[-HASH_BYTES:])
         return before, data[:used]
 

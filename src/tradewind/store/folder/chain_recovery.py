@@ -3,7 +3,7 @@
 Owns the rules for what a crash may leave, and what nobody but somebody else can have done. Links
 and messages are synced with one commit, so a power failure can keep either without the other, but
 only of what was never promised (`StoreTail`). Everything else that does not fit breaks the chain:
-it is noted for good, and the chain goes on from the stored links. It never repairs a link.
+it is noted for good, and the chain continues from the stored links. It never repairs a link.
 
 Only what follows the last checkpoint is compared with the messages, so a start stays quick; the
 rest is for `tradewind.chain` to verify, whenever somebody wants to.
@@ -11,7 +11,7 @@ rest is for `tradewind.chain` to verify, whenever somebody wants to.
 - Entries that do not fit at the end, behind all that was promised: a write that was cut off. They
   go, and the messages that are there get new ones.
 - A removal that is on disk, and its entry is not: the tombstone is among the last bytes of the
-  blocks. The entry is made now; nobody knows the reason any more.
+  blocks. The entry is made now; the reason is no longer known.
 - An entry of a removal, and the message is still there: an entry says that it is back.
 """
 
@@ -352,7 +352,7 @@ class _Opening:
         self._gone = _merged(gone)
 
     def _look_ahead(self, start: EntryPlace) -> int:
-        """What is removed later on; gives the first entry that may never have been promised."""
+        """What is removed later on; returns the first entry that may never have been promised."""
         synced_index = start.entry
         gone: Ranges = []
         for place, record in self._records(start):

@@ -146,8 +146,8 @@ class CommitJournal:
     # ---------------------------------------------------------------- appending
 
     def append(self, entry: JournalEntry) -> tuple[Segment, int]:
-        """Write a record; gives its file, and where it begins. StoreError if the disk refuses, and
-        then it does not count.
+        """Write a record; returns its file, and where it begins. StoreError if the disk refuses,
+        and then it does not count.
         """
         body = encode_entry(entry)
         if self._ring is not None:
@@ -211,7 +211,7 @@ class CommitJournal:
             segment.syncs += 1
         return JournalSync(self._disk, self._folder, segments)
 
-    # ---------------------------------------------------------------- what is not needed any more
+    # ---------------------------------------------------------------- what is no longer needed
 
     def release(self, segment: Segment) -> None:
         """One record less of this file is needed."""
@@ -223,7 +223,7 @@ class CommitJournal:
         return bool(self._segments)
 
     def take_unneeded(self, *, also_current: bool) -> Callable[[], None] | None:
-        """Forget the files that nobody needs; gives the call, for any thread, that removes them."""
+        """Forget unneeded files; returns the call, for any thread, that removes them."""
         gone = [
             segment
             for segment in self._segments.values()
@@ -260,7 +260,7 @@ class CommitJournal:
 
 
 class JournalFiles:
-    """A journal as a `SyncTarget`. After a failure it goes on with another file."""
+    """A journal as a `SyncTarget`. After a failure it continues with another file."""
 
     failure: StoreError | None = None
     unwritten_bytes = 0

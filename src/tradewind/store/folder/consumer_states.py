@@ -46,13 +46,13 @@ if TYPE_CHECKING:
 
 # States written as a whole by one commit: each is a file, and a sync that others wait for.
 COMMIT_FILES_MAX = 8
-# Of commits that somebody waits for, one in so many writes one.
+# Of commits that somebody waits for, one in this many writes one.
 URGENT_COMMITS_PER_FILE = 8
-# A state with at most so many messages is small.
+# A state with at most this many messages is small.
 SMALL_ENTRIES_MAX = 1000
-# The records of a consumer may have so many bytes, or as many as its state.
+# The records of a consumer may have this many bytes, or as many as its state.
 LOG_BYTES_MIN = 65_536
-# And a log so many, or as many as the states of those with records in it.
+# And a log this many, or as many as the states of those with records in it.
 LOG_FILE_BYTES_MIN = 4_194_304
 _NO_TICKET = 1 << 62
 
@@ -122,8 +122,8 @@ class ConsumerStates:
     """What of the consumers below `folder` (a stream's `obs`) is to reach the disk.
 
     A change goes from `_urgent` or `_waiting` to `_writing`. As a record of the log it is durable
-    when that is synced; `_logged` are those that nobody has begun to sync. As a whole it goes on to
-    `_renamed` (in place, its name not durable), to `_naming` (the name is being synced), and is
+    when that is synced; `_logged` are those that nobody has begun to sync. As a whole it continues
+    to `_renamed` (in place, its name not durable), to `_naming` (the name is being synced), and is
     gone when it is durable.
     """
 
@@ -151,7 +151,7 @@ class ConsumerStates:
     # ---------------------------------------------------------------- what is to be written
 
     def mark(self, consumer: str, source: StateSource, *, is_urgent: bool = False) -> int:
-        """This state has changed; gives the ticket by which to know that it is on disk."""
+        """This state has changed; returns the ticket by which to know that it is on disk."""
         self._ticket += 1
         written = self._written.get(consumer)
         if written is None:
@@ -185,7 +185,7 @@ class ConsumerStates:
                 self._logs[log] = _Log(log, users=dict.fromkeys(users, 0))
 
     def forget(self, consumer: str) -> None:
-        """The consumer is deleted: nothing of it is written any more."""
+        """The consumer is deleted: nothing more of it is written."""
         for table in (self._urgent, self._waiting, self._logged, self._renamed, self._naming):
             table.pop(consumer, None)
         for change in self._writing:
@@ -389,7 +389,7 @@ class ConsumerStates:
             self._leave_log()
 
     def _leave_log(self) -> None:
-        """Nothing is appended to it any more, and those who have records in it need an o.dat."""
+        """Nothing more is appended to it, and those who have records in it need an o.dat."""
         self._close_log()
         log, self._log = self._log, None
         if log is not None:
@@ -401,7 +401,7 @@ class ConsumerStates:
             self._log_file = None
 
     def _remove_unused_logs(self) -> None:
-        """No record in them counts any more."""
+        """No record in them counts now."""
         for log in [log for log in self._logs.values() if not log.users]:
             if log is self._log:
                 self._leave_log()

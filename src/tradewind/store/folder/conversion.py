@@ -112,7 +112,7 @@ def convert(vault: StreamVault, meta: bytes, consumers: list[str], consumers_fol
     write_meta(disk, vault.path, vault.seal(meta), stream_key_text(vault.stream))
     _seal_evidence(vault)
     convert_consumers(vault, consumers, consumers_folder)
-    # The last, for by these the next start sees that it has to go on.
+    # The last, for by these the next start sees that it has to continue.
     for number in block_numbers(disk.list_directory(vault.blocks.folder)):
         _convert_block(vault, number)
 
@@ -142,7 +142,7 @@ def _convert_consumer(vault: StreamVault, consumer: str, folder: str) -> None:
         disk.sync_directory(folder)
     if state is not None:
         disk.write_file_atomically(state_path, sealer.seal(state))
-    # The last, for by this the next start sees that it has to go on.
+    # The last, for by this the next start sees that it has to continue.
     write_meta(disk, folder, sealer.seal(meta), key_text)
     vault.forget_consumer(consumer)
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from tradewind.store.folder.stream_folder import StreamFolder
     from tradewind.store.table.message_store import MessageStore
 
-# So much is stored between two syncs.
+# This much is stored between two syncs.
 COMMIT_BYTES: Final = 8 * 1024 * 1024
-# A worker lets the event loop go first after so many messages.
+# A worker lets the event loop go first after this many messages.
 BREATH_MESSAGES: Final = 256
 _TTL_FIELD: Final = b"\r\nNats-TTL:"
 _WITHOUT_LIMITS: Final[dict[str, Any]] = {
@@ -96,7 +96,7 @@ class Shelf:
         self._files.commit()
 
     def close(self) -> None:
-        """Nothing is added any more."""
+        """Nothing more is added."""
         if self._files is not None:
             self._files.close()
             self._files = None

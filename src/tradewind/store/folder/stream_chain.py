@@ -176,7 +176,7 @@ class StreamChain:
         return self.links.has_unwritten or bool(self.new_folders)
 
     def write(self) -> list[BlockFile]:
-        """Hand all entries so far to the system; gives the files that are to be synced.
+        """Hand all entries so far to the system; returns the files that are to be synced.
 
         StoreError leaves the rest to be written again.
         """

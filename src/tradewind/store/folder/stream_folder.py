@@ -110,7 +110,7 @@ class SkippedFolder(msgspec.Struct, frozen=True):
 class StoredConsumer(msgspec.Struct, frozen=True):
     """A consumer as it is on disk. `problem` is what is wrong with it though it can be used.
 
-    `has_state`: it has begun, be it in front of the first message; else its configuration says
+    `has_state`: it has begun, be it before the first message; else its configuration says
     where it begins. `has_log`: o.dat alone may not be all of the state.
     """
 
@@ -471,7 +471,7 @@ class StreamFolder:
         self.remove_retired()
 
     def retire(self) -> None:
-        """The quick half of `delete`: durable, and nothing of the stream is found any more."""
+        """The quick half of `delete`: durable, and nothing of the stream is found afterwards."""
         retired = self._free_name()
         self.disk.rename(self.path, retired)
         self._retired.append(retired)
@@ -751,7 +751,7 @@ class StoreRoot:
         return listing
 
     def finish_deletions(self) -> list[str]:
-        """Remove what interrupted deletions and restores have left; gives the paths."""
+        """Remove what interrupted deletions and restores have left; returns the paths."""
         removed = []
         for account in self.disk.list_directory(self.folder):
             staged = f"{self.folder}/{account}/{SNAPSHOTS_FOLDER}"

@@ -91,7 +91,7 @@ def decode_with_trailer(data: bytes, path: str = "o.dat") -> tuple[ConsumerState
     if len(data) - end != TRAILER_BYTES or data[end : end + len(MAGIC)] != MAGIC:
         return state, 0
     if _KEY.hash(data[:-8]) != data[-8:]:
-        raise CorruptRecord(path, len(data) - 8, "the checksum does not fit the state")
+        raise CorruptRecord(path, len(data) - 8, "the checksum does not match the state")
     number = int.from_bytes(data[end + len(MAGIC) : -8], "little")
     if number >= NUMBER_MAX:
         raise CorruptRecord(path, end, f"its number is {number}, it must be below 2^62")

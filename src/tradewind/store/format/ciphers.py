@@ -182,7 +182,7 @@ class BlockCipher:
         return self.kind.keystream(self._seed, self._nonce, offset).update(content)
 
     def append(self, content: Buffer, offset: int) -> bytes:
-        """The same for the thread that appends: the keystream goes on where it ended."""
+        """The same for the thread that appends: the keystream continues where it ended."""
         context = self._context
         if context is None or self._at != offset:
             context = self._context = self.kind.keystream(self._seed, self._nonce, offset)

@@ -16,7 +16,7 @@ whose first member says what it is:
         ack: stream, time of its creation, consumer, time of its creation, sequence
         delete: stream, time of its creation, sequence
         revival: as an ack, the other way round
-    "void"    stream, consumer: what was written before does not count for that consumer any more,
+    "void"    stream, consumer: what was written before no longer counts for that consumer,
               or for the whole stream if the name of the consumer is empty
 
 Records are only appended, and a sync covers all before it; so the first one that does not verify is
@@ -62,7 +62,7 @@ class JournaledPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JournaledAck(msgspec.Struct, frozen=True, array_like=True):
-    """A message that one consumer does not need any more."""
+    """A message that one consumer no longer needs."""
 
     stream: str
     created_ns: int
@@ -72,7 +72,7 @@ class JournaledAck(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JournaledDelete(msgspec.Struct, frozen=True, array_like=True):
-    """A message that is not in its stream any more."""
+    """A message that is no longer in its stream."""
 
     stream: str
     created_ns: int

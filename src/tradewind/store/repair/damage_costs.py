@@ -124,7 +124,7 @@ def _of_gap(gap: list[Damage], first_behind: int, room: int, spoken: Container[i
 def _of_mixed(
     block: Block, report: BlockReport, first_behind: int, spoken: Container[int]
 ) -> set[int]:
-    """The same for all damage of a block whose records are not in their order any more."""
+    """The same for all damage of a block whose records are no longer in their order."""
     misplaced = [damage.before_seq for damage in report.damage if damage.out_of_order]
     live = known_live(block) if block.live_msgs else ()
     present = sorted([*live, *misplaced])

@@ -78,7 +78,7 @@ class DamageResolution:
 
     @property
     def has_work(self) -> bool:
-        """Whether the next commits have to go on with it."""
+        """Whether the next commits have to continue with it."""
         return self._store.table.has_open_damage and not self._is_stuck
 
     # -------------------------------------------------------------- told by the store

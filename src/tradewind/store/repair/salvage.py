@@ -53,7 +53,8 @@ def in_order(block: Block) -> bytes:
 
 
 def salvage_block(block: Block, stream: str) -> Salvage:
-    """Find what a block whose totals are known still holds, and go on with those bytes in memory.
+    """Find what a block whose totals are known still holds, and continue with those bytes in
+    memory.
 
     What the totals say is live and cannot be found is lost: here that is known exactly. The block
     itself is told by the caller.

@@ -4,7 +4,7 @@ Owns finding groups that have arrived only in part. A group is stored in one blo
 commits, so it is synced as a whole, or none of it was acknowledged. Only bytes after the last known
 sync can contain a part of a group.
 
-A mark in front of a group defines what belongs to it. After the first hole, which only a power
+A mark before a group defines what belongs to it. After the first hole, which only a power
 failure leaves, that mark may be lost; there the headers of the messages are used, which the caller
 interprets (`UnitRule`). Headers alone would not be enough: a message that was stored on its own may
 contain the same headers, and may have been acknowledged before any sync. It never changes anything.

@@ -31,7 +31,7 @@ class BlockKeeper(Protocol):
         """The store's last block is that one now."""
 
     def block_sealed(self, block: Block) -> None:
-        """`block` will not be appended to any more."""
+        """`block` will no longer be appended to."""
 
     def block_sparse(self, block: Block) -> None:
         """Most of a sealed block is dead; told once."""
