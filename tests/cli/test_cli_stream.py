@@ -124,7 +124,10 @@ def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
         (["--max-bytes", "1 parsec"], "--max-bytes: '1 parsec' is not a size"),
         (["--storage", "tape"], "Invalid enum value 'tape' - at `$.storage`"),
         (["--metadata", "alone"], "--metadata: KEY=VALUE"),
-        (["--transform-source", "a"], "--transform-source and --transform-destination: specify both"),
+        (
+            ["--transform-source", "a"],
+            "--transform-source and --transform-destination: specify both",
+        ),
         (["--mirror", "{"], "--mirror: "),
         (["--origin-prefix", "a"], "--origin-prefix requires --mirror or --source"),
         (["--mirror", "X", "--origin-deliver", "a"], "--origin-deliver: needs --origin-prefix"),

@@ -59,4 +59,4 @@ cdef class AccountLeaves:
     cdef dict clusters                      # cluster name's number -> list of its LeafSessions
     cdef uint32_t syncing                   # sessions not yet told all interest
 
-    cdef int _settle(self, Wanted* wanted) except -1
+    cdef int _forget_interest(self, Wanted* wanted) except -1

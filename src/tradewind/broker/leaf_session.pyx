@@ -736,7 +736,7 @@ cdef class AccountLeaves:
             for session in self.sessions.values():
                 session.tell(wanted, self.clusters.get(session.leaf.cluster))
             if self.interest.is_over(wanted):
-                self._settle(wanted)
+                self._forget_interest(wanted)
             wanted = self.interest.take_changed()
 
     @property
@@ -744,7 +744,7 @@ cdef class AccountLeaves:
         """Whether `tell` has anything to announce."""
         return self.interest.changed != NULL
 
-    cdef int _settle(self, Wanted* wanted) except -1:
+    cdef int _forget_interest(self, Wanted* wanted) except -1:
         """Free an entry that nobody wants any more, once every peer has been told."""
         cdef LeafSession session
         if self.syncing:

@@ -321,7 +321,7 @@ class ChainVerifier:
                     self._stored.discard(one.sequence)
                 return
 
-    def _settle(self, *, trusted: bool = False, is_misfit: bool = False) -> None:
+    def _explain_suspects(self, *, trusted: bool = False, is_misfit: bool = False) -> None:
         """Say what the failed checks mean, now that a checkpoint or the end is reached."""
         suspects, self._suspects = self._suspects, []
         self._suspect_bytes = sum(
@@ -425,7 +425,7 @@ class ChainVerifier:
             and checkpoint.link == self._link.hex()
         )
         if fits:
-            self._settle(trusted=True)
+            self._explain_suspects(trusted=True)
             self.report.checkpoints += 1
             if checkpoint.key not in self.report.signers:
                 self.report.signers.append(checkpoint.key)
@@ -436,7 +436,7 @@ class ChainVerifier:
         if self._misfit is None:
             # What was changed is below it, and every later one shows the same.
             self._misfit = (checkpoint.size, place)
-            self._settle(is_misfit=True)
+            self._explain_suspects(is_misfit=True)
             self._first_wrong = min(self._first_wrong, self._trusted_sequence + 1)
 
     # ------------------------------------------------------------------ the end
@@ -447,7 +447,7 @@ class ChainVerifier:
         Of a part, nobody can say which messages are missing: other parts may have removed them.
         """
         self._compare_checkpoints()
-        self._settle()
+        self._explain_suspects()
         self._end_checkpoints()
         if not is_part:
             self._end_sequences()

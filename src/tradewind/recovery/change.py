@@ -201,7 +201,7 @@ class ChangeOver:
         )
         giver.set_subjects([self.parked], marked(journal.config.get("metadata", {}), mark))
         giver.pause(journal.paused)
-        giver.settle(self._ack_seconds)
+        giver.wait_for_acks(self._ack_seconds)
         journal.consumers = [known_consumer(info) for info in giver.durables()]
         journal.frozen_seq = giver.info().state.last_seq
 

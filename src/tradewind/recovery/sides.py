@@ -137,7 +137,7 @@ class StreamSide:
             if info.name not in but_not and not info.paused:
                 self.consumers.pause(self.stream, info.name, PAUSE)
 
-    def settle(self, seconds: float) -> None:
+    def wait_for_acks(self, seconds: float) -> None:
         """Whoever works on a message may still finish it; waits no longer than this."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

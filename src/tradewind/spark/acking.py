@@ -284,7 +284,7 @@ async def acknowledge(connection: Connection, consumer: Consumer, seq: int) -> i
             left = await consumer.info()
             return reached if left.num_pending or left.num_ack_pending else seq
         reached = max(message.metadata.stream_sequence for message in messages)
-        await _settle(messages, seq, each=info.config.ack_policy == EXPLICIT)
+        await _acknowledge_up_to(messages, seq, each=info.config.ack_policy == EXPLICIT)
     return seq
 
 
@@ -310,7 +310,7 @@ async def _is_stored(
     return False
 
 
-async def _settle(messages: list[Msg], seq: int, *, each: bool) -> None:
+async def _acknowledge_up_to(messages: list[Msg], seq: int, *, each: bool) -> None:
     """Acknowledge messages up to a sequence and give the others back.
 
     The server has done all of it when it answers the last acknowledgement.

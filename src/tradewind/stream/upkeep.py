@@ -125,7 +125,7 @@ class Upkeep:
                 self._discard_first()
             elif self._roll_ups and not self._store.read_only:
                 self._spare = size
-                self._go_on_rolling()
+                self._continue_roll_ups()
             elif self._store.is_overdue:
                 self._store.limit_step(size)
             else:
@@ -287,7 +287,7 @@ class Upkeep:
         self._ingest.hidden_from = self._hidden[0]
         self._ingest.deadline_changed()
 
-    def _go_on_rolling(self) -> None:
+    def _continue_roll_ups(self) -> None:
         while self._roll_ups and self._spare > 0:
             roll_up = self._roll_ups[0]
             if not self._roll_some(roll_up):

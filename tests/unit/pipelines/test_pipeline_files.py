@@ -133,7 +133,9 @@ def test_errors_name_the_line_and_what_would_be_right(
 def test_a_pipeline_without_sources_or_sinks_is_refused(section: str) -> None:
     head, _, rest = GOOD.partition(f"{section}:\n")
     kept = head + rest[rest.index("steps:") :] if section == "sources" else head
-    with pytest.raises(PipelineFileError, match=f"a pipeline needs at least one entry in {section}"):
+    with pytest.raises(
+        PipelineFileError, match=f"a pipeline needs at least one entry in {section}"
+    ):
         load(kept)
 
 

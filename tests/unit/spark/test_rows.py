@@ -168,7 +168,10 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
             {"bucket": "B", "servers": "h", "readMode": "backup"},
             "option readMode: a bucket or an object store is read by network, not backup",
         ),
-        ({"stream": "S", "readmode": "fast"}, "option readMode: 'fast' is not one of auto, blocks,"),
+        (
+            {"stream": "S", "readmode": "fast"},
+            "option readMode: 'fast' is not one of auto, blocks,",
+        ),
         ({"stream": "S,,T"}, "option stream: 'S,,T' has an empty part"),
         (
             {"stream": "S", "startingSeq": "0"},
@@ -177,17 +180,20 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
         ({"stream": "S", "startingTime": "soon"}, "option startingTime: 'soon' is not a time"),
         (
             {"stream": "S", "columns": "seq,body"},
-            "option columns: no column 'body'; there are stream, seq, subject, time, headers, data",
+            "option columns: no column 'body'; available: stream, seq, subject, time, headers, data",
         ),
         ({"stream": "S", "columns": "seq,data,seq"}, "option columns: 'seq' is named twice"),
         ({"stream": "S", "bucket": "B"}, "option bucket: give stream or this, not both"),
         ({"stream": "S", "history": "true"}, "option history: only a bucket has one"),
-        ({"bucket": "B", "columns": "seq"}, "option columns: no column 'seq'; there are bucket,"),
+        ({"bucket": "B", "columns": "seq"}, "option columns: no column 'seq'; available: bucket,"),
         (
             {"stream": "S", "filterSubjects": "a..b"},
             "option filterSubjects: 'a..b' is not a subject",
         ),
-        ({"stream": "S", "failOnDataLoss": "1"}, "option failOnDataLoss: '1' is not one of true, fal"),
+        (
+            {"stream": "S", "failOnDataLoss": "1"},
+            "option failOnDataLoss: '1' is not one of true, fal",
+        ),
         ({"stream": "S", "minPartitions": "1000000"}, "option minPartitions: '1000000' is no"),
     ],
 )
@@ -224,7 +230,7 @@ def test_every_column_extracts_the_type_that_it_states() -> None:
 def test_an_unknown_column_is_named_with_the_valid_ones() -> None:
     decoder = RowDecoder()
     decoder.take_row(1, 0, b"a", None, b"1")
-    with pytest.raises(OptionError, match=f"no column 'nope'; there are {', '.join(MESSAGES)}"):
+    with pytest.raises(OptionError, match=f"no column 'nope'; available: {', '.join(MESSAGES)}"):
         list(batches(decoder, "S", ("seq", "nope")))
 
 

@@ -163,7 +163,7 @@ class Mover:
             self._save()
         old.set_subjects([self._parked])
         old.pause(journal.paused)
-        old.settle(self._ack_seconds)
+        old.wait_for_acks(self._ack_seconds)
         journal.consumers = [
             {"name": info.name, "floor": info.ack_floor.stream_seq} for info in old.consumer_infos()
         ]

@@ -315,9 +315,9 @@ class Transactions:
     def _state_taken(self) -> None:
         """A commit has it, or nothing more is written. Its owner is in the middle of that."""
         self._owing -= 1
-        self._engine.turn.defer(self._go_on, b"", b"", b"", b"")
+        self._engine.turn.defer(self._continue_round, b"", b"", b"", b"")
 
-    def _go_on(self, *_message: bytes) -> None:
+    def _continue_round(self, *_message: bytes) -> None:
         self._begin_round()
 
     # ---------------------------------------------------------------- what is needed

@@ -348,7 +348,7 @@ class BlockKeys:
             with suppress(MissingFile):
                 self._disk.remove(self.path(number))
 
-    def settle(self, names: list[str], blocks: list[int]) -> None:
+    def adopt_folder(self, names: list[str], blocks: list[int]) -> None:
         """Told by recovery: what lies in the folder. Keys of blocks that are gone go too; those of
         later blocks are used when their time comes.
         """

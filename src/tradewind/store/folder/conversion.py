@@ -10,7 +10,7 @@ nats-server opens such a folder too, and converts in the same order.
   Then the configuration of the stream and its consumers are sealed, and each block is written anew
   with a key of its own.
 - A block has two files that cannot take their places together. The new ones are durable under
-  other names before the first is renamed; `settle_conversions` finds the two that belong together,
+  other names before the first is renamed; `finish_conversions` finds the two that belong together,
   by reading them.
 - index.db is left out: it is written again at the end.
 """
@@ -204,19 +204,19 @@ def _convert_block(vault: StreamVault, number: int) -> None:
     disk.sync_directory(blocks.folder)
 
 
-def settle_conversions(vault: StreamVault) -> None:
+def finish_conversions(vault: StreamVault) -> None:
     """Of blocks whose conversion was cut off keep the file and the key that belong together."""
     disk, blocks = vault.disk, vault.blocks
     names = disk.list_directory(blocks.folder)
     begun = [name.removesuffix(ASIDE_SUFFIX) for name in names if name.endswith(ASIDE_SUFFIX)]
     numbers = {block_number(name.rpartition(".")[0] + BLOCK_SUFFIX) for name in begun} - {0}
     for number in sorted(numbers):
-        _settle_block(disk, blocks, vault.stream, number)
+        _finish_block(disk, blocks, vault.stream, number)
     if numbers:
         disk.sync_directory(blocks.folder)
 
 
-def _settle_block(disk: Disk, blocks: BlockKeys, stream: str, number: int) -> None:
+def _finish_block(disk: Disk, blocks: BlockKeys, stream: str, number: int) -> None:
     path, key_path = f"{blocks.folder}/{block_file_name(number)}", blocks.path(number)
     for file in (path, path + ASIDE_SUFFIX):
         for key_file in (key_path, key_path + ASIDE_SUFFIX):

@@ -197,7 +197,7 @@ class Recovery:
                         " back from a copy"
                     ) from None
                 block.close()
-        vault.blocks.settle(names, numbers)
+        vault.blocks.adopt_folder(names, numbers)
         if SCHEDULES_FILE in names:
             # nats-server has left it; it holds subjects in clear, and the messages tell the same.
             self._disk.remove(f"{self._messages}/{SCHEDULES_FILE}")

@@ -15,8 +15,8 @@ from tradewind.store.files.vault import FileKey, KeyRing, StreamVault
 from tradewind.store.folder.conversion import (
     convert,
     convert_consumers,
+    finish_conversions,
     is_mixed,
-    settle_conversions,
     wrap_anew,
 )
 from tradewind.store.format.layout import CONSUMERS_FOLDER, MESSAGES_FOLDER, META_KEY_FILE
@@ -65,7 +65,7 @@ def convert_stream(
     has_blocks = folder.disk.exists(f"{folder.path}/{MESSAGES_FOLDER}")
     if vault is not None:
         if has_blocks:
-            settle_conversions(vault)
+            finish_conversions(vault)
         if not vault.key.is_current:
             wrap_anew(vault, consumers, consumers_folder)
             vault = read_vault(folder, ring)

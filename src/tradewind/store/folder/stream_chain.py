@@ -140,7 +140,7 @@ class StreamChain:
         self._previous = ""  # the hash of the last line of the checkpoints
         self._lines_bytes = 0
         # Not while entries of a start wait for their first commit: the totals are not theirs.
-        self._is_settled = False
+        self._has_own_totals = False
         self.synced = self._point(0, 0, 0)
 
     # ---------------------------------------------------------------- told by recovery
@@ -158,7 +158,7 @@ class StreamChain:
 
     def opened(self) -> None:
         """All that was missing is in the chain."""
-        self._is_settled = not self.is_dirty
+        self._has_own_totals = not self.is_dirty
 
     def note_break(self, index: int, reason: str, now: str) -> None:
         """The chain does not fit from an entry on. The first time counts, and stays."""
@@ -224,7 +224,7 @@ class StreamChain:
         """It is synced."""
         if self._begun is not None:
             self.synced, self._begun = self._begun, None
-            self._is_settled = True
+            self._has_own_totals = True
             if self.is_exchanged:
                 self.is_exchanged = False
                 with suppress(StoreError):  # the next start says it once more
@@ -255,7 +255,7 @@ class StreamChain:
     def unchecked(self) -> int:
         """Synced entries that no checkpoint covers."""
         covered = 0 if self.checkpoint is None else self.checkpoint.size
-        return max(self.synced.size - covered, 0) if self._is_settled else 0
+        return max(self.synced.size - covered, 0) if self._has_own_totals else 0
 
     def next_checkpoint(self, pair: KeyPair, now: str) -> CheckpointWrite:
         """One of all that is synced, for a worker; there must be something."""
