@@ -33,7 +33,9 @@ class _Engine:
 
 def _publisher(**config: Any) -> "FakeConnection":
     """A client that is subscribed to its inbox, and a stream that listens to `orders.>`."""
+    from tradewind.api.configs import stream_config_to_dict
     from tradewind.api.stream_types import StorageType, StreamConfig
+    from tradewind.store.format.meta import StreamMeta
     from tradewind.stream.stream import Stream, StreamContext
     from tradewind.testing import InProcessServer
 
@@ -41,18 +43,16 @@ def _publisher(**config: Any) -> "FakeConnection":
     broker = server.broker
     broker.engine = _Engine(broker.router.turn)
     context = StreamContext(broker.router, broker.accounts["$G"], server.log, broker.chance)
-    stream = Stream.create(
-        context,
-        StreamConfig(
-            name="BENCH",
-            subjects=["orders.>"],
-            storage=StorageType.MEMORY,
-            max_msgs=KEPT,
-            duplicate_window=120_000_000_000,
-            **config,
-        ),
-        server.clock.wall_ns(),
+    wanted = StreamConfig(
+        name="BENCH",
+        subjects=["orders.>"],
+        storage=StorageType.MEMORY,
+        max_msgs=KEPT,
+        duplicate_window=120_000_000_000,
+        **config,
     )
+    meta = StreamMeta(stream_config_to_dict(wanted), server.clock.wall_ns())
+    stream = Stream.in_memory(context, meta)
     stream.activate()
     return server.connect(b'CONNECT {"headers":true}\r\nSUB _INBOX.abcdefgh.* 1\r\n')
 

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.api.configs import stream_config_from_dict
 from tradewind.store.contract import NotFoundError
 from tradewind.store.format.layout import short_hash
 from tradewind.stream import header_fields
 from tradewind.stream.half_batch import remove_half_batch
 from tradewind.stream.stream import Stream
-from unit.stream.stream_kit import DEFAULTS, StreamKit, frame
+from unit.stream.stream_kit import StreamKit, close, frame
 
 BLOCK_BYTES = 700
 CHANCES = 6
@@ -32,18 +31,9 @@ def part(batch: str, number: int, count: int) -> bytes:
 
 
 def make(kit: StreamKit, **config: int) -> Stream:
-    document = {"name": "S", "subjects": ["s.>"], **DEFAULTS}
-    document |= {"storage": "file", "allow_atomic": True, **config}
-    stream = Stream.create(
-        kit.context,
-        stream_config_from_dict(document),
-        kit.clock.wall_ns(),
-        kit.folder("S"),
-        block_bytes_max=BLOCK_BYTES,
-    )
-    stream.commits.attach(kit.syncer)
-    stream.activate()
-    return stream
+    settings = {"block_bytes_max": BLOCK_BYTES}
+    made = kit.made(storage="file", settings=settings, allow_atomic=True, **config)
+    return kit.started(made)
 
 
 def batches_in(stream: Stream) -> dict[str, list[int]]:
@@ -165,7 +155,7 @@ def test_batch_whose_last_message_was_deleted_is_no_half_one() -> None:
     kit.replies()
     stream.delete_message(3)
     assert remove_half_batch(stream.store, [short_hash("b")]) == 0
-    stream.close()
+    close(stream)
     assert batches_in(kit.reopen()) == {"b": [1, 2]}
 
 

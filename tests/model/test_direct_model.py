@@ -15,7 +15,7 @@ from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.requests import decode_lenient
 from tradewind.api.times import format_time
 from tradewind.stream.stream import Stream
-from unit.stream.stream_kit import StreamKit, frame
+from unit.stream.stream_kit import StreamKit, frame, purge
 
 START_NS = 1_700_000_000_000_000_000
 SUBJECTS = ("s.1", "s.2", "s.3", "s.a.b", "s.a.c")
@@ -126,7 +126,7 @@ class Pair:
             self.messages = [message for message in self.messages if message.seq != seq]
 
     def _purge(self, pattern: str) -> None:
-        self.stream.purge(pattern)
+        purge(self.stream, pattern)
         self._keep_stored()
 
     def _keep_stored(self) -> None:

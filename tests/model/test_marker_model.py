@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tradewind.stream import header_fields
 from tradewind.stream.stream import Stream
-from unit.stream.stream_kit import SECOND_NS, StreamKit, frame
+from unit.stream.stream_kit import SECOND_NS, StreamKit, close, frame
 
 MARKER_SECONDS = 3
 # A publish (which subject, how long it lives: 0 for ever), or seconds that pass.
@@ -127,7 +127,7 @@ def test_messages_that_expired_while_the_server_was_down_leave_markers() -> None
     stream = kit.create(**CONFIG, storage="file", max_age=5 * SECOND_NS)
     for key in range(3):
         publish(kit, f"s.{key}", 0)
-    stream.close()
+    close(stream)
     kit.clock.advance_ns(100 * SECOND_NS)
     reopened = kit.reopen()
     pass_time(kit, reopened, 0)

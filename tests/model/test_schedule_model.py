@@ -15,7 +15,7 @@ from tradewind.api.times import format_time
 from tradewind.store.table.schedule_times import note_schedule
 from tradewind.stream import header_fields
 from tradewind.stream.stream import Stream
-from unit.stream.stream_kit import SECOND_NS, StreamKit, frame
+from unit.stream.stream_kit import SECOND_NS, StreamKit, close, frame, purge, update
 
 CONFIG = {"allow_msg_schedules": True, "allow_rollup_hdrs": True}
 # A schedule (which, once after so many seconds or every so many), its end, seconds that pass, and
@@ -103,7 +103,7 @@ def test_runs_are_those_of_the_model(steps: list[tuple[str, int, int]]) -> None:
             if number:
                 kit.publish(f"s.{key}", b"plain")
             else:
-                stream.purge(f"s.{key}")
+                purge(stream, f"s.{key}")
                 kit.engine.end_turn()
         elif what == "wait":
             for _ in range(number):
@@ -112,7 +112,7 @@ def test_runs_are_those_of_the_model(steps: list[tuple[str, int, int]]) -> None:
         else:
             # Purges of ended schedules leave gaps, so a kill may have to leave out an overdue run.
             if what == "restart":
-                stream.close()
+                close(stream)
                 now_s += number
             else:
                 stream.deactivate()
@@ -160,7 +160,7 @@ def test_refused_run_is_made_when_there_is_room() -> None:
     set_time(kit, stream, start_ns + 6 * SECOND_NS)
     assert not runs(stream)
     assert stream.next_deadline_ns > kit.turn.monotonic_ns
-    stream.close()
+    close(stream)
     room[0] = 10**6
     stream = kit.reopen()
     set_time(kit, stream, start_ns + 7 * SECOND_NS)
@@ -174,8 +174,8 @@ def test_sealed_stream_loads_and_rests() -> None:
     stream = kit.create(**CONFIG, storage="file")
     start_ns = kit.clock.wall_ns()
     plan(kit, 1, "@every 1s")
-    stream.update(replace(stream.config, sealed=True, discard=DiscardPolicy.NEW, deny_purge=True))
-    stream.close()
+    update(stream, replace(stream.config, sealed=True, discard=DiscardPolicy.NEW, deny_purge=True))
+    close(stream)
     stream = kit.reopen()
     set_time(kit, stream, start_ns + 10 * SECOND_NS)
     assert not runs(stream)
@@ -206,7 +206,7 @@ def test_run_on_the_subject_of_another_schedule_does_not_end_it() -> None:
     kit.publish("s.2", b"", b"Nats-Schedule: @every 2s\r\nNats-Schedule-Target: s.1")
     set_time(kit, stream, start_ns + 2 * SECOND_NS + 1)
     assert len(stream.store.schedules) == 2
-    stream.close()
+    close(stream)
     stream = kit.reopen()
     assert len(stream.store.schedules) == 2
     kit.publish("s.1", b"plain")

@@ -174,6 +174,7 @@ def _take_the_slow_path(stream: Stream) -> None:
         counts=False,
         takes_batches=False,
         waits=stream.waits_for_sync,
+        writes=False,
         asks_interest=False,
         discards_new=False,
         discards_new_per_subject=False,

@@ -146,17 +146,7 @@ def _new_stream(
             f"stream {config.name!r} : file storage is not available: no store directory"
         )
     folder = engine.root.stream(tenant.name, config.name)
-    yield folder.creation(meta)
-    files = folder.begin(meta, seed=context.chance.getrandbits(64))
-    stream = Stream(context, meta, files.table, files, folder)
-    try:
-        while (commit := files.begin_commit()) is not None:
-            yield commit.run
-            files.finish_commit(commit)
-    except BaseException:
-        files.abandon()
-        raise
-    return stream
+    return (yield from Stream.in_files(context, meta, folder))
 
 
 def reserved(

@@ -28,7 +28,6 @@ from tradewind.api.stream_types import (
     DiscardPolicy,
     PersistMode,
     RetentionPolicy,
-    StorageType,
     StreamConfig,
 )
 from tradewind.errors import StoreError
@@ -54,11 +53,12 @@ from tradewind.stream.stream_context import StreamContext
 from tradewind.stream.upkeep import ConsumerInterest, Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from tradewind.api.request_types import MsgGetRequest
     from tradewind.api.responses import StoredMessage
     from tradewind.api.stream_types import RePublish, StreamState, SubjectTransform
+    from tradewind.store.files.creation import Creation
     from tradewind.store.folder.recover import RecoveryReport
     from tradewind.store.folder.stream_folder import StreamFolder
 
@@ -148,32 +148,35 @@ class Stream:
     # ---------------------------------------------------------------- life
 
     @classmethod
-    def create(
-        cls,
-        context: StreamContext,
-        config: StreamConfig,
-        now_ns: int,
-        folder: StreamFolder | None = None,
-        **settings: Any,
-    ) -> Stream:
-        """A new stream, durably if it is in files; `folder` is where. It takes no messages yet."""
-        meta = StreamMeta(stream_config_to_dict(config), now_ns)
-        if config.storage is StorageType.MEMORY:
-            return cls.in_memory(context, meta, **settings)
-        if folder is None:
-            raise StoreError(f"stream {config.name!r} is to be in files, but there is no store")
-        folder.create(meta)
-        return cls.open(context, folder, now_ns, **settings)[0]
-
-    @classmethod
-    def in_memory(cls, context: StreamContext, meta: StreamMeta, **settings: Any) -> Stream:
+    def in_memory(cls, context: StreamContext, meta: StreamMeta) -> Stream:
         """A new stream that nothing is left of when the server ends."""
-        settings.setdefault("seed", context.chance.getrandbits(64))
-        store = MessageStore(str(meta.config["name"]), limits_of(meta.config), **settings)
+        seed = context.chance.getrandbits(64)
+        store = MessageStore(str(meta.config["name"]), limits_of(meta.config), seed=seed)
         first_seq = int(meta.config.get("first_seq") or 0)
         if first_seq > 0:
             store.compact(first_seq)
         return cls(context, meta, store)
+
+    @classmethod
+    def in_files(
+        cls, context: StreamContext, meta: StreamMeta, folder: StreamFolder, **settings: Any
+    ) -> Generator[Creation | Callable[[], object], None, Stream]:
+        """A new stream in files, all of it durable at the end; it takes no messages yet.
+
+        What it yields waits for the disk: the caller has it done, in any thread, before it goes on.
+        """
+        yield folder.creation(meta)
+        settings.setdefault("seed", context.chance.getrandbits(64))
+        files = folder.begin(meta, **settings)
+        stream = cls(context, meta, files.table, files, folder)
+        try:
+            while (commit := files.begin_commit()) is not None:
+                yield commit.run
+                files.finish_commit(commit)
+        except BaseException:
+            files.abandon()
+            raise
+        return stream
 
     @classmethod
     def open(
@@ -259,17 +262,6 @@ class Stream:
             self.account.unsubscribe(token)
         self._tokens.clear()
 
-    def update(self, config: StreamConfig) -> None:
-        """Change the configuration, which has been checked; on disk first, then at once."""
-        meta = self.meta_with(config)
-        if self.folder is not None:
-            self.folder.update(meta)
-        for _ in self.before_change(config):
-            pass
-        self.apply(meta, config)
-        while self.upkeep.step(self.turn.now_ns):
-            pass
-
     def meta_with(self, config: StreamConfig) -> StreamMeta:
         """What the disk has to say when the stream has this configuration."""
         return StreamMeta(stream_config_to_dict(config, self.meta.config), self.meta.created_ns)
@@ -334,15 +326,10 @@ class Stream:
         chance = self.context.chance
         return compile_mapping(given.src or ">", given.dest, random_below=chance.randrange)
 
-    def close(self) -> None:
-        """Take no more messages and make everything durable. Replies that wait are sent."""
-        if (finish := self.begin_close()) is not None:
-            finish()
-
     def begin_close(self) -> Callable[[], None] | None:
-        """The same, except for what any thread may call later; None: there is nothing.
+        """Take no more messages and make everything durable. Replies that wait are sent.
 
-        All messages are durable before; the rest makes the next start quick.
+        It gives what any thread may call later: it makes the next start quick. None: nothing.
         """
         self.deactivate()
         finish: Callable[[], None] | None = None
@@ -362,17 +349,10 @@ class Stream:
         self.ingest.acknowledge_through(self.store.last_seq)
         return finish
 
-    def delete(self) -> None:
-        """Take no more messages and remove all that was stored; no commit may be under way."""
-        self.deactivate()
-        if self.files is not None and self.folder is not None:
-            self.files.abandon()
-            self.folder.delete()
-
     # ---------------------------------------------------------------- questions and changes
 
     def state(self, consumer_count: int = 0) -> StreamState:
-        """What the stream holds; `reading` has the details that may be many."""
+        """What the stream holds; `stream_queries` has the details that may be many."""
         return stream_queries.stream_state(self.store, consumer_count)
 
     def get(self, request: MsgGetRequest) -> StoredMessage:
@@ -393,12 +373,11 @@ class Stream:
             raise stream_queries.not_there(self.store, seq, in_files=self.folder is not None)
         self.turn.add_dirty(self.ingest)
 
-    def purge(self, pattern: str = "", *, seq: int = 0, keep: int = 0) -> int:
-        """Remove messages, see `MessageStore.purge`; gives how many. ApiError if not allowed."""
-        return sum(self.purge_steps(pattern, seq=seq, keep=keep))
-
     def purge_steps(self, pattern: str = "", *, seq: int = 0, keep: int = 0) -> Iterator[int]:
-        """The same in steps that take little time; what is stored meanwhile stays."""
+        """Remove messages, see `MessageStore.purge`, in steps that take little time.
+
+        Each gives how many it has removed; what is stored meanwhile stays. ApiError if not allowed.
+        """
         if self.config.sealed:
             raise errors.STREAM_SEALED()
         if self.config.deny_purge:

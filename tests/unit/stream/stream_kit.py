@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from typing import Any
 
-from tradewind.api.configs import stream_config_from_dict
+from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
+from tradewind.api.stream_types import StreamConfig
 from tradewind.broker.broker import Broker
 from tradewind.broker.turn import Participant
+from tradewind.store.files.creation import Creation, make
 from tradewind.store.folder.stream_folder import StreamFolder
+from tradewind.store.format.meta import StreamMeta
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.stream import Stream
 from tradewind.stream.stream_context import StreamContext
@@ -73,16 +77,25 @@ class StreamKit:
         return StreamFolder(self.disk, "/disk", "$G", name)
 
     def create(self, name: str = "S", **config: Any) -> Stream:
+        return self.started(self.made(name, **config))
+
+    def made(
+        self, name: str = "S", *, settings: dict[str, Any] | None = None, **config: Any
+    ) -> Stream:
+        """A new stream that takes no messages yet; `settings`: of its store in files."""
         document = {"name": name, "subjects": [f"{name.lower()}.>"]} | DEFAULTS | config
-        typed = stream_config_from_dict(document)
-        stream = Stream.create(self.context, typed, self.clock.wall_ns(), self.folder(name))
-        return self._started(stream)
+        typed = stream_config_to_dict(stream_config_from_dict(document))
+        meta = StreamMeta(typed, self.clock.wall_ns())
+        if document["storage"] == "memory":
+            return Stream.in_memory(self.context, meta)
+        steps = Stream.in_files(self.context, meta, self.folder(name), **(settings or {}))
+        return finished(steps)
 
     def reopen(self, name: str = "S") -> Stream:
         stream, _ = Stream.open(self.context, self.folder(name), self.clock.wall_ns())
-        return self._started(stream)
+        return self.started(stream)
 
-    def _started(self, stream: Stream) -> Stream:
+    def started(self, stream: Stream) -> Stream:
         stream.commits.attach(self.syncer)
         stream.activate()
         return stream
@@ -118,6 +131,43 @@ class StreamKit:
             body, data = data[:size], data[size + 2 :]
             found.append((words[1].decode(), body[:header_size], body[header_size:]))
         return found
+
+
+def finished(steps: Generator[Creation | Callable[[], object], None, Stream]) -> Stream:
+    """What a worker does for a stream that is being created, all at once."""
+    while True:
+        try:
+            step = next(steps)
+        except StopIteration as end:
+            made: Stream = end.value
+            return made
+        if isinstance(step, Creation):
+            make(step)
+        else:
+            step()
+
+
+def update(stream: Stream, config: StreamConfig) -> None:
+    """What a request to change a stream does, all of its steps at once."""
+    meta = stream.meta_with(config)
+    if stream.folder is not None:
+        stream.folder.update(meta)
+    for _ in stream.before_change(config):
+        pass
+    stream.apply(meta, config)
+    while stream.upkeep.step(stream.turn.now_ns):
+        pass
+
+
+def purge(stream: Stream, pattern: str = "", *, seq: int = 0, keep: int = 0) -> int:
+    """All steps of a purge at once; how many messages it removed."""
+    return sum(stream.purge_steps(pattern, seq=seq, keep=keep))
+
+
+def close(stream: Stream) -> None:
+    """What the end of the server does with a stream."""
+    if (finish := stream.begin_close()) is not None:
+        finish()
 
 
 def frame(subject: str, payload: bytes = b"", header: bytes = b"", reply: str = "inbox.1") -> bytes:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tradewind.stream.fast_core import read_reply
 from tradewind.stream.staging import BatchLimits
-from unit.stream.stream_kit import SECOND_NS, StreamKit, frame
+from unit.stream.stream_kit import SECOND_NS, StreamKit, close, frame
 
 
 def send(kit: StreamKit, batch: str, number: int, operation: int = 1, subject: str = "s.1") -> None:
@@ -47,7 +47,7 @@ def test_restart_forgets_batches_and_keeps_messages() -> None:
     for number in (1, 2, 3):
         send(kit, "a", number)
     kit.replies()
-    stream.close()
+    close(stream)
     assert kit.context.batches.fast_open_count == 0
     stream = kit.reopen()
     assert stream.store.last_seq == 3

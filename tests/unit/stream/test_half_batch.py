@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tradewind.api.configs import stream_config_from_dict
 from tradewind.stream.stream import Stream
-from unit.stream.stream_kit import DEFAULTS, StreamKit, frame
+from unit.stream.stream_kit import StreamKit, close, frame
 
 
 def fast(kit: StreamKit, number: int) -> None:
@@ -47,7 +46,7 @@ def test_clean_restart_keeps_what_looks_like_half_a_batch() -> None:
     for number in (1, 2):
         fast(kit, number)
     assert b'"seq":2' in kit.replies()[-1]
-    stream.close()
+    close(stream)
     assert payloads(kit.reopen()) == [b"kept"] * 2
 
 
@@ -113,17 +112,13 @@ def test_messages_behind_a_batch_that_never_came_are_their_own(left: int) -> Non
 
 def test_half_batch_of_nats_server_goes_only_beside_its_copy() -> None:
     """nats-server keeps a copy of a batch until all of it is stored: that tells which is one."""
-    document = {"name": "S", "subjects": ["s.>"], **DEFAULTS, "storage": "file"}
-    document |= {"allow_batched": True, "allow_atomic": True}
     for has_copy in (True, False):
         kit = StreamKit()
-        stream = Stream.create(
-            kit.context, stream_config_from_dict(document), kit.clock.wall_ns(), kit.folder("S")
-        )
+        stream = kit.made(storage="file", allow_batched=True, allow_atomic=True)
         for number in (1, 2):
             header = f"NATS/1.0\r\nNats-Batch-Id: B1\r\nNats-Batch-Sequence: {number}\r\n\r\n"
             stream.ingest.append(b"s.1", header.encode(), b"kept")
-        stream.close()
+        close(stream)
         folder = kit.folder("S").path
         if has_copy:
             kit.disk.make_directory(f"{folder}/batches", sync=True)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from msgspec.structs import replace
-from stream_kit import StreamKit
+from stream_kit import StreamKit, update
 
 from publish_faults import EXCLUSIVE, FAULTS
 
@@ -57,7 +57,7 @@ def test_size_comes_before_all_headers() -> None:
 def test_sealed_stream_refuses_everything() -> None:
     kit = StreamKit()
     stream = kit.create(max_msg_size=10)
-    stream.update(replace(stream.config, sealed=True))
+    update(stream, replace(stream.config, sealed=True))
     assert code_of(kit.publish("s.1", b"x" * 11)) == 10109
     assert code_of(kit.publish("s.1", b"", b"Nats-Batch-Id: b")) == 10109
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tradewind.stream.schedule_scan import read_time
 from tradewind.stream.timings import parse_timing
-from unit.stream.stream_kit import StreamKit, frame
+from unit.stream.stream_kit import StreamKit, close, frame
 
 NUMBERS = st.tuples(
     st.integers(1965, 2270),
@@ -78,5 +78,5 @@ def test_start_knows_all_kinds_of_schedules_after_a_stop_and_after_a_kill() -> N
     kit.disk = kit.disk.crash_keeping_unsynced()
     killed = kit.reopen()
     assert sorted(killed.store.schedules.pending()) == pending
-    killed.close()
+    close(killed)
     assert sorted(kit.reopen().store.schedules.pending()) == pending

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.staging import BatchLimits
 from tradewind.stream.stream import Stream
-from unit.stream.stream_kit import SECOND_NS, StreamKit, frame
+from unit.stream.stream_kit import SECOND_NS, StreamKit, close, frame
 
 BODY = bytes(1_000_000)
 # A field that no stream knows: a batch with it is looked at by the code that knows all cases.
@@ -189,7 +189,7 @@ def test_end_of_a_stream_gives_back_what_its_batches_hold() -> None:
     for number in range(20):
         kit.publish("s.1", b"x" * 100, part(1, batch=f"b{number}"))
     assert kit.context.batches.open_count == 20
-    stream.close()
+    close(stream)
     assert (kit.context.batches.open_count, kit.context.batches.bytes) == (0, 0)
 
 

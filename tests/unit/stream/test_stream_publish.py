@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+from functools import partial
 
 import pytest
-from stream_kit import SECOND_NS, StreamKit, frame
+from stream_kit import SECOND_NS, StreamKit, close, frame
 
 from tradewind.stream.message_ids import MessageIds
 
@@ -64,7 +65,7 @@ def test_ids_are_known_again_after_a_restart() -> None:
     kit.publish("s.1", b"", b"Nats-Msg-Id: plain")
     kit.publish("s.1", b"", b"Nats-Expected-Stream: S\r\nNats-Msg-Id:  special")
     before = stream.ids.items()
-    stream.close()
+    close(stream)
     kit.server.advance(5)
     assert stream.files is not None
     kit.syncer.detach(stream.files)
@@ -128,7 +129,7 @@ def test_sync_that_fails_during_the_close_is_not_acknowledged() -> None:
     kit.engine.auto_sync = False
     assert kit.publish("s.1", b"x") == b""
     kit.disk.fail("sync")
-    stream.commits.detach(stream.close)
+    stream.commits.detach(partial(close, stream))
     kit.syncer.run_all()
     kit.server.run_until_idle()
     assert b'"error":' in kit.reply()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from stream_kit import SECOND_NS, StreamKit, frame
+from stream_kit import SECOND_NS, StreamKit, frame, purge, update
 
 from tradewind.api.base import encode
 from tradewind.api.errors import ApiError
@@ -226,7 +226,7 @@ def test_direct_get_of_a_higher_api_level_is_refused() -> None:
 
 def test_direct_get_of_a_stream_without_it_has_no_responders() -> None:
     kit, stream = six_messages()
-    stream.update(replace(stream.config, allow_direct=False))
+    update(stream, replace(stream.config, allow_direct=False))
     assert direct(kit, {"seq": 1})[0].startswith("503 ")
 
 
@@ -272,7 +272,7 @@ def test_too_many_last_messages_are_refused() -> None:
 )
 def test_purge(request_: dict[str, Any], purged: int, left: list[int]) -> None:
     kit, stream = six_messages()
-    assert stream.purge(**request_) == purged
+    assert purge(stream, **request_) == purged
     assert [message.seq for message in stream.store.messages()] == left
     expected = max(request_.get("seq", 0), 7)
     assert kit.publish("s.1") == b'{"stream":"S","seq":%d}' % expected
@@ -289,7 +289,7 @@ def test_deleting_what_is_not_there_is_worded_as_the_official_server_does() -> N
     assert error_of(stream.delete_message, 9) == (10043, "sequence 9 not found")
     _, stream = six_messages(storage="file")
     assert error_of(stream.delete_message, 2) == (10043, "sequence 2 not found")
-    stream.purge(seq=3)
+    purge(stream, seq=3)
     assert error_of(stream.delete_message, 1) == (10057, "no message found")
     assert error_of(stream.delete_message, 9) == (10057, "stream store EOF")
 
@@ -297,16 +297,16 @@ def test_deleting_what_is_not_there_is_worded_as_the_official_server_does() -> N
 def test_denied_and_sealed_streams_refuse_deletes_and_purges() -> None:
     stream = StreamKit().create(deny_delete=True, deny_purge=True)
     assert error_of(stream.delete_message, 1) == (10057, "message delete not permitted")
-    assert error_of(stream.purge) == (10110, "stream purge not permitted")
-    stream.update(replace(stream.config, sealed=True))
-    assert error_of(stream.delete_message, 1)[0] == error_of(stream.purge)[0] == 10109
+    assert error_of(purge, stream) == (10110, "stream purge not permitted")
+    update(stream, replace(stream.config, sealed=True))
+    assert error_of(stream.delete_message, 1)[0] == error_of(purge, stream)[0] == 10109
 
 
 def test_new_limits_apply_at_once() -> None:
     kit, stream = six_messages()
-    stream.update(replace(stream.config, max_msgs=2))
+    update(stream, replace(stream.config, max_msgs=2))
     assert [message.seq for message in stream.store.messages()] == [5, 6]
-    stream.update(replace(stream.config, subjects=["other"], no_ack=True))
+    update(stream, replace(stream.config, subjects=["other"], no_ack=True))
     assert kit.publish("s.1").startswith(b"NATS/1.0 503")
     assert kit.publish("other") == b""
     assert stream.store.last_seq == 7
