@@ -3,7 +3,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
-from tradewind.store.format.hash cimport Key, hash_two
+from tradewind.store.format.hash cimport Key, Part, hash_parts
 
 
 def check_records(Key key, bytes block, int repetitions):
@@ -12,6 +12,7 @@ def check_records(Key key, bytes block, int repetitions):
     cdef const char *end = <const char *>block + len(block)
     cdef uint32_t size
     cdef uint64_t stored
+    cdef Part[2] parts  # of a record without message headers
     cdef long count = 0
     cdef int _repetition
     for _repetition in range(repetitions):
@@ -19,7 +20,11 @@ def check_records(Key key, bytes block, int repetitions):
         while record < end:
             memcpy(&size, record, 4)
             memcpy(&stored, record + size - 8, 8)
-            if hash_two(&key.state, record + 4, 16, record + 22, size - 30) != stored:
+            parts[0].data = record + 4
+            parts[0].size = 16
+            parts[1].data = record + 22
+            parts[1].size = size - 30
+            if hash_parts(&key.state, parts, 2) != stored:
                 raise ValueError("a record does not have its checksum")
             record += size
             count += 1

@@ -112,10 +112,6 @@ class PendingLimitError(ClientError):
     """More is waiting to be sent than the limit; nothing of this message was queued."""
 
 
-class SlowConsumerError(ClientError):
-    """A subscription is read more slowly than its messages arrive: the newest were dropped."""
-
-
 class SubscriptionClosedError(ClientError):
     """The subscription has ended and all its messages are read."""
 

@@ -479,14 +479,6 @@ class SimulatedDisk(Disk):
         self._locks.add(path)
         return SimulatedLock(path, self._locks)
 
-    def free_bytes(self, path: str) -> int:
-        """See `Disk.free_bytes`."""
-        path = path_within(self.root, path)
-        self._enter("free_bytes", path)
-        if self.tree.find(path) is None:
-            raise disk_error(path, "free_bytes", errno.ENOENT)
-        return self._free_bytes()
-
     def _free_bytes(self) -> int:
         capacity_bytes = ENDLESS_BYTES if self.capacity_bytes is None else self.capacity_bytes
         return max(0, capacity_bytes - self.tree.used_bytes)
@@ -521,7 +513,7 @@ class SimulatedDisk(Disk):
                 path.chmod(FILE_MODE)
 
     def checkpoint(self) -> dict[str, bytes]:
-        """The content of all files by full path: the stale bytes for `Damage.restore_chunk`."""
+        """The content of all files by full path: the stale bytes for `DiskDamage.restore_chunk`."""
         tree = self.snapshot_tree()
         return {f"{self.root}/{name}": data for name, data in tree.items() if data is not None}
 

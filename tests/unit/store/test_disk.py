@@ -302,7 +302,6 @@ def test_every_call_refuses_to_leave_the_root(disk: Disk, path: str) -> None:
         lambda: disk.sync_directory(outside),
         lambda: disk.read_file(outside),
         lambda: disk.lock(outside),
-        lambda: disk.free_bytes(outside),
         lambda: disk.write_file_atomically(outside, b"x"),
     ]
     for call in calls:
@@ -354,11 +353,6 @@ def test_a_folder_is_locked_once_until_released(disk: Disk) -> None:
     lock.release()
     disk.lock(path).release()
     assert disk.read_file(path) == b""
-
-
-def test_free_bytes_is_the_room_that_is_left(disk: Disk) -> None:
-    assert disk.free_bytes(disk.root) > 0
-    assert isinstance(failure(lambda: disk.free_bytes(f"{disk.root}/nothing")), MissingFile)
 
 
 def test_calls_on_the_wrong_kind_say_so(disk: Disk) -> None:

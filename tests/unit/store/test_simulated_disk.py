@@ -374,7 +374,6 @@ def test_only_calls_that_change_the_disk_are_steps_but_all_are_counted() -> None
     file.map()
     disk.list_directory(ROOT)
     disk.exists(ROOT)
-    disk.free_bytes(ROOT)
     assert disk.steps == 0
     file.write(b"x", 0)
     file.truncate(1)
@@ -445,7 +444,6 @@ def test_the_nth_matching_call_fails_and_the_others_do_not() -> None:
         ("exists", lambda disk: disk.exists(f"{ROOT}/f")),
         ("exists", lambda disk: disk.is_directory(f"{ROOT}/f")),
         ("lock", lambda disk: disk.lock(f"{ROOT}/lock")),
-        ("free_bytes", lambda disk: disk.free_bytes(ROOT)),
     ],
 )
 def test_every_call_can_be_made_to_fail_without_a_trace(
@@ -523,7 +521,7 @@ def test_a_full_disk_takes_what_fits_and_room_comes_back() -> None:
     disk = SimulatedDisk(capacity_bytes=10)
     first, second = disk.create(f"{ROOT}/a"), disk.create(f"{ROOT}/b")
     first.write(b"123456", 0)
-    assert disk.free_bytes(ROOT) == 4
+    assert disk.tree.used_bytes == 6
     assert isinstance(failure(lambda: second.write(b"abcdef", 0)), DiskFull)
     assert second.read(0, 9) == b"abcd"
     first.write(b"XX", 0)
@@ -531,20 +529,20 @@ def test_a_full_disk_takes_what_fits_and_room_comes_back() -> None:
     assert isinstance(failure(lambda: second.write(b"e", 9)), DiskFull)
     first.truncate(5)
     second.write(b"e", 4)
-    assert disk.free_bytes(ROOT) == 0
+    assert disk.tree.used_bytes == 10
     disk.remove(f"{ROOT}/a")
-    assert disk.free_bytes(ROOT) == 5
+    assert disk.tree.used_bytes == 5
     first.write(b"no name, no space", 0)
     disk.create(f"{ROOT}/c").write(b"12345", 0)
     disk.rename(f"{ROOT}/c", f"{ROOT}/b")
-    assert disk.free_bytes(ROOT) == 5
-    assert disk.crash_keeping_unsynced().free_bytes(ROOT) == 5
+    assert disk.tree.used_bytes == 5
+    assert disk.crash_keeping_unsynced().tree.used_bytes == 5
     disk.make_directory(f"{ROOT}/d")
     disk.rename(f"{ROOT}/b", f"{ROOT}/d/b")
     disk.open(f"{ROOT}/d/b").write(b"6", 5)
-    assert disk.free_bytes(ROOT) == 4
+    assert disk.tree.used_bytes == 6
     disk.remove_tree(f"{ROOT}/d")
-    assert disk.free_bytes(ROOT) == 10
+    assert disk.tree.used_bytes == 0
 
 
 def test_an_atomic_write_on_a_full_disk_keeps_the_old_file() -> None:

@@ -21,12 +21,12 @@ reports the fault once; a second fsync would then say that all is well while the
 treat everything since the last good sync as lost: the stream becomes read-only until it is
 recovered from what is on the disk.
 
-Threads: the event loop owns every file. Only `DiskFile.sync`, `Disk.sync_directory` and
-`Disk.free_bytes` may run in a worker thread while the loop continues, also with writes to the same
-file; such a write may or may not be covered by that sync. `read` and the bytes of a `map` may be
-used by any thread. A folder that nobody else uses, one that is being made or removed or the files
-of a configuration, may be in the hands of one worker. A file is never closed while a sync of it
-runs (its descriptor could be given to another file meanwhile), and all else is for the owner only.
+Threads: the event loop owns every file. Only `DiskFile.sync` and `Disk.sync_directory` may run in a
+worker thread while the loop continues, also with writes to the same file; such a write may or may not
+be covered by that sync. `read` and the bytes of a `map` may be used by any thread. A folder that
+nobody else uses, one that is being made or removed or the files of a configuration, may be in the
+hands of one worker. A file is never closed while a sync of it runs (its descriptor could be given to
+another file meanwhile), and all else is for the owner only.
 """
 # Paths are strings here, see above.
 # ruff: noqa: PTH100, PTH102, PTH104, PTH108, PTH112, PTH116, PTH120, PTH208
@@ -66,7 +66,6 @@ Operation = Literal[
     "sync_directory",
     "exists",
     "lock",
-    "free_bytes",
 ]
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
@@ -253,9 +252,6 @@ class Disk(Protocol):
 
     def lock(self, path: str) -> Lock:
         """Take the folder of this lock file for us alone, or raise `FolderInUse` at once."""
-
-    def free_bytes(self, path: str) -> int:
-        """Room left for us on the file system that holds `path`."""
 
     def write_file_atomically(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         """Replace a file: readers, and with `sync` also a power failure, see the old or the new.
@@ -600,15 +596,6 @@ class OsDisk(Disk):
             os.close(descriptor)
             raise disk_error(path, "lock", error.errno) from error
         return OsLock(path, descriptor)
-
-    def free_bytes(self, path: str) -> int:
-        """See `Disk.free_bytes`."""
-        path = path_within(self.root, path)
-        try:
-            system = os.statvfs(path)
-        except OSError as error:
-            raise disk_error(path, "free_bytes", error.errno) from error
-        return system.f_bavail * system.f_frsize
 
 
 def _sync_folder(path: str) -> None:

@@ -17,7 +17,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -326,11 +326,3 @@ class CheckpointWrite:
             disk.sync_directory(chain.folder)
         with suppress(StoreError):  # then the next start reads more links
             disk.write_file_atomically(f"{chain.folder}/{STATE}", point.state(), sync=False)
-
-
-def checkpoint_members(checkpoint: Checkpoint | None) -> dict[str, Any] | None:
-    """For an answer: as its line has it."""
-    if checkpoint is None:
-        return None
-    members: dict[str, Any] = msgspec.to_builtins(checkpoint)
-    return members

@@ -19,9 +19,6 @@ cdef extern from *:
 
 cdef void hash_key_init(HashKey* key, const uint8_t* key_bytes) noexcept nogil
 cdef uint64_t hash_bytes64(const HashKey* key, const char* data, size_t size) noexcept nogil
-cdef uint64_t hash_two(
-    const HashKey* key, const char* first, size_t first_size, const char* second,
-    size_t second_size) noexcept nogil
 cdef uint64_t hash_parts(const HashKey* key, const Part* parts, int count) noexcept nogil
 
 

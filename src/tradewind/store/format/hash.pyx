@@ -288,18 +288,6 @@ cdef uint64_t hash_bytes64(const HashKey* key, const char* data, size_t size) no
     return hash_parts(key, &part, 1)
 
 
-cdef uint64_t hash_two(
-        const HashKey* key, const char* first, size_t first_size, const char* second,
-        size_t second_size) noexcept nogil:
-    """The hash of two runs as if they lay side by side: a record without message headers."""
-    cdef Part[2] parts
-    parts[0].data = first
-    parts[0].size = first_size
-    parts[1].data = second
-    parts[1].size = second_size
-    return hash_parts(key, parts, 2)
-
-
 # ------------------------------------------------------------------ the interface in Python
 
 cdef bytes stored(uint64_t value):
