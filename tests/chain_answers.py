@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from chain_kit import ReferenceChain, Stored
+from chain_kit import ReferenceChain, Stored, encode_records, root_of
 from tradewind.api import chain as types
 from tradewind.chain import checkpoints, merkle
-from tradewind.chain.chain_entries import MESSAGE, encode_records
+from tradewind.chain.chain_entries import MESSAGE
 from tradewind.client.jetstream import JetStream
 from tradewind.client.streams.api_requests import ApiRequests
 from tradewind.client.streams.chain_verifying import get_exact
@@ -78,8 +78,8 @@ class ChainAnswers:
         )
         return types.ChainProof(
             size=request.size,
-            root=merkle.root_of(chain.digest, links).hex(),
-            path=[merkle.root_of(chain.digest, links[a:b]).hex() for a, b in ranges],
+            root=root_of(chain.digest, links).hex(),
+            path=[root_of(chain.digest, links[a:b]).hex() for a, b in ranges],
             index=index,
             link="" if index is None else links[index].hex(),
             first_size=request.first_size,

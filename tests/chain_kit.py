@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,12 +17,14 @@ from tradewind.chain.chain_entries import (
     REMOVAL,
     RETURN,
     SHA256,
+    Digest,
     Record,
     digest_of,
-    encode_records,
     first_link,
     link_of,
     message_body,
+    message_record,
+    other_record,
     removal_body,
 )
 from tradewind.chain.checkpoints import Checkpoint, Unsigned
@@ -29,6 +32,24 @@ from tradewind.chain.checkpoints import Checkpoint, Unsigned
 CREATED = "2026-01-31T12:00:00.5Z"
 KEY = nkeys.KeyPair(nkeys.SERVER, bytes(range(32)))
 OTHER_KEY = nkeys.KeyPair(nkeys.SERVER, bytes(range(1, 33)))
+
+
+def root_of(digest: Digest, links: Iterable[bytes]) -> bytes:
+    """The root over all links."""
+    frontier = merkle.Frontier(digest)
+    for link in links:
+        frontier.append(link)
+    return frontier.root()
+
+
+def encode_records(records: Iterable[Record]) -> bytes:
+    """Records as they stand in a file and in the pages of the API."""
+    return b"".join(
+        message_record(record.sequence, record.link)
+        if record.kind == MESSAGE
+        else other_record(record.kind, record.body, record.link)
+        for record in records
+    )
 
 
 @dataclass(frozen=True)
@@ -118,7 +139,7 @@ class ReferenceChain:
             "messages": len(self.live),
             "time": "2026-01-31T12:00:01.123456789Z",
             "link": self.link.hex(),
-            "root": merkle.root_of(self.digest, links).hex(),
+            "root": root_of(self.digest, links).hex(),
             "previous": checkpoints.digest(self.lines[-1]) if self.lines else "",
             "key": "",
         }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tradewind.chain import checkpoints, merkle
+from chain_kit import root_of
+from tradewind.chain import checkpoints
 from tradewind.chain.chain_entries import (
     MESSAGE,
     RETURN,
@@ -130,5 +131,5 @@ def _verify_checkpoints(store: FileStore, links: list[bytes]) -> None:
         assert checkpoints.is_signed(point)
         assert point.previous == previous
         assert point.link == links[point.size - 1].hex()
-        assert point.root == merkle.root_of(digest, links[: point.size]).hex()
+        assert point.root == root_of(digest, links[: point.size]).hex()
         previous = checkpoints.digest(line)

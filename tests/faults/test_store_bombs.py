@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from subject_tables import subject_table
 from tradewind.api.stream_rules import SEQUENCE_MAX as SEQUENCE_MAX_OF_REQUESTS
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import StoreLimits
@@ -22,7 +23,6 @@ from tradewind.store.format.hash import key_for
 from tradewind.store.format.index_file import (
     IndexBlock,
     StreamIndex,
-    SubjectTable,
     decode_index,
     encode_index,
 )
@@ -230,7 +230,7 @@ def summary(blocks: list[IndexBlock], checksum: bytes) -> StreamIndex:
         last_seq=blocks[-1].last_seq,
         first_time_ns=1,
         last_time_ns=1,
-        subjects=SubjectTable.from_rows([(b"a", 1, 1, 1)]),
+        subjects=subject_table([(b"a", 1, 1, 1)]),
         blocks=blocks,
         last_checksum=checksum,
     )

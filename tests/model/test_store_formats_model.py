@@ -17,19 +17,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from subject_tables import subject_table
 from tradewind.errors import CorruptRecord, StoreError
+from tradewind.store.format.ack_log import decode_with_trailer
 from tradewind.store.format.consumer_file import (
     ConsumerState,
     PendingDelivery,
     SequencePair,
-    decode_consumer_state,
     encode_consumer_state,
 )
 from tradewind.store.format.hash import key_for
 from tradewind.store.format.index_file import (
     IndexBlock,
     StreamIndex,
-    SubjectTable,
     decode_index,
     encode_index,
 )
@@ -276,7 +276,7 @@ def indexes(draw: st.DrawFn) -> StreamIndex:
         first_time_ns=draw(i64),
         last_seq=edges[-1] - 1,
         last_time_ns=draw(i64),
-        subjects=SubjectTable.from_rows(rows),
+        subjects=subject_table(rows),
         blocks=blocks,
         last_checksum=draw(st.binary(min_size=8, max_size=8)),
     )
@@ -304,7 +304,7 @@ states = st.builds(
 @pytest.mark.slow
 @given(states, seconds_ns)
 def test_consumer_states_come_back(state: ConsumerState, now_ns: int) -> None:
-    assert decode_consumer_state(encode_consumer_state(state, now_ns)) == state
+    assert decode_with_trailer(encode_consumer_state(state, now_ns))[0] == state
 
 
 schedule_lists = st.lists(st.builds(Schedule, st.binary(max_size=300), i64, u64), max_size=5)
@@ -373,7 +373,7 @@ def check_wheel(data: bytes) -> None:
 
 
 def check_state(data: bytes) -> None:
-    state = decode_consumer_state(data)
+    state = decode_with_trailer(data)[0]
     # A redelivery that wraps around to the floor or below is lost or kept, but never a crash.
     encode_consumer_state(state, 0)
 
@@ -405,7 +405,7 @@ def example_index() -> StreamIndex:
         IndexBlock(1, 5000, 2, 100, 14_999, 200, 3, 1, sequence_set(members)),
         IndexBlock(7, 70, 15_000, 300, 15_001, 400, ttl_count=2),
     ]
-    table = SubjectTable.from_rows([(b"a.b", 9000, 1, 7), (b"c", 996, 1, 1)])
+    table = subject_table([(b"a.b", 9000, 1, 7), (b"c", 996, 1, 1)])
     messages = sum(block.messages for block in blocks)
     return StreamIndex(messages, 5070, 2, 100, 15_001, 400, table, blocks, b"checksum")
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from tradewind.errors import TradewindError
@@ -187,16 +187,6 @@ def message_record(sequence: int, link: bytes) -> bytes:
 def other_record(kind: int, body: bytes, link: bytes) -> bytes:
     """The record of a removal or a return."""
     return _OTHER_RECORD.pack(kind, len(body)) + body + link
-
-
-def encode_records(records: Iterable[Record]) -> bytes:
-    """Records as they stand in a file and in the pages of the API."""
-    return b"".join(
-        message_record(record.sequence, record.link)
-        if record.kind == MESSAGE
-        else other_record(record.kind, record.body, record.link)
-        for record in records
-    )
 
 
 def read_records(data: bytes, offset: int = 0, count: int = -1) -> tuple[list[Record], int]:

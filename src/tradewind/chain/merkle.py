@@ -1,7 +1,7 @@
 """The Merkle tree over the links of a chain, as in RFC 6962 and RFC 9162: heads and proofs.
 
 Owns the shape of the tree, the two kinds of proofs and their verification. It never stores a node:
-whoever has the links computes the root of any range of them, and `Roots` does so in one pass.
+whoever has the links computes the root of any range of them with a `Frontier`.
 
 The links are the leaf hashes. An inner node is H(0x01  left  right). A tree of n leaves has on its
 left the largest power of two that is less than n. The empty tree has the root H(nothing).
@@ -9,7 +9,7 @@ left the largest power of two that is less than n. The empty tree has the root H
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tradewind.chain.chain_entries import HASH_BYTES, ChainError, Digest
 
@@ -63,44 +63,6 @@ class Frontier:
         for peak in reversed(self._peaks[:-1]):
             root = self._digest(_NODE + peak + root)
         return root
-
-
-class Roots:
-    """The roots of some ranges, from the links in order: one pass, one frontier per range."""
-
-    def __init__(self, digest: Digest, ranges: Sequence[Range]) -> None:
-        self._ranges = ranges
-        self._frontiers = [Frontier(digest) for _ in ranges]
-        self._order = sorted(range(len(ranges)), key=ranges.__getitem__)
-        self._index = 0
-        self._position = 0
-
-    def append(self, link: bytes) -> None:
-        """Takes the next link; the ranges must be apart."""
-        index, self._index = self._index, self._index + 1
-        while self._position < len(self._order):
-            first, end = self._ranges[self._order[self._position]]
-            if index >= end:
-                self._position += 1
-                continue
-            if index >= first:
-                self._frontiers[self._order[self._position]].append(link)
-            return
-
-    def path(self) -> list[bytes]:
-        """The roots in the order of the ranges; a ChainError if links are missing."""
-        for (first, end), frontier in zip(self._ranges, self._frontiers, strict=True):
-            if frontier.size != end - first:
-                raise ChainError(f"the proof needs {end} links, and there are {self._index}")
-        return [frontier.root() for frontier in self._frontiers]
-
-
-def root_of(digest: Digest, links: Iterable[bytes]) -> bytes:
-    """The root over all links."""
-    frontier = Frontier(digest)
-    for link in links:
-        frontier.append(link)
-    return frontier.root()
 
 
 def inclusion_ranges(index: int, size: int) -> list[Range]:

@@ -1,13 +1,11 @@
-"""The contract of a message store: the types and the `Store` protocol.
+"""The values that a message store takes and gives: limits, messages, totals and refusals.
 
-Owns names and meanings only. `MessageStore` (memory) and `FileStore` (disk) implement it and pass
-the same test suite.
+Owns names and meanings only; `MessageStore` is what takes and gives them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -88,66 +86,3 @@ class SubjectState(msgspec.Struct, frozen=True):
     msgs: int
     first_seq: int
     last_seq: int
-
-
-class Store(Protocol):
-    """The messages of one stream."""
-
-    @property
-    def state(self) -> StoreState:
-        """The totals now."""
-
-    def store(
-        self, subject: bytes, header: bytes, payload: bytes, timestamp_ns: int, ttl_ns: int = 0
-    ) -> int:
-        """Append a message and give its sequence.
-
-        `ttl_ns` is what its Nats-TTL header says, 0 without one and negative for "never".
-        """
-
-    def skip(self, through: int, timestamp_ns: int) -> None:
-        """Use up all sequences up to `through` without messages."""
-
-    def get(self, seq: int) -> MessageCopy:
-        """The message of a sequence; NotFoundError if there is none."""
-
-    def next_message(self, patterns: tuple[bytes, ...], seq: int) -> MessageCopy:
-        """The first message at or behind `seq` whose subject matches; NotFoundError at the end."""
-
-    def last_message(self, subject: bytes) -> MessageCopy:
-        """The newest message whose subject matches (a literal or a pattern)."""
-
-    def remove(self, seq: int, *, erase: bool = False) -> bool:
-        """Delete a message, with `erase` also its bytes; false if it is not there."""
-
-    def purge(self, pattern: bytes = b"", *, below: int = 0, keep: int = 0) -> int:
-        """Delete the messages that match, below a sequence or all but the newest `keep`; returns
-        how many.
-        """
-
-    def compact(self, seq: int) -> int:
-        """Delete everything below `seq`; returns how many messages that were."""
-
-    def expire(
-        self,
-        now_ns: int,
-        *,
-        limit: int = 0,
-        expired: Callable[[MessageCopy], None] | None = None,
-    ) -> int:
-        """Delete what is older than the age limit or its own time to live; returns how many.
-
-        At most `limit` if it is not 0. `expired` is told of each after it is gone, and must not
-        change the store. A message whose time to live is "never" does not age.
-        """
-
-    def next_expiry_ns(self) -> int | None:
-        """When `expire` will have something to do, or earlier; None if never."""
-
-    def subjects(
-        self, pattern: bytes = b"", offset: int = 0, limit: int = 100_000
-    ) -> dict[bytes, int]:
-        """Live messages per matching subject."""
-
-    def messages(self, seq: int = 0) -> Iterator[MessageCopy]:
-        """All live messages from a sequence on; the store may change meanwhile."""

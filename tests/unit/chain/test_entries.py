@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain_kit import CREATED, ReferenceChain, stored
+from chain_kit import CREATED, ReferenceChain, encode_records, stored
 from tradewind.chain import chain_entries
 from tradewind.chain.chain_entries import ChainError, Record, RecordError
 
@@ -80,7 +80,7 @@ def test_an_unknown_algorithm_is_refused_with_the_known_ones() -> None:
 @FEW
 @given(st.lists(records, max_size=20), st.integers(0, 2000))
 def test_records_come_back_from_any_cut(found: list[Record], cut: int) -> None:
-    data = chain_entries.encode_records(found)
+    data = encode_records(found)
     first, end = chain_entries.read_records(data[:cut])
     rest, whole = chain_entries.read_records(data[end:])
     assert first + rest == found
@@ -95,14 +95,14 @@ def test_any_bytes_are_records_or_a_record_error(data: bytes) -> None:
         found, end = chain_entries.read_records(data)
     except RecordError as error:
         found, end = chain_entries.read_records(data[: error.offset])
-    assert chain_entries.encode_records(found) == data[:end]
+    assert encode_records(found) == data[:end]
 
 
 def test_no_more_records_are_read_than_asked_for() -> None:
     chain = ReferenceChain()
     for sequence in range(1, 6):
         chain.add(stored(sequence))
-    data = chain_entries.encode_records(chain.records)
+    data = encode_records(chain.records)
     found, end = chain_entries.read_records(data, count=2)
     assert found == chain.records[:2]
     assert chain_entries.read_records(data, end)[0] == chain.records[2:]

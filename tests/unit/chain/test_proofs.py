@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain_kit import ReferenceChain, chain_of, stored
+from chain_kit import ReferenceChain, chain_of, root_of, stored
 from tradewind.chain import merkle, proofs
 from tradewind.chain.chain_entries import ChainError
 from tradewind.chain.verifier import ChainedMessage
@@ -16,14 +16,14 @@ from tradewind.chain.verifier import ChainedMessage
 def proof_of(
     chain: ReferenceChain, index: int, size: int, **changes: object
 ) -> proofs.MessageProof:
-    roots = merkle.Roots(chain.digest, merkle.inclusion_ranges(index, size))
-    for record in chain.records[:size]:
-        roots.append(record.link)
+    links = [record.link for record in chain.records[:size]]
+    ranges = merkle.inclusion_ranges(index, size)
+    path = [root_of(chain.digest, links[first:end]) for first, end in ranges]
     message = stored(chain.records[index].sequence, **changes)
     before = chain.records[index - 1].link if index else chain.before
     head = chain.checkpoint()
     chained = ChainedMessage(*vars(message).values())
-    return proofs.make_proof(chained, index, before, roots.path(), head)
+    return proofs.make_proof(chained, index, before, path, head)
 
 
 @settings(max_examples=40)

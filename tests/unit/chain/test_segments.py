@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chain_kit import KEY, ReferenceChain, Stored, chain_of, histories, stored
+from chain_kit import KEY, ReferenceChain, Stored, chain_of, histories, root_of, stored
 from tradewind.chain import checkpoints
 from tradewind.chain.chain_entries import MESSAGE, ChainError
-from tradewind.chain.merkle import Frontier, root_of
+from tradewind.chain.merkle import Frontier
 from tradewind.chain.report import ChainReport
 from tradewind.chain.segments import SegmentFound, SegmentJoin, verify_segment
 from tradewind.chain.verifier import ChainedMessage

@@ -7,7 +7,8 @@ from consumer_kit import MS, SECOND, Client, Frame, World
 
 from tradewind.consumer.consumer import ServerConsumer
 from tradewind.consumer.consumer_document import consumer_document
-from tradewind.store.format.consumer_file import decode_consumer_state, encode_consumer_state
+from tradewind.store.format.ack_log import decode_with_trailer
+from tradewind.store.format.consumer_file import encode_consumer_state
 
 
 @pytest.fixture
@@ -216,7 +217,7 @@ def test_a_changed_state_is_saved_once_per_interval_and_restored(
     world.server.advance(0.2)
     assert len(world.saved) == 1
     now_ns = world.server.clock.wall_ns()
-    state = decode_consumer_state(encode_consumer_state(world.saved[0], now_ns))
+    state = decode_with_trailer(encode_consumer_state(world.saved[0], now_ns))[0]
     consumer.close()
     world.consumers.clear()
     again = world.consumer(state=state, ack_wait=SECOND)

@@ -10,6 +10,7 @@ import pytest
 from backup_kit import BackupPeer
 from engine_kit import Peer
 
+from chain_kit import root_of
 from tradewind.chain import checkpoints, merkle
 from tradewind.chain.chain_entries import (
     KINDS,
@@ -250,7 +251,7 @@ def test_checkpoint_that_is_asked_for_covers_all_and_is_signed() -> None:
     point = world.checkpoint()
     links = world.links()
     assert (point.size, point.first_seq, point.last_seq, point.messages) == (6, 1, 5, 4)
-    assert point.root == merkle.root_of(digest_of("sha256"), links).hex()
+    assert point.root == root_of(digest_of("sha256"), links).hex()
     assert world.checkpoint() == point, "nothing is new"
     info = world.chain("INFO")
     assert info["key"] == point.key
@@ -294,8 +295,8 @@ def test_every_message_and_every_head_is_proved() -> None:
             digest,
             first_size,
             size,
-            merkle.root_of(digest, links[:first_size]),
-            merkle.root_of(digest, links),
+            root_of(digest, links[:first_size]),
+            root_of(digest, links),
             [bytes.fromhex(node) for node in found.get("path", ())],
         )
 

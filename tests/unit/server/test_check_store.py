@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from subject_tables import subject_table
 from tradewind.errors import StoreError
 from tradewind.options import EncryptionOptions, Secret
 from tradewind.server.check_store import CANNOT_RUN, CLEAN, DAMAGED, check_store
@@ -185,13 +186,13 @@ def test_damage_in_other_files_is_found(
 
 
 def test_an_index_that_lies_is_found(store: Path, tmp_path: Path) -> None:
-    from tradewind.store.format.index_file import SubjectTable, decode_index, encode_index
+    from tradewind.store.format.index_file import decode_index, encode_index
 
     path = stream_path(store) / "msgs/index.db"
     index = decode_index(path.read_bytes(), "S")
     rows = list(index.subjects.rows())
     name, total, first, last = rows[0]
-    index.subjects = SubjectTable.from_rows([(name, total + 1, first, last), *rows[1:]])
+    index.subjects = subject_table([(name, total + 1, first, last), *rows[1:]])
     path.write_bytes(encode_index(index, "S"))
     code, found = report(store, tmp_path)
     assert code == DAMAGED

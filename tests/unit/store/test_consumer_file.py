@@ -9,8 +9,8 @@ from tradewind.store.format.consumer_file import (
     ConsumerState,
     PendingDelivery,
     SequencePair,
-    decode_consumer_state,
     encode_consumer_state,
+    read_consumer_state,
 )
 from tradewind.store.format.varint import append_uvarint, append_varint
 
@@ -33,6 +33,10 @@ REAL_STATE = ConsumerState(
 )
 
 
+def decode(data: bytes, path: str = "o.dat") -> ConsumerState:
+    return read_consumer_state(data, path)[0]
+
+
 def numbers(version: int, *values: int) -> bytes:
     """A file of uvarints behind the two bytes of the head."""
     target = bytearray((22, version))
@@ -42,19 +46,19 @@ def numbers(version: int, *values: int) -> bytes:
 
 
 def test_a_real_file_is_read_and_written_to_the_byte() -> None:
-    assert decode_consumer_state(REAL) == REAL_STATE
+    assert decode(REAL) == REAL_STATE
     assert encode_consumer_state(REAL_STATE, BASE * SECOND) == REAL
 
 
 def test_a_fresh_consumer_of_new_messages() -> None:
     data = bytes.fromhex("1602001700170000")
-    state = decode_consumer_state(data)
+    state = decode(data)
     assert state == ConsumerState(SequencePair(0, 23), SequencePair(0, 23))
     assert encode_consumer_state(state, 0) == data
 
 
 def test_an_empty_file_is_a_consumer_that_never_delivered() -> None:
-    assert decode_consumer_state(b"") == ConsumerState()
+    assert decode(b"") == ConsumerState()
 
 
 def test_the_write_time_is_rounded_to_seconds() -> None:
@@ -67,7 +71,7 @@ def test_times_are_cut_to_seconds() -> None:
     state = ConsumerState(
         pending={1: PendingDelivery(1, 5 * SECOND + 999_999_999), 2: PendingDelivery(2, -1)}
     )
-    again = decode_consumer_state(encode_consumer_state(state, 7 * SECOND))
+    again = decode(encode_consumer_state(state, 7 * SECOND))
     assert again.pending == {1: PendingDelivery(1, 5 * SECOND), 2: PendingDelivery(2, 0)}
 
 
@@ -77,7 +81,7 @@ def test_a_time_in_the_future_does_not_become_a_negative_difference() -> None:
     )
     data = encode_consumer_state(state, 8 * SECOND)
     assert data == numbers(2, 0, 0, 0, 0, 2, 18, 1, 1, 0, 2, 2, 10, 0)
-    assert decode_consumer_state(data) == state
+    assert decode(data) == state
 
 
 def test_what_lies_below_the_floor_wraps_around() -> None:
@@ -86,16 +90,16 @@ def test_what_lies_below_the_floor_wraps_around() -> None:
     )
     data = encode_consumer_state(state, 0)
     assert len(data) > 40
-    assert decode_consumer_state(data) == state
+    assert decode(data) == state
 
 
 def test_old_bytes_behind_the_state_are_ignored() -> None:
-    assert decode_consumer_state(REAL + b"\xff\xff") == REAL_STATE
+    assert decode(REAL + b"\xff\xff") == REAL_STATE
 
 
 def test_redeliveries_at_the_floor_or_of_count_0_are_skipped() -> None:
     data = numbers(2, 3, 3, 7, 7, 0, 3, 0, 4, 2, 0, 1, 3)
-    assert decode_consumer_state(data).redelivered == {4: 3}
+    assert decode(data).redelivered == {4: 3}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +108,7 @@ def test_redeliveries_at_the_floor_or_of_count_0_are_skipped() -> None:
 def test_version_1_has_the_next_sequences_relative_to_the_floor(
     floor: tuple[int, int], stored: tuple[int, int], delivered: tuple[int, int]
 ) -> None:
-    state = decode_consumer_state(numbers(1, *floor, *stored, 0, 0))
+    state = decode(numbers(1, *floor, *stored, 0, 0))
     assert state == ConsumerState(SequencePair(*delivered), SequencePair(*floor))
 
 
@@ -115,7 +119,7 @@ def test_version_1_has_no_consumer_sequences_and_adds_times() -> None:
         append_uvarint(data, offset)
         append_varint(data, seconds)
     data += bytes((1, 4, 2))
-    state = decode_consumer_state(bytes(data))
+    state = decode(bytes(data))
     assert state.pending == {
         4: PendingDelivery(0, 100 * SECOND),
         7: PendingDelivery(0, 107 * SECOND),
@@ -145,5 +149,5 @@ def test_version_1_has_no_consumer_sequences_and_adds_times() -> None:
 )
 def test_what_is_no_state_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(CorruptRecord, match=reason) as caught:
-        decode_consumer_state(data, "obs/C/o.dat")
+        decode(data, "obs/C/o.dat")
     assert caught.value.path == "obs/C/o.dat"

@@ -7,6 +7,7 @@ from array import array
 
 import pytest
 
+from subject_tables import subject_table
 from tradewind.errors import CorruptRecord
 from tradewind.store.format.hash import key_for
 from tradewind.store.format.index_codec import decode_subjects, encode_subjects
@@ -47,9 +48,7 @@ def example() -> StreamIndex:
         IndexBlock(7, 70, 10000, 300, 10001, 400, ttl_count=2),
     ]
     rows = [(b"a.b", 9000, 1, 7), (b"c", 996, 1, 1)]
-    return StreamIndex(
-        9996, 5070, 2, 100, 10001, 400, SubjectTable.from_rows(rows), blocks, b"checksum"
-    )
+    return StreamIndex(9996, 5070, 2, 100, 10001, 400, subject_table(rows), blocks, b"checksum")
 
 
 @pytest.mark.parametrize(("stream", "data"), [("EMPTY", EMPTY), ("PURGED", PURGED), ("TINY", TINY)])
@@ -248,7 +247,7 @@ def test_a_million_subjects_are_read_in_well_under_a_second() -> None:
     count = 1_000_000
     rows = ((b"orders.%d" % number, 1, 90, 90) for number in range(count))
     index = StreamIndex(
-        count, 99, 1, 5, count, 9, SubjectTable.from_rows(rows),
+        count, 99, 1, 5, count, 9, subject_table(rows),
         [IndexBlock(90, 99, 1, 5, count, 9)],
     )  # fmt: skip
     data = encode_index(index, "S")

@@ -22,7 +22,6 @@ from tradewind.store.format.layout import (
     block_key_text,
     block_number,
     block_numbers,
-    consumer_folder,
     consumer_key_text,
     is_encrypted,
     name_problem,
@@ -37,13 +36,12 @@ MIB = 1024 * 1024
 def test_folders_lie_below_jetstream_and_the_account() -> None:
     assert account_folder("$G") == "jetstream/$G"
     assert stream_folder("ACME", "ORDERS") == "jetstream/ACME/streams/ORDERS"
-    assert consumer_folder("$G", "S", "C") == "jetstream/$G/streams/S/obs/C"
 
 
 def test_a_bad_name_never_becomes_a_path() -> None:
-    for account, stream, consumer in (("..", "S", "C"), ("A", "../S", "C"), ("A", "S", "C/D")):
+    for account, stream in (("..", "S"), ("A", "../S"), ("A", "S/T")):
         with pytest.raises(AssertionError):
-            consumer_folder(account, stream, consumer)
+            stream_folder(account, stream)
 
 
 @pytest.mark.parametrize("name", ["a", "ORDERS-1", "é", "a:b", "a\x01b", "$G", "x" * 255])

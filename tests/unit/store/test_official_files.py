@@ -15,13 +15,15 @@ import pytest
 from nats.aio.client import Client
 
 from harness import ServerProcess
-from tradewind.store.format.consumer_file import decode_consumer_state, encode_consumer_state
-from tradewind.store.format.index_file import SubjectTable, decode_index, encode_index
+from subject_tables import subject_table
+from tradewind.store.format.ack_log import decode_with_trailer
+from tradewind.store.format.consumer_file import encode_consumer_state
+from tradewind.store.format.index_file import decode_index, encode_index
 from tradewind.store.format.layout import (
+    CONSUMERS_FOLDER,
     account_folder,
     block_bytes_max,
     block_numbers,
-    consumer_folder,
     consumer_key_text,
     name_problem,
     stream_folder,
@@ -182,7 +184,7 @@ class Store:
         return self.folder / stream_folder("$G", name)
 
     def consumer(self, stream: str, name: str) -> Path:
-        return self.folder / consumer_folder("$G", stream, name)
+        return self.stream(stream) / CONSUMERS_FOLDER / name
 
 
 def start(folder: Path) -> ServerProcess:
@@ -449,7 +451,7 @@ def test_consumer_states_are_read_and_written_to_the_byte(store: Store) -> None:
         if name == "memory":
             continue
         data = (store.consumer(stream, name) / "o.dat").read_bytes()
-        state = decode_consumer_state(data)
+        state = decode_with_trailer(data)[0]
         assert state.delivered == pair(info["delivered"]), name
         assert state.ack_floor == pair(info["ack_floor"]), name
         assert len(state.pending) == info["num_ack_pending"]
@@ -487,7 +489,7 @@ def rewrite(store: Store) -> None:
         (folder / "meta.sum").write_bytes(meta_sum(path.read_bytes(), stream_key_text(name)))
         path = folder / "msgs/index.db"
         index = decode_index(path.read_bytes(), name)
-        index.subjects = SubjectTable.from_rows(sorted(index.subjects.rows(), reverse=True))
+        index.subjects = subject_table(sorted(index.subjects.rows(), reverse=True))
         for block in index.blocks:
             block.deleted = rebalanced(block.deleted)
         path.write_bytes(encode_index(index, name))
@@ -497,7 +499,7 @@ def rewrite(store: Store) -> None:
     for stream, name in store.consumers:
         if name != "memory":
             path = store.consumer(stream, name) / "o.dat"
-            state = decode_consumer_state(path.read_bytes())
+            state = decode_with_trailer(path.read_bytes())[0]
             path.write_bytes(encode_consumer_state(state, base_seconds(path.read_bytes()) * SECOND))
             meta_path = store.consumer(stream, name) / "meta.inf"
             meta = decode_consumer_meta(meta_path.read_bytes())

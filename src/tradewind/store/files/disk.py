@@ -22,11 +22,11 @@ treat everything since the last good sync as lost: the stream becomes read-only 
 recovered from what is on the disk.
 
 Threads: the event loop owns every file. Only `DiskFile.sync` and `Disk.sync_directory` may run in a
-worker thread while the loop continues, also with writes to the same file; such a write may or may not
-be covered by that sync. `read` and the bytes of a `map` may be used by any thread. A folder that
-nobody else uses, one that is being made or removed or the files of a configuration, may be in the
-hands of one worker. A file is never closed while a sync of it runs (its descriptor could be given to
-another file meanwhile), and all else is for the owner only.
+worker thread while the loop continues, also with writes to the same file; such a write may or may
+not be covered by that sync. `read` and the bytes of a `map` may be used by any thread. A folder
+that nobody else uses, one that is being made or removed or the files of a configuration, may be in
+the hands of one worker. A file is never closed while a sync of it runs (its descriptor could be
+given to another file meanwhile), and all else is for the owner only.
 """
 # Paths are strings here, see above.
 # ruff: noqa: PTH100, PTH102, PTH104, PTH108, PTH112, PTH116, PTH120, PTH208

@@ -19,7 +19,8 @@ when an o.dat without them is durable, and a log is removed when all of its reco
 interrupted write nothing that follows is used.
 
 A commit has the shape of `FileStore`'s: the loop begins it (writes), a worker runs it (syncs), the
-loop finishes it (renames). A state is kept when `synced_ticket` has reached its ticket.
+loop finishes it (renames). A state is kept when `kept_ticket` of its consumer has reached its
+ticket.
 """
 
 from __future__ import annotations
@@ -217,13 +218,8 @@ class ConsumerStates:
         """Whether a commit has anything to do."""
         return bool(self._urgent or self._waiting or self._logged or self._renamed)
 
-    @property
-    def synced_ticket(self) -> int:
-        """Every state marked with this ticket or a lower one is durable."""
-        return self._below(self._changes())
-
     def kept_ticket(self, consumer: str) -> int:
-        """The same for one of them, whatever becomes of the others."""
+        """Every state of a consumer marked with this ticket or a lower one is durable."""
         tables = (self._naming, self._renamed, self._logged)
         logged = [change for change in self._in_flight.get(consumer, ()) if not change.number]
         found = [table[consumer] for table in tables if consumer in table]

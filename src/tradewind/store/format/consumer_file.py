@@ -113,13 +113,11 @@ def _seconds(time_ns: int) -> int:
     return time_ns // NS_PER_SECOND if time_ns >= 0 else -(-time_ns // NS_PER_SECOND)
 
 
-def decode_consumer_state(data: bytes, path: str = "o.dat") -> ConsumerState:
-    """The content of the file; an empty one is that of a consumer that never delivered."""
-    return read_consumer_state(data, path)[0]
-
-
 def read_consumer_state(data: bytes, path: str) -> tuple[ConsumerState, int]:
-    """The content of the file, and where it ends: bytes that follow mean nothing here."""
+    """The content of the file, and where it ends: bytes that follow mean nothing here.
+
+    An empty file is that of a consumer that never delivered.
+    """
     if not data:
         return ConsumerState(), 0
     reader = ByteReader(data, path)

@@ -21,7 +21,7 @@ Version 1 has neither TTLs nor schedules, version 2 no schedules.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
@@ -70,20 +70,6 @@ class SubjectTable(msgspec.Struct):
     totals: array[int] = msgspec.field(default_factory=lambda: array("Q"))
     first_blocks: array[int] = msgspec.field(default_factory=lambda: array("I"))
     last_blocks: array[int] = msgspec.field(default_factory=lambda: array("I"))
-
-    @classmethod
-    def from_rows(cls, rows: Iterable[tuple[bytes, int, int, int]]) -> SubjectTable:
-        """Columns of (name, messages, first block, last block)."""
-        names = bytearray()
-        table = cls()
-        for name, total, first_block, last_block in rows:
-            names += name
-            table.ends.append(len(names))
-            table.totals.append(total)
-            table.first_blocks.append(first_block)
-            table.last_blocks.append(last_block)
-        table.names = bytes(names)
-        return table
 
     def rows(self) -> Iterator[tuple[bytes, int, int, int]]:
         """Each subject as (name, messages, first block, last block)."""

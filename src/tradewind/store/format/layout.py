@@ -179,12 +179,6 @@ def stream_folder(account: str, stream: str) -> str:
     return f"{account_folder(account)}/{STREAMS_FOLDER}/{stream}"
 
 
-def consumer_folder(account: str, stream: str, consumer: str) -> str:
-    """The folder of a consumer, relative to the store folder."""
-    assert not name_problem(consumer)
-    return f"{stream_folder(account, stream)}/{CONSUMERS_FOLDER}/{consumer}"
-
-
 def block_file_name(number: int) -> str:
     """The file name of block `number`: decimal, no leading zeros."""
     assert 0 < number <= BLOCK_NUMBER_MAX
