@@ -13,8 +13,8 @@ import pytest
 
 from cli_outcome import Cli
 from harness import ServerProcess
+from tradewind.client.core.credentials import parse_credentials
 from tradewind.jwt import AccountClaims, UserClaims, decode_as
-from tradewind.jwt.claim_files import read_credentials
 
 PAGE = Path(__file__).parents[2] / "docs" / "OPERATORS.md"
 KEY = re.compile(r"\b([AOU])[A-D][A-Z2-7]{54}\b")
@@ -152,7 +152,7 @@ def test_what_is_kept_can_be_read_by_its_owner_only(acme: Cli, folder: Path) -> 
     assert not any(seed in shown for seed in seeds)
     assert "ann" in shown
     printed = acme("auth", "user", "creds", "ann").out
-    token, seed = read_credentials(printed)
+    token, seed = parse_credentials(printed)
     assert decode_as(UserClaims, token) == user_token(folder, "ann")
     assert seed in seeds
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+import tempfile
 import textwrap
 import tomllib
 from collections.abc import AsyncIterator, Iterator
@@ -33,7 +34,7 @@ from tradewind.monitor.pages import build_application
 from tradewind.options import OpenTelemetryOptions, OperatorOptions, ServerOptions
 from tradewind.server import flags, reload
 from tradewind.server.config import absent, load
-from tradewind.server.config.grammar import parse_text
+from tradewind.server.config.grammar import parse_file
 from tradewind.server.config.load import load_config_file
 from tradewind.server.config.reader import Reader, Table
 from tradewind.server.config.tree import ConfigNode
@@ -351,7 +352,10 @@ class Recorder(Reader):
 def table_of(config: str, what: str) -> Table:
     """The keys that the loader knows in the block that messages call `what`."""
     recorder = Recorder()
-    root = ConfigNode(parse_text(config), "", 1)
+    with tempfile.NamedTemporaryFile(suffix=".conf") as file:
+        file.write(config.encode())
+        file.flush()
+        root = ConfigNode(parse_file(file.name), "", 1)
     recorder.fields(root, "", load._table(recorder))
     return recorder.tables[what]
 

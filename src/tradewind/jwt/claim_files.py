@@ -51,12 +51,3 @@ def read_token(text: str) -> str:
     if bare.startswith("eyJ") and not re.search(r"\s", bare):
         return bare
     raise JwtError("there is no JWT: neither a line that begins with eyJ nor a block -----BEGIN")
-
-
-def read_credentials(text: str) -> tuple[str, str]:
-    """JWT and seed of a credentials file; JwtError names the block that is missing."""
-    blocks = {match[1]: match[2] for match in _BLOCK.finditer(text)}
-    for name in ("NATS USER JWT", "USER NKEY SEED"):
-        if name not in blocks:
-            raise JwtError(f"no block -----BEGIN {name}----- in the credentials file")
-    return blocks["NATS USER JWT"], blocks["USER NKEY SEED"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from tradewind.documents import Document, Key
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 
-__all__ = ["Key", "PipelineDocument", "parse_document", "read_document"]
+__all__ = ["Key", "PipelineDocument", "read_document"]
 
 
 class PipelineDocument(Document):
@@ -32,17 +32,6 @@ def read_document(path: Path) -> PipelineDocument:
     """The document of a file; an error names the line."""
     document = PipelineDocument(path)
     document.read()
-    return _not_empty(document)
-
-
-def parse_document(path: Path, text: str) -> PipelineDocument:
-    """The document of a text; `path` is for messages."""
-    document = PipelineDocument(path)
-    document.parse(text.encode())
-    return _not_empty(document)
-
-
-def _not_empty(document: PipelineDocument) -> PipelineDocument:
     if document.value is None:
         raise document.fail("the file is empty", 1)
     return document

@@ -1,8 +1,9 @@
 """The interest of a whole subject space: each subject and queue group once, with its weight.
 
 Owns the counts, by origin of the subscriptions, and the list of entries changed since it was last
-taken. It announces nothing itself: listeners take the list (`broker.leaf_interest`). Adding or
-removing a subscription costs one table lookup, however many servers listen.
+taken. It announces nothing itself: listeners take the list (`AccountLeaves` of
+`broker.leaf_session`). Adding or removing a subscription costs one table lookup, however many
+servers listen.
 
 Invariants
 - a key stays in the table while something is counted in it, or while it is in the list of changes,

@@ -57,11 +57,12 @@ cdef class Permissions:
         return self.subscribe_deny is None or not self.subscribe_deny.matches_any(subject, size)
 
     def may_publish(self, bytes subject not None):
-        """Whether a message may be published to a subject (tracked responses aside)."""
+        """Whether a message may be published to a subject (tracked responses aside); for tests."""
         return self.publish_allowed(subject, <uint32_t>len(subject))
 
     def may_deliver(self, bytes subject not None):
-        """Whether a message on a concrete subject may reach a subscription wider than a deny rule.
+        """Whether a message on a concrete subject may reach a subscription wider than a deny rule;
+        for tests.
         """
         return self.delivery_allowed(subject, <uint32_t>len(subject))
 

@@ -2,8 +2,9 @@
 
 Owns the timer of the syncer and its shutdown. It never decides what to sync, which is up to
 `tradewind.store.syncer`; the threads (`threads`) receive descriptors and commits only, never a
-store. The event loop itself never syncs, so a disk that hangs only affects clients that wait for
-it.
+store. So a disk that hangs only affects clients that wait for it, with one exception: the event
+loop itself syncs what is left when it closes a stream, because its account loses JetStream, a
+truncation is taken back or the server ends.
 """
 
 from __future__ import annotations

@@ -135,11 +135,6 @@ cdef class TurnLoop:
                 except Exception as error:
                     link.give_up(error)
 
-    @property
-    def is_timed(self):
-        """Whether the next deadline will be met."""
-        return self._timer is not None
-
     def schedule_timer(self):
         """Keep one timer, for the earliest deadline."""
         try:

@@ -216,7 +216,7 @@ cdef class MessageIds:
         return self.find(message_id, <uint32_t>len(message_id), now_ns)
 
     def remember(self, bytes message_id not None, uint64_t seq, int64_t timestamp_ns):
-        """Add an id; times must not go back."""
+        """Add an id; times must not go back. For tests: a stream calls `add`."""
         self.add(message_id, <uint32_t>len(message_id), seq, timestamp_ns)
 
     def can_take(self, bytes message_id not None):

@@ -2,7 +2,7 @@
 
 Owns no memory: spans point into the header. It knows the fields that most batches have. Any other
 field that begins with "Nats-", and any value that needs closer examination, is left to
-`stream.headers` and `stream.batch_checks`, which know all fields and give the errors.
+`stream.header_fields` and `stream.batch_checks`, which know all fields and give the errors.
 """
 
 from libc.stdint cimport int64_t, uint32_t

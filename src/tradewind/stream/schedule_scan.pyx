@@ -77,7 +77,7 @@ cdef int64_t time_of(const char* text, size_t size) noexcept nogil:
 
 
 def read_time(bytes text not None):
-    """The time in a value of `Nats-Schedule`, in ns; None if it is not a common one."""
+    """The time in a value of `Nats-Schedule`, in ns; None if it is not a common one; for tests."""
     cdef int64_t found = time_of(text, len(text))
     return None if found == NO_TIME else found
 

@@ -143,6 +143,7 @@ class FakeBucket:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.opened = 0
+        self.watching = 0
         self.left = asyncio.Event()
         self.kv = SimpleNamespace(open=self.open)
         self.manager = SimpleNamespace(streams=SimpleNamespace(info=self.info))
@@ -163,10 +164,17 @@ class FakeBucket:
     is_current = True
 
     async def __aenter__(self) -> FakeBucket:
+        self.watching += 1
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
+        self.watching -= 1
         self.left.set()
+
+    async def watched_by(self, count: int) -> None:
+        while self.watching != count:
+            self.left.clear()
+            await self.left.wait()
 
     async def take_some(self, _count: int) -> list[Any]:
         await asyncio.Event().wait()
@@ -196,7 +204,8 @@ def test_watches_are_shared_and_bounded() -> None:
         for number in range(WATCHES_MAX * 2):
             await watches.see("b", f"k{number}")
         assert len(watches) == WATCHES_MAX
-        assert watches.running_count == WATCHES_MAX
+        async with asyncio.timeout(60):
+            await bucket.watched_by(WATCHES_MAX)
 
     run_watches(bucket, body)
 
@@ -206,7 +215,7 @@ def test_a_watch_that_nobody_looks_at_ends(monkeypatch: pytest.MonkeyPatch) -> N
 
     async def body(watches: Watches, now: list[float]) -> None:
         await watches.see("b", ">")
-        assert watches.running_count == 1
+        assert bucket.watching == 1
         now[0] = 60.0
         async with asyncio.timeout(60):
             await bucket.left.wait()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from pipeline_texts import pipeline_of_text
 
 from tradewind.pipelines import model
-from tradewind.pipelines.document import parse_document
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
-from tradewind.pipelines.loading import load_pipeline, names_in, pipeline_of
+from tradewind.pipelines.loading import load_pipeline, names_in
 from tradewind.pipelines.model import Pipeline
 from tradewind.pipelines.spark_settings import SparkSettings
 
@@ -52,7 +52,7 @@ sinks:
 
 
 def load(text: str) -> Pipeline:
-    return pipeline_of(parse_document(Path("p.yaml"), text))
+    return pipeline_of_text(text)
 
 
 def test_a_pipeline_has_its_tables_and_what_they_are_made_from() -> None:

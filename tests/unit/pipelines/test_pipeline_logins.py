@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from pipeline_texts import pipeline_of_text
 
 from tradewind.pipelines.checking import check_server
-from tradewind.pipelines.document import parse_document
 from tradewind.pipelines.errors import PipelineFileError
 from tradewind.pipelines.explaining import explain_lines
 from tradewind.pipelines.frames import source_options
-from tradewind.pipelines.loading import pipeline_of
 from tradewind.pipelines.model import Pipeline
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.spark.logins import JobLogin
@@ -32,7 +29,7 @@ sinks:
 
 
 def load(text: str) -> Pipeline:
-    return pipeline_of(parse_document(Path("p.yaml"), text))
+    return pipeline_of_text(text)
 
 
 def test_the_nearest_login_is_taken_as_a_whole() -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from pipeline_texts import pipeline_of_text
 
 from tradewind.pipelines import places
-from tradewind.pipelines.document import parse_document
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.lakes import SinkQuery
 from tradewind.pipelines.leases import LEASE_FILE, LEASE_SECONDS, Owner, locked, take_lease
-from tradewind.pipelines.loading import pipeline_of
 from tradewind.pipelines.places import RemoteFolder, names_in, place_of, problem_of, replace_file
 from tradewind.pipelines.query_batches import batches_of
 from tradewind.pipelines.schemas import FrozenSchema, read_frozen
@@ -89,10 +88,10 @@ def test_a_checkpoint_is_in_a_file_system_that_spark_can_have(uri: str, problem:
     assert bool(problem_of(uri)) == bool(problem)
     text = f"pipeline: p\ncheckpoint: {uri}\n{TABLES}"
     if not problem:
-        assert str(pipeline_of(parse_document(Path("p.yaml"), text)).checkpoint).endswith("/state")
+        assert str(pipeline_of_text(text).checkpoint).endswith("/state")
         return
     with pytest.raises(PipelineFileError) as caught:
-        pipeline_of(parse_document(Path("p.yaml"), text))
+        pipeline_of_text(text)
     assert caught.value.line == 2
     assert "hush" not in str(caught.value)
 
@@ -131,7 +130,7 @@ def test_what_is_beside_a_checkpoint_is_read_from_there(store: MemoryFiles) -> N
 
 def test_the_batches_of_a_checkpoint_elsewhere_are_known(store: MemoryFiles) -> None:
     text = f"pipeline: p\ncheckpoint: {STATE}\n{TABLES}"
-    pipeline = pipeline_of(parse_document(Path("p.yaml"), text))
+    pipeline = pipeline_of_text(text)
     assert batches_of(pipeline) == {}
     query = STATE / "queries" / "show"
     for number, seq in ((0, 4), (1, 9)):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from pipeline_texts import pipeline_of_text
 
-from tradewind.pipelines.document import parse_document
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.explaining import explain_lines
-from tradewind.pipelines.loading import pipeline_of
 from tradewind.pipelines.model import Pipeline
 from tradewind.pipelines.spark_settings import HIDDEN, apply_settings
 
@@ -19,7 +16,7 @@ SECRET = "abracadabra"
 
 
 def load(section: str) -> Pipeline:
-    return pipeline_of(parse_document(Path("p.yaml"), f"{HEAD}spark:\n{section}\n{TABLES}"))
+    return pipeline_of_text(f"{HEAD}spark:\n{section}\n{TABLES}")
 
 
 def test_settings_are_given_to_the_session_as_texts() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from tradewind.errors import ConfigError
 from tradewind.server.config import grammar
-from tradewind.server.config.grammar import parse_file, parse_text
+from tradewind.server.config.grammar import parse_file
 from tradewind.server.config.tree import (
     ConfigNode,
     digest,
@@ -33,8 +34,15 @@ def plain(value: Any) -> Any:
     return value
 
 
+def tree_of(text: str, environ: Mapping[str, str]) -> dict[str, ConfigNode]:
+    """The tree of a file with this text."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("test.conf").write_bytes(text.encode())
+        return parse_file("test.conf", environ)
+
+
 def parse(text: str, **environ: str) -> Any:
-    return plain(parse_text(text, "test.conf", environ))
+    return plain(tree_of(text, environ))
 
 
 def error_of(text: str, **environ: str) -> ConfigError:
@@ -185,7 +193,7 @@ def test_variables_are_case_sensitive() -> None:
 
 
 def test_a_used_variable_is_marked_and_others_are_not() -> None:
-    root = parse_text("x: 1\ny: 2\nz: $x", environ={})
+    root = tree_of("x: 1\ny: 2\nz: $x", {})
     assert (root["x"].used, root["y"].used, root["z"].used) == (True, False, False)
 
 
@@ -431,6 +439,6 @@ def test_quoted_size(text: str, size: int | None) -> None:
 
 def test_digest_is_over_values_and_not_over_their_spelling() -> None:
     spellings = ["port: -1", "{ 'port' = -1 } # c", "port\n-1"]
-    digests = {digest(parse_text(text, environ={})) for text in spellings}
+    digests = {digest(tree_of(text, {})) for text in spellings}
     # As `nats-server -t` prints it for the first of them.
     assert digests == {"sha256:7ea4cc5c6864139d814ce940a40ee6546b7ac5285eec3c390a4ce11e34dc1102"}

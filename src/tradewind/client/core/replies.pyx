@@ -153,7 +153,7 @@ cdef class Replies(MessageInbox):
 
     @property
     def _timeouts_in_use(self):
-        """Number of lanes."""
+        """Number of lanes; for tests."""
         return len(self._lanes)
 
     cdef PendingRequest _new_question(self, str subject):

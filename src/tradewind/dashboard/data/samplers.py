@@ -78,11 +78,6 @@ class Samplers:
         self._wall_clock = wall_clock
         self._topics: OrderedDict[Hashable, _Topic] = OrderedDict()
 
-    @property
-    def asking_count(self) -> int:
-        """How many questions are being asked at the moment."""
-        return sum(topic.task is not None for topic in self._topics.values())
-
     def __len__(self) -> int:
         return len(self._topics)
 

@@ -71,11 +71,6 @@ class Watches:
     def __len__(self) -> int:
         return len(self._watches)
 
-    @property
-    def running_count(self) -> int:
-        """How many are under way."""
-        return sum(watch.task is not None for watch in self._watches.values())
-
     async def see(self, bucket: str, keys: str) -> tuple[list[Change], Problem | None]:
         """The newest changes, newest first; waits a moment for the first look."""
         watch = self._find(bucket, keys)

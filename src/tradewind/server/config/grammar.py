@@ -59,14 +59,6 @@ def parse_file(path: str, environ: Mapping[str, str] | None = None) -> dict[str,
     return loader.load(path, including=None)
 
 
-def parse_text(
-    text: str, path: str = "", environ: Mapping[str, str] | None = None
-) -> dict[str, ConfigNode]:
-    """The tree of a text; `path` is what messages call it and what includes are relative to."""
-    loader = _Loader(os.environ if environ is None else environ)
-    return _GrammarParser(text, path, loader).parse()
-
-
 class _Loader:
     """What all files of one configuration share: the environment and the bounds on including."""
 

@@ -12,8 +12,8 @@ the order of commits belong to the store; what a copy keeps is decided in `block
   written, and what was appended meanwhile is added before the copy gets its name.
 - Compaction moves records, so it waits until a mark on disk says that the block is whole: only then
   nothing else speaks of its size. What it leaves out was removed by this commit at the latest.
-- A damaged block is repaired by the bytes that memory holds in its place; `settle` says when. Until
-  then nothing else is done to it.
+- A damaged block is repaired by the bytes that memory holds in its place; `damage_resolution`
+  says when. Until then nothing else is done to it.
 - A tombstone is left out of a compacted block only when no power failure can bring back the record
   that it speaks of: names that are removed or replaced count from the next commit on.
 - A full disk only puts rewriting off. Whatever else fails ends the store's changes, like any write.

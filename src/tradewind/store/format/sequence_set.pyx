@@ -314,7 +314,10 @@ cdef class SequenceSet:
         return added == 1
 
     def insert_range(self, uint64_t first, uint64_t last) -> None:
-        """Add first..last, both included; costs memory and time for every 2048 of them."""
+        """Add first..last, both included; costs memory and time for every 2048 of them.
+
+        For tests, as `delete_below` and `count_in`: blocks call the functions of `sequence_tree`.
+        """
         if sequences_insert_range(&self.tree, first, last) != 0:
             raise MemoryError
 
