@@ -19,8 +19,8 @@ from benchmarks.servers import Server
 from benchmarks.stream_workloads import RELAXED
 
 if TYPE_CHECKING:  # compiled by the build before a workload runs, not yet when this loads
-    from tradewind.client.jetstream import JetStream
     from tradewind.client.core.message import Msg
+    from tradewind.client.jetstream import JetStream
 
 QUICK_PART = 100
 PAYLOAD = bytes(128)

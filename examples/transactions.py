@@ -12,8 +12,8 @@ import sys
 
 import tradewind
 from tradewind.client.api_errors import TransactionNotAwaitedError, TransactionRedeliveredError
-from tradewind.client.jetstream import JetStream
 from tradewind.client.core.message import Msg
+from tradewind.client.jetstream import JetStream
 
 ORDERS = 50
 SECOND_NS = 1_000_000_000

@@ -159,7 +159,7 @@ def test_lengths_of_time(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "five seconds", "1 fortnight", "0 s", "-1 s"])
 def test_what_is_no_length_of_time(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a duration|is too short"):
+    with pytest.raises(ValueError, match=r"is not a duration|is too short"):
         parse_interval_ms(text)
 
 
