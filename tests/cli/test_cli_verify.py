@@ -150,7 +150,7 @@ def test_a_changed_link_is_named_with_the_checkpoint_that_does_not_fit(
     assert outcome.code == 1
     assert "entry: entry 6, a message (sequence 7): its link was changed\n" in outcome.out
     assert "checkpoint 2 (" in outcome.out
-    assert "does not fit the chain, nor do 4 after it" in outcome.out
+    assert "does not match the chain, nor do 4 after it" in outcome.out
     assert "proved up to sequence 5\n" in outcome.out
 
 
@@ -192,7 +192,7 @@ def test_a_chain_rewritten_with_the_servers_own_key_does_not_fit_a_kept_checkpoi
     verify(offline, store).ok()
     outcome = verify(offline, store, "--checkpoint", str(kept))
     assert outcome.code == 1
-    assert f"checkpoint: the checkpoint in {kept} (of 22 entries) does not fit" in outcome.out
+    assert f"checkpoint: the checkpoint in {kept} (of 22 entries) does not match" in outcome.out
 
 
 def test_a_stream_without_a_chain_and_a_wrong_name_are_explained(offline: Cli, store: Path) -> None:
@@ -255,4 +255,4 @@ def test_a_checkpoint_in_another_form_is_named(offline: Cli, store: Path, tmp_pa
     kept.write_bytes(b"{}")
     outcome = verify(offline, store, "--checkpoint", str(kept))
     assert outcome.code == 1
-    assert f"the checkpoint in {kept}: this is no checkpoint" in outcome.out
+    assert f"the checkpoint in {kept}: not a checkpoint" in outcome.out

@@ -225,7 +225,7 @@ def test_refusals_of_the_server_are_shown_and_fail(on_server: Cli) -> None:
     on_server("jsm", "add", stdin="SET\nset.*\n\nfile\n").ok()
     other = on_server("jsm", "add-obs", stdin="SOT\n")
     assert "Not a valid message set: 'SOT'; there are SET" in other.err
-    assert "has no observable 'o' that is pulled from" in on_server("jsm", "next", "SET", "o").err
+    assert "has no pull observable 'o'" in on_server("jsm", "next", "SET", "o").err
 
 
 def test_server_without_the_preview_is_named_as_such(

@@ -63,7 +63,7 @@ def parse_positions(
     if not text.startswith("{"):
         raise OptionError(
             option,
-            f"{text[:64]!r} is none of {', '.join(WORDS)}, and no JSON object such as"
+            f"{text[:64]!r} is neither {' nor '.join(WORDS)} nor a JSON object such as"
             ' {"ORDERS": 120, "LOGS": "latest"}',
         )
     named = {
@@ -120,7 +120,7 @@ def _position(
             raise OptionError(option, f"{stream!r}: {reason}") from None
     raise OptionError(
         option,
-        f"{stream!r}: {_shown(value)} is not a sequence, none of {', '.join(WORDS)}, and no"
+        f"{stream!r}: {_shown(value)} is not a sequence, {', '.join(WORDS)} or"
         ' {"time": "2026-11-16T08:00:00Z"}',
     )
 

@@ -41,7 +41,7 @@ def test_key_of_the_configuration_is_a_seed_or_its_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "text"),
-    [(None, "cannot be read"), ("SECRET", "no seed"), (PAIR.public, "no seed")],
+    [(None, "cannot be read"), ("SECRET", "not the seed"), (PAIR.public, "not the seed")],
 )
 def test_key_that_is_none_is_refused_without_showing_it(
     tmp_path: Path, content: str | None, text: str

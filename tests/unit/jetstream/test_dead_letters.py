@@ -144,11 +144,11 @@ def test_the_subject_follows_its_template() -> None:
 
 
 BAD_SETTINGS: dict[str, tuple[dict[str, str], str]] = {
-    "no stream": ({"stream": "NONE"}, "stream NONE is not there, create it first"),
+    "no stream": ({"stream": "NONE"}, "stream NONE does not exist; create it first"),
     "itself": ({"stream": "S"}, "cannot go to the stream itself"),
     "name": ({"stream": "a b"}, "'a b' is not the name of a stream"),
     "place": ({"subject": "dead.{who}"}, "{who} is not one of {stream}"),
-    "not taken": ({"subject": "other.{subject}"}, "stream D does not take subject other.>"),
+    "not taken": ({"subject": "other.{subject}"}, "stream D does not store subject other.>"),
     "order": ({"subject": "dead.{subject}.x"}, "{subject} must be its last token"),
     "reason": ({"on": "bored"}, "'bored' is not a list of max_deliver, term, expired"),
     "key": ({"steam": "D"}, "unknown key"),

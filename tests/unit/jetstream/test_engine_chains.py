@@ -141,14 +141,14 @@ class ChainWorld:
     [
         ({"tradewind.chain": "md5"}, 'tradewind.chain: "sha256" or "blake3", not \'md5\''),
         ({"tradewind.chain": ""}, 'tradewind.chain: "sha256" or "blake3", not \'\''),
-        ({"tradewind.chain.messages": "5"}, "it needs tradewind.chain"),
+        ({"tradewind.chain.messages": "5"}, "requires tradewind.chain"),
         (CHAIN | {"tradewind.chain.messages": "0"}, "a number from 1 to 10000000, not '0'"),
         (CHAIN | {"tradewind.chain.messages": "10000001"}, "a number from 1 to 10000000"),
         (CHAIN | {"tradewind.chain.messages": "9" * 5000}, "a number from 1 to 10000000"),
         (CHAIN | {"tradewind.chain.seconds": "86401"}, "a number from 1 to 86400, not '86401'"),
         (CHAIN | {"tradewind.chain.seconds": "-1"}, "a number from 1 to 86400, not '-1'"),
         (CHAIN | {"tradewind.chain.seconds": "1s"}, "a number from 1 to 86400, not '1s'"),
-        (CHAIN | {"tradewind.chain.minutes": "1"}, "tradewind.chain.minutes: it is not known"),
+        (CHAIN | {"tradewind.chain.minutes": "1"}, "tradewind.chain.minutes: unknown key"),
     ],
 )
 def test_metadata_that_cannot_be_are_refused_with_what_would_be_right(

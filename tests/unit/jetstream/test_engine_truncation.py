@@ -236,7 +236,7 @@ def test_the_time_goes_on_over_a_restart() -> None:
     [
         ({}, {}, "specify before, after, newest, subjects or header"),
         ({}, {"before": "yesterday"}, 'parsing time "yesterday"'),
-        ({}, {"subjects": ["a..b"]}, "subjects: 'a..b' is no subject"),
+        ({}, {"subjects": ["a..b"]}, "subjects: 'a..b' is neither a subject nor a pattern"),
         ({}, {"subjects": ["a"] * 101}, "subjects: at most 100, not 101"),
         ({}, {"header": {"name": ""}}, "header: expected a name without colons"),
         ({}, {"header": {"name": "a", "value": "v" * 2000}}, "header: a value of at most 1024"),
@@ -291,7 +291,7 @@ def test_as_many_windows_as_may_be_and_no_more() -> None:
     for _ in range(16):
         assert world.own("TRUNCATE", newest=1, keep_for=HOUR)["messages"] == 1
     answer = world.own("TRUNCATE", newest=1, keep_for=HOUR)
-    assert "16 truncations can be taken back at a time" in answer["error"]["description"]
+    assert "at most 16 truncations can be undone at a time" in answer["error"]["description"]
     assert len(world.own("UNDO", dry_run=True)["windows"]) == 16
     assert world.own("TRUNCATE", newest=1)["messages"] == 1
 

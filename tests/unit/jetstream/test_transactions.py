@@ -69,7 +69,7 @@ def test_headers_are_stored_and_ids_are_remembered() -> None:
 
 
 REFUSED: dict[str, tuple[list[dict[str, Any]], list[str], str]] = {
-    "no stream": ([message("A.x"), message("Z.x")], [], "publishes[1]: no stream takes subject"),
+    "no stream": ([message("A.x"), message("Z.x")], [], "publishes[1]: no stream stores subject"),
     "wildcard": ([message("A.*")], [], "publishes[0]: subject 'A.*' is not one"),
     "expectation": (
         [message("A.x"), message("B.x", Nats_Expected_Last_Sequence="7")],

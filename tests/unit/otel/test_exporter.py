@@ -123,5 +123,7 @@ def test_a_collector_that_speaks_something_else_costs_spans() -> None:
     "endpoint", ["", "127.0.0.1:4318", "ftp://a", "http://", "http://a:x", "http://a:99999", "a b"]
 )
 def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
-    with pytest.raises(TradewindError, match=r"endpoint .*: a url like http://127\.0\.0\.1:4318"):
+    with pytest.raises(
+        TradewindError, match=r"endpoint .*: expected a URL such as http://127\.0\.0\.1:4318"
+    ):
         SpanExporter(endpoint)

@@ -221,7 +221,7 @@ def test_spark_is_told_of_the_limit(place: Place) -> None:
             {"minMsgsPerTrigger": "9", "maxMsgsPerTrigger": "8"},
             "minMsgsPerTrigger: 9 is more than maxMsgsPerTrigger allows, 8",
         ),
-        ({"maxTriggerDelay": "1m"}, "maxTriggerDelay: it needs minMsgsPerTrigger"),
+        ({"maxTriggerDelay": "1m"}, "maxTriggerDelay: it requires minMsgsPerTrigger"),
         (
             {"minMsgsPerTrigger": "9", "maxTriggerDelay": "0s"},
             "maxTriggerDelay: '0s' is not a dura",

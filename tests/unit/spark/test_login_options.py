@@ -94,7 +94,7 @@ def test_a_switch_is_true_or_false() -> None:
         ({"userJwt": SECRET}, "option userJwt: nkeySeed is missing"),
         ({"tlsCertFile": "c"}, "option tlsCertFile: tlsKeyFile is missing"),
         ({"tlsKeyFile": "k"}, "option tlsKeyFile: tlsCertFile is missing"),
-        ({"credentials": "c", "nkeySeed": SECRET}, "option nkeySeed: give credentials or this"),
+        ({"credentials": "c", "nkeySeed": SECRET}, "option nkeySeed: use credentials or this"),
         ({"token": "conf:spark.token"}, "option token: Spark's settings do not reach"),
         ({"token": "env:"}, "option token: env: names nothing"),
         ({"token": ""}, "option token: it is empty"),

@@ -211,7 +211,7 @@ def test_a_template_inserts_columns() -> None:
         ({"n": "bigint"}, {"subject": "a.{n:3}"}, "the name of a column only"),
         ({"n": "bigint"}, {"subject": "a.{m}"}, "no column 'm'"),
         ({"n": "bigint"}, {"bucket": "B", "stream": ""}, "it is empty"),
-        ({"n": "bigint"}, {"bucket": "B"}, "one of them"),
+        ({"n": "bigint"}, {"bucket": "B"}, "either stream or bucket"),
         ({"n": "bigint"}, {"key": "a"}, "a stream has subjects"),
         ({"n": "bigint"}, {"txnAppId": "a"}, "set both txnAppId and txnVersion"),
         ({"n": "bigint"}, {"timeoutSeconds": "0"}, "not a whole number from 1"),

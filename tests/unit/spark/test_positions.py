@@ -48,7 +48,7 @@ WRONG = [
     (f'{{"ORDERS": {1 << 63}}}', f"'ORDERS': {1 << 63} is not a sequence"),
     (f'{{"ORDERS": {(1 << 64) - 1}}}', f"'ORDERS': {(1 << 64) - 1} is not a sequence"),
     (f'{{"ORDERS": {"9" * 5000}}}', "a number is above"),
-    ('{"ORDERS": 1.5}', "'ORDERS': 1.5 is not a sequence, none of earliest, latest, and no"),
+    ('{"ORDERS": 1.5}', "'ORDERS': 1.5 is not a sequence, earliest, latest or"),
     ('{"ORDERS": true}', "'ORDERS': true is not a sequence"),
     ('{"ORDERS": null}', "'ORDERS': null is not a sequence"),
     ('{"ORDERS": "newest"}', "'ORDERS': \"newest\" is not a sequence"),
@@ -58,8 +58,8 @@ WRONG = [
     ('{"ORDERS": 1, "ORDERS": 2}', "'ORDERS' is named twice"),
     ('{"ORDERS": 1', "not JSON: .* at character 13"),
     ('{"ORDERS": ' + "[" * 100_000, "not JSON that names streams: it is nested too deeply"),
-    ("[1]", "'\\[1\\]' is none of earliest, latest, and no JSON object"),
-    ("newest", "'newest' is none of earliest, latest"),
+    ("[1]", "'\\[1\\]' is neither earliest nor latest nor a JSON object"),
+    ("newest", "'newest' is neither earliest nor latest"),
 ]
 
 
@@ -87,7 +87,7 @@ TOGETHER = [
 @pytest.mark.parametrize("given", TOGETHER, ids=lambda given: "+".join(given))
 def test_there_is_one_way_at_a_time(given: dict[str, str]) -> None:
     first, second = given
-    with pytest.raises(OptionError, match=f"option {second}: give {first} or {second}, not both"):
+    with pytest.raises(OptionError, match=f"option {second}: use {first} or {second}, not both"):
         options_of(**given)
 
 

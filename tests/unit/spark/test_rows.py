@@ -159,8 +159,8 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, "option stream: say which stream"),
-        ({"stream": "S"}, "option servers: say where the stream is"),
+        ({}, "option stream: specify which stream"),
+        ({"stream": "S"}, "option servers: specify where the stream is"),
         ({"stream": "S", "readMode": "blocks"}, "option storeDir: readMode blocks needs"),
         ({"stream": "S", "readMode": "network"}, "option servers: readMode network needs"),
         ({"stream": "S", "readMode": "backup"}, "option servers: readMode backup needs"),
@@ -183,7 +183,7 @@ def test_replayed_limits_remove_what_they_removed_at_the_time(
             "option columns: no column 'body'; available: stream, seq, subject, time, headers,",
         ),
         ({"stream": "S", "columns": "seq,data,seq"}, "option columns: 'seq' is named twice"),
-        ({"stream": "S", "bucket": "B"}, "option bucket: give stream or this, not both"),
+        ({"stream": "S", "bucket": "B"}, "option bucket: use stream or this, not both"),
         ({"stream": "S", "history": "true"}, "option history: only a bucket has one"),
         ({"bucket": "B", "columns": "seq"}, "option columns: no column 'seq'; available: bucket,"),
         (
