@@ -327,7 +327,7 @@ def test_two_templates_never_have_the_same_subject() -> None:
     assert world.put(match="k8s.*.*.>")["success"]
     assert world.put(match="k9s.*.>", dry_run=True)["success"]
     assert world.own("LIST")["templates"][0]["template"]["match"] == "k8s.*.*.>"
-    assert "no template 'x'" in world.own("DELETE.x")["error"]["description"]
+    assert "template does not exist: 'x'" in world.own("DELETE.x")["error"]["description"]
 
 
 tokens = st.sampled_from(["a", "b", "c", "d"])

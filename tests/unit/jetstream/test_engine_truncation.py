@@ -382,5 +382,5 @@ def test_a_failure_in_the_middle_says_what_can_be_brought_back(
     removed = 6 - len(world.found())
     assert 0 < removed < 6
     assert f"{removed} messages were removed; undo" in text
-    assert world.own("UNDO", id=text.split()[-4])["messages"] == removed
+    assert world.own("UNDO", id=text.split()[-3])["messages"] == removed
     assert world.found() == everything

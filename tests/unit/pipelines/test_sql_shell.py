@@ -86,7 +86,7 @@ def test_nothing_that_goes_wrong_leaves_the_shell(talk: Any) -> None:
     assert "division by zero" in err
     assert err.count("(cancelled)") == 2
     assert "'xml'; use table, csv, json, chart" in err
-    assert "there is no \\nonsense; \\h lists the commands" in err
+    assert "unknown command \\nonsense; \\h lists the commands" in err
     assert answers.forgotten == 1
 
 

@@ -57,7 +57,7 @@ def test_no_login_is_in_a_text_of_the_options(tmp_path: Path) -> None:
     ("text", "error"),
     [
         ("", 'remotes.hub needs a url, such as "nats://hub.example.com:4222"'),
-        ('url: "http://a"', "starts with one of nats, tls, ws, wss, not 'http'"),
+        ('url: "http://a"', "must start with one of nats, tls, ws, wss, not 'http'"),
         ('url: "nats://u:secret@a:b"', "the port must be a number up to 65535"),
         ("urls: []", "urls must not be empty"),
         ('url: "a", prefix: "a.*"', "prefix 'a.*' must be a subject without wildcards"),
