@@ -82,7 +82,7 @@ def test_a_stream_is_saved_and_made_again(web: Web, nats: Connection, tmp_path: 
     streams.delete("ORDERS")
     answer = give_back(web, nats, saved.content)
     assert answer.headers["location"] == "/streams/ORDERS"
-    assert answer.text == "Stream ORDERS is back, with 201 messages."
+    assert answer.text == "Stream ORDERS was restored, with 201 messages."
     assert streams.get_message("ORDERS", seq=201).data == b"the last"
     consumers = nats.jetstream_manager().consumers
     wait_for(lambda: consumers.info("ORDERS", "packer").num_pending == 201)
@@ -104,7 +104,7 @@ def test_a_stream_is_saved_and_made_again(web: Web, nats: Connection, tmp_path: 
             other.writestr("folder/backup.json", entries.read("ORDERS/backup.json"))
             other.writestr("folder/stream.tar.s2", entries.read("ORDERS/stream.tar.s2"))
         streams.delete("ORDERS")
-        assert "is back" in give_back(web, nats, made.getvalue()).text
+        assert "was restored" in give_back(web, nats, made.getvalue()).text
     assert nats.jetstream_manager().consumers.names("ORDERS").all() == []
 
 
@@ -125,9 +125,9 @@ def test_what_is_no_backup_is_refused_in_words(web: Web, nats: Connection) -> No
     at = whole.index(data[:64]) + len(data) // 2
     flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
     for sent, reason in (
-        (b"", "no zip"),
-        (b"hello, this is a text and not a backup", "no zip"),
-        (whole[: len(whole) // 2], "ends too early"),
+        (b"", "not a zip file"),
+        (b"hello, this is a text and not a backup", "not a zip file"),
+        (whole[: len(whole) // 2], "truncated"),
         (packed(("stream.tar.s2", data)), "backup.json must come first"),
         (packed(("backup.json", b"{")), "truncated"),
         (packed(("backup.json", b"{}")), "no config with a name"),
@@ -145,7 +145,7 @@ def test_what_is_no_backup_is_refused_in_words(web: Web, nats: Connection) -> No
     page = web.page("/restore")
     assert page.count("<script") == 1
     # What was given up is out of the way.
-    assert "is back" in give_back(web, nats, whole).text
+    assert "was restored" in give_back(web, nats, whole).text
     assert "stream not found" in web.text("/streams/NOTHING/backup", 404)
     assert "stream not found" in web.text("/streams/NOTHING/backup/file", 404)
 

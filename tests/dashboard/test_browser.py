@@ -186,7 +186,7 @@ def test_a_stream_is_saved_and_given_back_in_the_browser(
     streams.delete("ORDERS")
     tab.locator("input[type=file]").set_input_files(saved)
     tab.get_by_role("button", name="Restore", exact=True).click()
-    back = tab.get_by_text("Stream ORDERS is back, with 1 message.")
+    back = tab.get_by_text("Stream ORDERS was restored, with 1 message.")
     refused = tab.locator(".upload-state", has_text="does not match store")
     back.or_(refused).first.wait_for()
     while refused.is_visible():

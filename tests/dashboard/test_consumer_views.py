@@ -208,7 +208,7 @@ def test_an_edit_shows_the_difference_first(
     assert (config.max_ack_pending, config.filter_subject) == (9, filter_subject)
     assert config.metadata["a"] == "<b>1"
     # Somebody else was faster than this page; and what cannot be is refused in words.
-    assert "somebody else" in web.send(f"{PATH}/c9/apply", 502, config=changed, base=base)
+    assert "someone else" in web.send(f"{PATH}/c9/apply", 502, config=changed, base=base)
     base = hidden_fields(web.page(f"{PATH}/c9/edit"))["base"]
     assert "Nothing would change." in web.send(f"{PATH}/c9/edit", config=changed, base=base)
     renamed = changed.replace('"durable_name": "c9"', '"durable_name": "d"')

@@ -124,7 +124,7 @@ def test_one_is_shown_edited_and_sent_back(web: Web, nats: Connection) -> None:
     changed = web.send(path, headers="Colour: red\nSize: 7", payload="two apples")
     assert "Dead letter 1 was changed, and is now 2." in changed
     assert "Colour red Size 7" in changed
-    assert "there is no message 1, or no longer" in web.text(path, 404)
+    assert "message 1 does not exist or was removed" in web.text(path, 404)
     assert "to: tokens joined by dots" in web.send("/dead-letters/DEAD/2/redrive", 400, to="a *")
     sent = web.send("/dead-letters/DEAD/2/redrive", to="orders.0")
     assert "Dead letter 2 was sent to orders.0, where it is message 2." in sent

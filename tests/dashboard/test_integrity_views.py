@@ -50,7 +50,7 @@ def test_a_chain_is_shown_with_its_checkpoint_and_signer(web: Web, answers: Chai
     assert chain.link.hex() in text
     assert KEY.public in text
     assert "20 entries, up to 20" in text
-    assert "as it should be" in text
+    assert "Signature valid" in text
     assert f'href="{PAGE}"' in web.page("/streams/S")
 
 

@@ -96,7 +96,7 @@ def test_objects_come_in_pages_and_links_lead_on(web: Web, nats: Connection) -> 
     assert "shortcut link" in text
     assert "file-07" in web.text("/objects/many?search=E-07")
     assert "No objects found." in web.text("/objects/many?search=nothing")
-    assert "Leads to file-00 of many" in web.text("/objects/many/-/object?name=shortcut")
+    assert "Links to file-00 of many" in web.text("/objects/many/-/object?name=shortcut")
     assert web.get("/objects/many/-/download?name=shortcut").content == b"x"
     # Stores of older clients allow no direct gets.
     nats.jetstream_manager().streams.update("OBJ_many", allow_direct=False)

@@ -156,7 +156,7 @@ def test_a_query_can_be_cancelled_and_its_progress_is_seen(web: Web, desks: Desk
     wait_for(lambda: "3 of 8 tasks are done" in web.text(path))
     key = path.partition("run=")[2].partition("&")[0]
     web.client.post("/sql", data=data)
-    assert "2 queries of yours run already" in web.send("/sql", 502, query="hang")
+    assert "2 of your queries are already running" in web.send("/sql", 502, query="hang")
     web.send(f"/sql/{key}/cancel")
     wait_for(lambda: "The query was cancelled." in web.text(path))
     assert desks.released.is_set()
@@ -169,7 +169,7 @@ def test_errors_are_told_with_their_place(web: Web, desks: Desks) -> None:
     assert "Line 2, column 8:" in page
     assert "<pre>* from NOWERE\n       ^</pre>" in page
     assert "only select, please" in web.text(answered(web, "refused"))
-    assert "more than 4 MiB; ask for fewer rows" in web.text(answered(web, "broad"))
+    assert "larger than 4 MiB; select fewer rows" in web.text(answered(web, "broad"))
     assert "query: it is empty" in web.send("/sql", 400, query="  ")
     assert "rows: from 1 to 10,000" in web.send("/sql", 400, query="a", rows="10001")
     assert "rows: a whole number" in web.send("/sql", 400, query="a", rows="many")

@@ -118,7 +118,7 @@ def test_an_edit_shows_the_difference_and_then_applies_it(web: Web, nats: Connec
     assert "was changed" in web.send("/streams/ORDERS/apply", config=changed, base=base)
     assert nats.jetstream_manager().streams.info("ORDERS").config.max_msgs == 77
     # Somebody else was faster than this page.
-    assert "somebody else" in web.send("/streams/ORDERS/apply", 502, config=changed, base=base)
+    assert "someone else" in web.send("/streams/ORDERS/apply", 502, config=changed, base=base)
     for bad, reason in (("{", "truncated"), ('{"name": "OTHER"}', "must stay"), ("[]", "object")):
         assert reason in web.send("/streams/ORDERS/edit", 502, config=bad, base=base)
 

@@ -78,7 +78,11 @@ REFUSED: dict[str, tuple[list[dict[str, Any]], list[str], str]] = {
     ),
     "header name": ([message("A.x", **{"a b": "c"})], [], "publishes[0]: 'a b' cannot be"),
     "header value": ([message("A.x", Name="a\r\nb")], [], "publishes[0]: the value of header"),
-    "batch": ([message("A.x", Nats_Batch_Id="b")], [], "publishes[0]: a transaction cannot contain"),
+    "batch": (
+        [message("A.x", Nats_Batch_Id="b")],
+        [],
+        "publishes[0]: a transaction cannot contain",
+    ),
     "no ack subject": ([message("A.x")], ["B.c.1"], "acks[0]: 'B.c.1' is not the reply subject"),
     "ack numbers": ([message("A.x")], ["$JS.ACK.B.c.1.x.1.0.0"], "acks[0]: '$JS.ACK.B.c.1.x"),
     "no consumer": ([message("A.x")], [ack_of("B", 1, consumer="d")], "acks[0]: consumer not"),
