@@ -31,7 +31,13 @@ for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS
 
 # The same cases in every run, so that a red build means a change and not bad luck.
 settings.register_profile(
-    "default", derandomize=True, database=None, deadline=None, max_examples=150
+    "default",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=60,
+    # How long it takes to make a case says how busy the machine is.
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
     "thorough",

@@ -5,7 +5,6 @@ may suffer.
 from __future__ import annotations
 
 import json
-import os
 import random
 
 import pytest
@@ -13,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from client_frames import frames
+from thoroughness import some
 from tradewind.testing import FakeConnection, InProcessServer, User, UserGate
 
-ROUNDS = 16_000 * (20 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 1)
+ROUNDS = some(6_000, 320_000)
 HELD_BYTES_MAX = 64 * 1024
 LOGIN = b'CONNECT {"user":"alice","pass":"pw","verbose":false,"headers":true}\r\n'
 # All that a connection that is not let in may hear.

@@ -28,6 +28,7 @@ from store_damage import (
 from store_verdict import content_of
 
 from store_workloads import open_workload
+from thoroughness import some_of
 from tradewind.errors import StoreError
 from tradewind.store.contract import NotFoundError
 from tradewind.store.folder.stream_folder import StoreRoot
@@ -36,7 +37,8 @@ from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 from tradewind.testing.disk_damage import DiskDamage
 from tradewind.testing.fake_disk import SimulatedDisk
 
-SEEDS = range(6)
+# Three have all limits and block sizes of `damage_workload`.
+SEEDS = some_of(range(6), range(3))
 CASES = 40
 every_store = pytest.mark.parametrize("seed", SEEDS)
 INDEX = f"{MESSAGES}/index.db"

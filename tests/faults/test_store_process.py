@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import resource
 from pathlib import Path
 
 import pytest
 from store_process_kit import PLANS, Child, Cycles, Plan, Promises, can_mount, problems_of
 
-CYCLES = 300 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 12
+from thoroughness import some
+
+CYCLES = some(8, 300)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -24,6 +24,7 @@ from store_damage import (
 )
 from store_verdict import Content, content_of
 
+from power_cuts import cut_off
 from store_workloads import open_workload
 from tradewind.store.contract import NotFoundError, StoreLimits
 from tradewind.store.folder.filestore import FileStore
@@ -31,7 +32,7 @@ from tradewind.store.folder.recover import open_store
 from tradewind.store.repair import damage_resolution
 from tradewind.store.repair.damage import RecoveryReport
 from tradewind.testing.disk_damage import DiskDamage
-from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
+from tradewind.testing.fake_disk import SimulatedDisk
 
 SEEDS = range(6)
 CASES = 12
@@ -117,21 +118,10 @@ def test_deletions_survive_a_power_failure_at_every_step_of_the_settling() -> No
 def check_every_step(store: Store, record: DiskRecord) -> None:
     harmed_disk = store.copy()
     DiskDamage(harmed_disk).flip_bits(record.path, [8 * record.offset + 100])
-    whole = harmed_disk.crash_keeping_unsynced()
-    settle_while_storing(store, whole)
-    for stop_at in range(1, whole.steps + 1):
-        disk = harmed_disk.crash_keeping_unsynced()
-        disk.stop_at = stop_at
-        with suppress(PowerLoss):
-            settle_while_storing(store, disk)
-        for after in (
-            disk.crash_losing_unsynced(),
-            disk.crash(stop_at),
-            disk.crash_keeping_unsynced(),
-        ):
-            found = content_of(opened(store, after))
-            back = {seq for seq in found if seq in store.run.ledger.gone}
-            assert not back, f"step {stop_at}, {record}: {back} are back"
+    for step, disk in cut_off(harmed_disk, lambda disk: settle_while_storing(store, disk)):
+        found = content_of(opened(store, disk))
+        back = {seq for seq in found if seq in store.run.ledger.gone}
+        assert not back, f"step {step}, {record}: {back} are back"
 
 
 def settle_while_storing(store: Store, disk: SimulatedDisk) -> None:

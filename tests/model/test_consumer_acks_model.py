@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from thoroughness import some
 from tradewind.consumer.pending import AckState
 
 times = st.integers(0, 40)
@@ -129,4 +130,4 @@ class AckMachine(RuleBasedStateMachine):
 
 
 TestAckState = pytest.mark.slow(AckMachine.TestCase)
-TestAckState.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestAckState.settings = settings(max_examples=some(50, 150), stateful_step_count=40, deadline=None)

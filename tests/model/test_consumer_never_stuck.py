@@ -6,7 +6,6 @@ must be true. At the end the receivers behave, and everything must be delivered 
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ from tradewind.consumer.consumer_document import consumer_document
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit/consumer"))
 from consumer_kit import MS, SECOND, Client, Frame, World
 
+from thoroughness import some
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.times import format_time
 from tradewind.store.contract import StoreLimits
@@ -26,7 +26,7 @@ from tradewind.subjects import is_subset
 
 SUBJECTS = ["a", "b", "c.d", "c.e"]
 # 100,000 operations when there is time for them.
-LIVES = 840 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 60
+LIVES = some(30, 840)
 STEPS = 120
 
 

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from thoroughness import some
 from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.pending import AckState
 from tradewind.errors import StoreError
@@ -349,4 +350,6 @@ class StateMachine(RuleBasedStateMachine):
 
 
 TestStateOnDisk = pytest.mark.slow(StateMachine.TestCase)
-TestStateOnDisk.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestStateOnDisk.settings = settings(
+    max_examples=some(50, 150), stateful_step_count=40, deadline=None
+)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from subject_model import matches
 
+from thoroughness import some
 from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.broker.turn import Participant, Turn
 from tradewind.jetstream.demand import FEW_CONSUMERS, MESSAGES_MAX, Demand
@@ -78,7 +79,7 @@ steps = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(60, 150), deadline=None)
 @given(steps, st.integers(0, 1 << 30))
 def test_everybody_who_waits_for_a_message_is_woken_and_nobody_who_does_not_wait(
     story: list[tuple[str, Any]], seed: int

@@ -4,7 +4,6 @@ only what naive rules, written here without a look at its code, allow it to take
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import dataclass
 
@@ -12,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thoroughness import some
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import Disk, DiskError, OsDisk
 from tradewind.testing.disk_state import SECTOR_BYTES
 from tradewind.testing.fake_disk import SimulatedDisk
 
-CASES = 100 * (20 if os.environ.get("TRADEWIND_THOROUGH") else 1)
+CASES = some(40, 2000)
 pytestmark = pytest.mark.timeout(900)
 ROOT = "/disk"
 SEEDS = range(8)

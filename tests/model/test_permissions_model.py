@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 from permission_model import (
@@ -16,10 +15,11 @@ from permission_model import (
     subscribe_allowed,
 )
 
+from thoroughness import some
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.permissions import Permissions
 
-CASES = 100_000 * (20 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 1)
+CASES = some(40_000, 2_000_000)
 CASES_PER_RULES = 50
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from itertools import pairwise
@@ -26,6 +25,7 @@ from s2_frames import (
     slow_decompress,
     slow_elements,
 )
+from thoroughness import some
 from tradewind.store.format.s2 import (
     Compressor,
     Decompressor,
@@ -38,7 +38,7 @@ from tradewind.store.format.s2 import (
 )
 
 LIMIT = 3000
-MUTATIONS = 200_000 * (20 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 1)
+MUTATIONS = some(60_000, 4_000_000)
 
 literals = st.one_of(
     st.builds(literal, st.binary(min_size=1, max_size=60)),

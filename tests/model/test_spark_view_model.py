@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thoroughness import some
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.columns import MESSAGES
 from tradewind.spark.filters import RowFilter
@@ -116,7 +117,7 @@ def read(
 
 
 @pytest.mark.slow
-@settings(max_examples=120)
+@settings(max_examples=some(50, 120))
 @given(
     config=configs,
     block_bytes_max=st.sampled_from((300, 700, 100_000)),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from subject_tables import subject_table
+from thoroughness import some
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.format.ack_log import decode_with_trailer
 from tradewind.store.format.consumer_file import (
@@ -79,9 +80,7 @@ def test_numbers_come_back(unsigned: int, signed: int) -> None:
 
 
 # A case here is a whole series of steps, so there are fewer of them.
-MODEL_SETTINGS = settings(
-    max_examples=settings().max_examples // 5, stateful_step_count=25, deadline=None
-)
+MODEL_SETTINGS = settings(max_examples=some(30, 1200), stateful_step_count=25, deadline=None)
 
 
 class SequenceSetModel(RuleBasedStateMachine):

@@ -6,7 +6,6 @@ loading happen all the time. Every step ends with a recount of all totals.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from hypothesis.stateful import (
 )
 from store_model import ModelStore, Size, memory_bytes
 
+from thoroughness import some
 from tradewind.store.contract import NotFoundError, StoreLimits
 from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.filestore import FileStore
@@ -31,9 +31,8 @@ from tradewind.store.format.layout import record_bytes
 from tradewind.store.table.message_store import MessageStore
 from tradewind.testing.fake_disk import SimulatedDisk
 
-THOROUGH = os.environ.get("TRADEWIND_THOROUGH") == "1"
-CASES = 2000 if THOROUGH else 150
-STEPS = 80 if THOROUGH else 50
+CASES = some(60, 2000)
+STEPS = some(50, 80)
 
 SUBJECTS = (b"a", b"b", b"a.a", b"a.b", b"b.a", b"a.b.c", b"c.%d" % 7, b"long." + b"x" * 60)
 PATTERNS = (b">", b"*", b"a", b"a.*", b"*.a", b"a.>", b"*.*", b"c.7", b"a.*.c", b"none", b"long.>")

@@ -7,19 +7,19 @@ that is applied later may keep more.
 
 from __future__ import annotations
 
-import os
 from random import Random
 
 import pytest
 from store_model import ModelStore, Size, memory_bytes
 
+from thoroughness import some
 from tradewind.store.contract import StoreLimits
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.layout import record_bytes
 from tradewind.store.table.message_store import MessageStore
 from tradewind.testing.fake_disk import SimulatedDisk
 
-CASES = 1000 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 120
+CASES = some(48, 1000)
 LIMITS = (
     StoreLimits(subject_msgs_max=1),
     StoreLimits(subject_msgs_max=2),

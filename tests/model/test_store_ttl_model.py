@@ -6,13 +6,13 @@ damaged, and the index or not.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from random import Random
 
 import pytest
 from store_model import ModelStore, memory_bytes
 
+from thoroughness import some
 from tradewind.store.contract import MessageCopy, StoreLimits
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
@@ -21,7 +21,7 @@ from tradewind.store.format.message_ttl import NEVER, parse_ttl_ns
 from tradewind.store.table.message_store import MessageStore
 from tradewind.testing.fake_disk import SimulatedDisk
 
-CASES = 1500 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 120
+CASES = some(60, 1500)
 STEPS = 80
 PARTS = 4
 SECOND = 1_000_000_000

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thoroughness import some
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.stream import Stream
 from unit.stream.stream_kit import SECOND_NS, StreamKit, frame
@@ -232,7 +233,7 @@ def test_fast_and_slow_path_agree(config: dict[str, Any], messages: list[Any]) -
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=some(60, 150))
 @given(st.integers(0, 2**32))
 def test_what_was_acknowledged_survives_a_power_failure(seed: int) -> None:
     random = Random(seed)

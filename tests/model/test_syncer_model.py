@@ -6,13 +6,13 @@ A promise must never be given early, never in the wrong order, and never be forg
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
 import pytest
 
+from thoroughness import some
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import DiskFull
 from tradewind.store.folder.filestore import FileStore
@@ -22,7 +22,7 @@ from tradewind.testing.fake_clock import FakeClock
 from tradewind.testing.fake_disk import Fault, SimulatedDisk
 from tradewind.testing.fake_syncer import SteppedSyncer
 
-CASES = 2000 if os.environ.get("TRADEWIND_THOROUGH") == "1" else 150
+CASES = some(60, 2000)
 STEPS = 120
 NAMES = ("A", "B", "C")
 INTERVAL_NS = 3 * RETRY_NS

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from subject_model import matches
 
+from thoroughness import some
 from tradewind.options import GLOBAL_ACCOUNT
 from tradewind.testing import FakeConnection, InProcessServer
 from tradewind.testing.fake_disk import SimulatedDisk
@@ -151,4 +152,4 @@ class Watches(RuleBasedStateMachine):
 
 
 TestWatches = pytest.mark.slow(Watches.TestCase)
-TestWatches.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestWatches.settings = settings(max_examples=some(50, 120), stateful_step_count=40, deadline=None)

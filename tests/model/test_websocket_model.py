@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from thoroughness import some
 from tradewind.wire.websocket import FrameDecoder, FrameEncoder, WebsocketError
 from websocket_frames import (
     BINARY,
@@ -106,7 +107,7 @@ def check(raw: bytes, cuts: list[int], require_mask: bool, compression: bool) ->
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(100, 300), deadline=None)
 @given(conversations, chunkings, st.booleans(), st.booleans())
 def test_every_chunking_gives_what_the_whole_input_means(
     raw: bytes, cuts: list[int], require_mask: bool, compression: bool
@@ -115,7 +116,7 @@ def test_every_chunking_gives_what_the_whole_input_means(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(100, 300), deadline=None)
 @given(conversations, st.integers(0, 2000), st.integers(0, 255), chunkings, st.booleans())
 def test_one_changed_byte_gives_what_the_whole_input_means(
     raw: bytes, place: int, byte: int, cuts: list[int], require_mask: bool
@@ -127,7 +128,7 @@ def test_one_changed_byte_gives_what_the_whole_input_means(
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=some(150, 500), deadline=None)
 @given(st.binary(max_size=400), chunkings, st.booleans(), st.booleans())
 @example(b"\x82\xff" + b"\xff" * 12, [], True, False)
 @example(b"\xc2\x00", [], False, True)
@@ -138,7 +139,7 @@ def test_arbitrary_bytes_give_bytes_or_a_websocket_error(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(70, 200), deadline=None)
 @given(
     st.lists(
         st.binary(max_size=200) | st.builds(lambda n: b"xyz" * n, st.integers(0, 600)), max_size=5

@@ -56,10 +56,12 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@cache
 def text_of(page: str) -> str:
     return (ROOT / page).read_text()
 
 
+@cache
 def prose_of(page: Path) -> str:
     """A page without its code blocks."""
     return FENCE.sub("", page.read_text())
@@ -103,9 +105,10 @@ def rows(text: str) -> Iterator[Row]:
 # ---------------------------------------------------------------------- links, paths, commands
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 

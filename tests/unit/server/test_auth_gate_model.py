@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from certificates import Authority
+from thoroughness import some
 from tradewind import nkeys
 from tradewind.broker.identity import Credentials, Deferred, Identity, Rejection
 from tradewind.options import (
@@ -158,7 +159,7 @@ def model(options: ServerOptions, listener: str, sent: Credentials) -> tuple[str
 
 
 @pytest.mark.slow
-@settings(max_examples=600)
+@settings(max_examples=some(200, 600))
 @given(servers(), st.sampled_from(["standard", "websocket"]), st.lists(presented(), min_size=5))
 def test_the_gate_decides_as_the_model(
     options: ServerOptions, listener: Listener, attempts: list[Credentials]
@@ -177,7 +178,7 @@ def test_the_gate_decides_as_the_model(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=some(100, 300))
 @given(servers(), st.sampled_from(["standard", "websocket"]))
 def test_announcing_no_auth_means_that_presenting_nothing_enters(
     options: ServerOptions, listener: Listener
@@ -196,7 +197,7 @@ def test_announcing_no_auth_means_that_presenting_nothing_enters(
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=some(100, 300))
 @given(servers(), st.builds(Credentials, *[st.text(max_size=8)] * 6, st.binary(max_size=8)))
 def test_random_credentials_never_raise(options: ServerOptions, credentials: Credentials) -> None:
     answer = build_gate(options).check(credentials)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thoroughness import some
 from tradewind.errors import ConfigError
 from tradewind.server.config import grammar
 from tradewind.server.config.grammar import parse_file
@@ -404,14 +405,14 @@ def test_every_prefix_of_a_valid_file_parses_or_is_refused() -> None:
 
 
 @given(st.text(max_size=60))
-@settings(max_examples=300)
+@settings(max_examples=some(100, 300))
 def test_arbitrary_text_parses_or_is_refused(text: str) -> None:
     with contextlib.suppress(ConfigError):
         parse(text)
 
 
 @given(st.text(alphabet="a1 \n\t:={}[](),;'\"\\$x#/.-kT\0", max_size=40))
-@settings(max_examples=500)
+@settings(max_examples=some(150, 500))
 def test_arbitrary_punctuation_parses_or_is_refused(text: str) -> None:
     with contextlib.suppress(ConfigError):
         parse(text, a="1", x="$a")

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from thoroughness import some
 from tradewind.errors import ConfigError
 from tradewind.options import (
     AuthorizationOptions,
@@ -620,7 +621,7 @@ WORDS = [
 
 @pytest.mark.slow
 @given(st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join))
-@settings(max_examples=500)
+@settings(max_examples=some(150, 500))
 def test_any_soup_of_keys_loads_or_is_refused(text: str) -> None:
     with tempfile.NamedTemporaryFile("w") as file, contextlib.suppress(ConfigError):
         file.write(text)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thoroughness import some
 from tradewind.errors import ConfigError
 from tradewind.options import WebsocketOptions
 from tradewind.server.websocket_handshake import REQUEST_BYTES_MAX, Handshake, HandshakeResult
@@ -481,14 +482,14 @@ def check_any(raw: bytes, cuts: list[int]) -> None:
     assert bool(result.error) is not result.accepted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(100, 300), deadline=None)
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=5))
 def test_arbitrary_bytes_are_refused_or_waited_for(raw: bytes, cuts: list[int]) -> None:
     check_any(raw, cuts)
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=some(150, 500), deadline=None)
 @given(
     st.integers(0, 400),
     st.integers(0, 20),
