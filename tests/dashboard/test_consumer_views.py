@@ -141,7 +141,7 @@ def test_a_consumer_that_moves_says_so(web: Web, nats: Connection) -> None:
 
     wait_for(moves)
     page = web.text(f"{PATH}/c7")
-    assert "Where it stands in the stream delivered up to" in page
+    assert "Position in the stream delivered up to" in page
     assert "acknowledged up to" in page
     # The rate is in the list, too.
     web.text(PATH)

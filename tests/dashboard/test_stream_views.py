@@ -82,7 +82,7 @@ def test_a_stream_is_described_in_words_and_numbers(web: Web, nats: Connection) 
     assert '"max_msgs": 1000' in web.text("/streams/ORDERS/config")
     assert "orders.eu 30 orders.us 10 2 subjects" in web.text("/streams/ORDERS/subjects")
     assert "orders.us 10 1 subject" in web.text("/streams/ORDERS/subjects?pattern=*.us")
-    assert "is no subject" in web.text("/streams/ORDERS/subjects?pattern=a..b")
+    assert "is not a subject" in web.text("/streams/ORDERS/subjects?pattern=a..b")
     wait_for(lambda: "up to date" in web.text("/streams/COPY"))
     assert "Mirrored from" in web.text("/streams/COPY")
 
@@ -142,7 +142,7 @@ def test_a_purge_says_first_what_it_removes(web: Web, nats: Connection, allow_di
 
 def test_a_stream_goes_only_when_its_name_is_typed(web: Web, nats: Connection) -> None:
     fill(nats, messages=2)
-    assert "It goes with 2 messages" in web.text("/streams/ORDERS/delete")
+    assert "It is deleted with 2 messages" in web.text("/streams/ORDERS/delete")
     assert "nothing was done" in web.send("/streams/ORDERS/delete", 400, typed="orders")
     assert "nothing was done" in web.send("/streams/ORDERS/seal", 400, typed="")
     assert "is sealed" in web.send("/streams/ORDERS/seal", typed="ORDERS")
@@ -218,7 +218,7 @@ def test_a_message_is_shown_as_text_json_and_hex_and_downloaded(web: Web, nats: 
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["content-disposition"].startswith("attachment")
     assert "sandbox" in answer.headers["content-security-policy"]
-    assert "no message" in web.text("/streams/ORDERS/messages/3", 404)
+    assert "message 3 does not exist" in web.text("/streams/ORDERS/messages/3", 404)
     assert "was deleted" in web.send("/streams/ORDERS/messages/1/delete")
     assert nats.jetstream_manager().streams.info("ORDERS").state.messages == 1
 
@@ -252,7 +252,7 @@ def test_a_consumer_is_reset_and_deleted(web: Web, nats: Connection) -> None:
     for message in nats.jetstream().consumers.get("ORDERS", "c").fetch(3):
         message.ack_sync()
     path = "/streams/ORDERS/consumers/c"
-    assert "begins anew at 2" in web.send(f"{path}/reset", seq=2)
+    assert "was reset to sequence 2" in web.send(f"{path}/reset", seq=2)
     wait_for(lambda: consumers.info("ORDERS", "c").num_pending == 2)
     assert "nothing was done" in web.send(f"{path}/delete", 400, typed="x")
     assert "was deleted" in web.send(f"{path}/delete", typed="c")
@@ -285,7 +285,7 @@ def test_lost_messages_are_named(tmp_path: Path) -> None:
         web = Web(dashboard.url)
         assert "1 message can no longer be read: sequence 8." in web.text("/streams/S")
         assert "lost messages" in web.text("/streams")
-        assert "no message" in web.text("/streams/S/messages/8", 404)
+        assert "message 8 does not exist" in web.text("/streams/S/messages/8", 404)
         web.client.close()
     second.stop()
 

@@ -170,7 +170,7 @@ def test_an_audit_verifies_every_record(spark: SparkSession, tmp_path: Path) -> 
     assert 0 < found.damaged_bytes < len(content)
     assert report.records < 400
     assert run(["job", "audit", str(root)]) == 1
-    with pytest.raises(JobError, match="not a store"):
+    with pytest.raises(JobError, match="not a store; a store has a folder"):
         audit(spark, tmp_path)
 
 

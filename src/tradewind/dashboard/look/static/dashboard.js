@@ -32,7 +32,7 @@ function showAway() {
   const note = document.createElement("p");
   note.className = "state away bad";
   note.id = "link-state";
-  note.textContent = "The dashboard does not answer; it is asked again.";
+  note.textContent = "The dashboard does not respond; retrying.";
   state.replaceChildren(note);
 }
 
@@ -151,15 +151,15 @@ function upload(form) {
   request.upload.onprogress = (event) => {
     const part = event.loaded / Math.max(event.total, 1);
     bar.value = part;
-    note.textContent = part < 1 ? `${Math.floor(part * 100)} %` : "The server stores the rest.";
+    note.textContent = part < 1 ? `${Math.floor(part * 100)} %` : "The server is storing the rest.";
   };
   request.onload = () => {
     const target = request.getResponseHeader("Location");
     if (request.status === 201 && target && target.startsWith("/")) location.assign(target);
     else end(request.responseText);
   };
-  request.onerror = () => end("The upload was cut off; nothing of it is kept.");
-  request.onabort = () => end("Stopped; nothing of it is kept.");
+  request.onerror = () => end("The upload was interrupted; nothing was kept.");
+  request.onabort = () => end("Stopped; nothing was kept.");
   stop.onclick = () => request.abort();
   request.send(file);
 }
