@@ -35,7 +35,7 @@ async def main(url: str) -> None:
                 ack = await js.publish(f"tenant.{tenant}.logins", "hello")
                 print(f"{tenant}: message {ack.seq} of {ack.stream}")
             except (PublishError, StreamInvalidConfigError) as error:
-                print(f"{tenant}: refused, {'max_streams is 2' in str(error)}")
+                print(f"{tenant}: refused, {'limit of 2 streams' in str(error)}")
         await templates.delete("tenants")
         for tenant in ("ada", "bob"):
             await js.manager.streams.delete(f"tenant_{tenant}")

@@ -353,6 +353,9 @@ def test_consumers_are_found(orders: Cli) -> None:
     orders("consumer", "add", "ORDERS", "pull").ok()
     orders("consumer", "add", "ORDERS", "push", "--target", "out").ok()
     orders("con", "next", "ORDERS", "pull", "--count", "3", "--no-ack", "--raw").ok()
+    # nats-server counts what is pending a moment later.
+    pending = ("con", "find", "ORDERS", "-n", "--pending", "3")
+    wait_for(lambda: orders(*pending).ok().out == "pull\n")
     for flags, names in (
         (["--pull"], "pull\n"),
         (["--push"], "push\n"),

@@ -55,7 +55,7 @@ def test_a_cluster_from_its_first_start_to_its_end(
     assert up.code == 0, up.err
     started = json.loads(up.out)
     assert started["leader"] in {node["name"] for node in started["nodes"]}
-    assert "3 of 3 nodes are well" in up.err
+    assert "3 of 3 nodes are healthy" in up.err
 
     server = ("--server", started["url"], "--timeout", "60s")
     made = call(

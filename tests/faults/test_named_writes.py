@@ -118,13 +118,13 @@ def test_equal_rows_that_cannot_be_told_apart_are_an_error(place: Place) -> None
 
 def test_other_rows_than_those_of_a_run_before_are_an_error(place: Place) -> None:
     place.write([["a", "b"]], is_killed=True)
-    with pytest.raises(UnknownOutcomeError, match="1 that are in the target did not come again"):
+    with pytest.raises(UnknownOutcomeError, match="1 that are in the target were not repeated"):
         place.write([["a", "c"]])
 
 
 def test_more_rows_of_a_version_that_is_done_are_an_error(place: Place) -> None:
     place.write([["a", "b"]])
-    with pytest.raises(UnknownOutcomeError, match="was written with 2 rows, and now 3 come"):
+    with pytest.raises(UnknownOutcomeError, match="was already written with 2 rows; none of the 3"):
         place.write([["a", "b", "c"]])
     assert place.stored() == Counter("ab")
     place.write([["a", "b", "c"]], failOnUnknown="false")

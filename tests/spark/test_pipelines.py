@@ -91,7 +91,7 @@ def test_an_inferred_schema_is_frozen(place: Place) -> None:
 
 def test_a_bad_row_stops_a_pipeline_that_says_nothing_about_them(place: Place) -> None:
     place.publish(b'{"id": 1}', b'{"region": "north"}')
-    with pytest.raises(PipelineError, match=r"stream ORDERS sequence 2: .*does not fit"):
+    with pytest.raises(PipelineError, match=r"stream ORDERS sequence 2: .*does not match"):
         place.run(HEAD + ORDERS + SHOW % "orders")
     status = read_status(place.folder / "state")
     assert status is not None

@@ -187,7 +187,7 @@ def test_a_streaming_query_writes_each_row_once(
 # What the sink says by itself: the server makes no difference, so one is enough.
 WRONG_FRAMES: list[tuple[str, dict[str, Any], str]] = [
     ("'a b' as subject, 'x' as data", {}, "subject 'a b': tokens joined by single dots"),
-    ("'out.x' as subject, 'x' as data, 1 as more", {}, "column more would be written nowhere"),
+    ("'out.x' as subject, 'x' as data, 1 as more", {}, "column more would not be written"),
     ("'x' as data", {}, "the frame has no column subject"),
     ("'out.x' as subject", {}, "no column for the payload"),
     ("'out.x' as subject, 1 as data", {}, "column data is int, not string or binary"),

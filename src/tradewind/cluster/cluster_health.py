@@ -133,7 +133,8 @@ def _ask(node: Node, page: str) -> dict[str, Any]:
             body = answer.read(ANSWER_BYTES_MAX)
     except urllib.error.HTTPError as error:
         # An unwell server says so with a status of its own.
-        body = error.read(ANSWER_BYTES_MAX)
+        with error:
+            body = error.read(ANSWER_BYTES_MAX)
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.MsgspecError:

@@ -366,7 +366,6 @@ def report_unknown(options: SinkOptions, what: str) -> None:
         raise UnknownOutcomeError(
             f"{what}; set failOnUnknown=false to continue; rows may then be missing or "
             "duplicated in the target"
-            " then"
         )
     logger.warning("%s", what)
 
