@@ -71,7 +71,7 @@ def test_a_cluster_from_its_first_start_to_its_end(
     assert "not running" in status.out
     again = call("cluster", "kill", "2", *where)
     assert again.code == 1
-    assert "node 2 does not run" in again.err
+    assert "node 2 is not running" in again.err
     assert call("cluster", "restart", "2", *where).code == 0
     # A node that is slow to answer is not well at that moment.
     wait_for(lambda: call("cluster", "status", *where).code == 0)

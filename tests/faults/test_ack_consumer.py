@@ -222,7 +222,7 @@ def test_a_consumer_of_another_kind_is_an_error(place: Place) -> None:
         place.follow()
     consumers.delete("ORDERS", "lake")
     consumers.add("ORDERS", durable_name="lake", ack_policy="all", deliver_subject="to.me")
-    with pytest.raises(OptionError, match=r"pushes its messages to 'to\.me'; only pull consumers"):
+    with pytest.raises(OptionError, match=r"pushes its messages to 'to\.me'; use a pull consumer"):
         place.follow()
 
 
@@ -368,7 +368,7 @@ def test_a_consumer_that_comes_later_acknowledges_nothing_that_was_read_before(
     place.publish(10)
     offset = read_without_consumer(place)
     if retention == "workqueue":
-        text = r"from sequence 1 on, but the query starts after 10; .*purge the stream up to sequence 10"
+        text = r"from sequence 1 on, but the query starts after 10; .*purge the stream"
         with pytest.raises(OptionError, match=text):
             go_on(place, offset)
         assert list(place.manager.consumers.names("ORDERS")) == []
