@@ -37,16 +37,27 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ANSWER_SECONDS = 60
+# A browser is many processes, each of which waits for the others on a busy machine.
+BROWSER_SECONDS = 300
 # How long a page waits for the server, which it may well have to on a busy machine.
 PAGE_SECONDS = 30.0
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`--dist loadgroup` keeps a module together, so its servers and its browser start once."""
-    for item in items:
-        if FOLDER in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group(f"dashboard_{item.path.stem}"))
+    """`--dist loadgroup` keeps a module together, so its servers and its browser start once.
+
+    And it keeps those with a browser together, which alone can use all processors: two of them at
+    the same time take far longer than one after the other.
+    """
+    ours = [item for item in items if FOLDER in item.path.parents]
+    in_browser = [item for item in ours if "browser" in getattr(item, "fixturenames", ())]
+    modules = {item.path for item in in_browser}
+    for item in ours:
+        group = "browser" if item.path in modules else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(f"dashboard_{group}"))
+    for item in in_browser:
+        item.add_marker(pytest.mark.timeout(BROWSER_SECONDS))
 
 
 class Web:
