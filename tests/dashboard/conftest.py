@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     And it keeps those with a browser together, which alone can use all processors: two of them at
     the same time take far longer than one after the other.
     """
-    ours = [item for item in items if FOLDER in item.path.parents]
+    ours = [item for item in items if str(item.path).startswith(f"{FOLDER}/")]
     in_browser = [item for item in ours if "browser" in getattr(item, "fixturenames", ())]
     modules = {item.path for item in in_browser}
     for item in ours:
