@@ -88,7 +88,7 @@ class ChainReader:
     # ---------------------------------------------------------------- entries
 
     def entries(self, index: int, count: int, size: int, bytes_max: int) -> tuple[bytes, bytes]:
-        """The link before entry `index`, and the records of this many from there on as fit."""
+        """The link before entry `index`, and as many of the next `count` records as fit."""
         segment, offset, before = self._place(index)
         count = min(count, size - index, segment + self._segment_entries - index)
         data = self._read(segment, offset, bytes_max)
