@@ -28,6 +28,10 @@ COMMANDS = {"official": str(BIN / "nats-server"), "tradewind": str(BIN / "tradew
 LISTENING = re.compile(r"Listening for client connections on (\S+):(\d+)")
 READY_SECONDS = 20
 REPLY_SECONDS = 20
+# For what happens some time after an answer; the official server tries an origin that it has lost
+# again after 10 to 20 seconds.
+WAIT_SECONDS = 60
+POLL_SECONDS = 0.02
 
 
 class ServerProcess:
@@ -292,12 +296,13 @@ class RawClient:
         return data
 
 
-def wait_for(condition: Any, explain: Any = lambda: "", seconds: float = REPLY_SECONDS) -> None:
-    """Wait until `condition()` holds."""
+def wait_for(condition: Any, explain: Any = "", seconds: float = WAIT_SECONDS) -> Any:
+    """The first true value of `condition()`; `explain` is a text, or a call that gives one."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, explain()
-        time.sleep(0.02)
+    while not (found := condition()):
+        assert time.monotonic() < deadline, explain() if callable(explain) else explain
+        time.sleep(POLL_SECONDS)
+    return found
 
 
 def wait_until_nobody_listens(client: RawClient, subject: str) -> None:

@@ -9,7 +9,8 @@ from html import unescape
 import pytest
 
 from cluster_kit import LocalCluster, patiently, remove_stream, replicated_stream
-from dashboard.conftest import Web, hidden_fields, wait_for
+from dashboard.conftest import Web, hidden_fields
+from harness import wait_for
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from client_frames import Frame
 from conformance.helpers_js import ApiClient
-from harness import RawClient, ServerProcess
+from harness import RawClient, ServerProcess, wait_for
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -55,11 +55,14 @@ class Peer:
         self, condition: Callable[[dict[str, Any]], bool], name: str = "C"
     ) -> dict[str, Any]:
         """The information once it is as expected."""
-        end = time.monotonic() + WAIT_SECONDS
-        while not condition(info := self.info(name)):
-            assert time.monotonic() < end, info
-            time.sleep(0.005)
-        return info
+        found: list[dict[str, Any]] = []
+
+        def holds() -> bool:
+            found[:] = [self.info(name)]
+            return condition(found[0])
+
+        wait_for(holds, lambda: found)
+        return found[0]
 
     def wait_counts(self, expected: tuple[int, int, int], name: str = "C") -> dict[str, Any]:
         """The information once its `counts` are these.
@@ -70,10 +73,7 @@ class Peer:
 
     def wait_messages(self, count: int) -> None:
         """Wait until the stream holds so many messages: acks remove some time after the answer."""
-        end = time.monotonic() + WAIT_SECONDS
-        while (state := self.js.done("STREAM.INFO.S")["state"])["messages"] != count:
-            assert time.monotonic() < end, state
-            time.sleep(0.005)
+        wait_for(lambda: self.js.done("STREAM.INFO.S")["state"]["messages"] == count)
 
     def subscribe(self, subject: str, sid: str = "1", queue: str = "") -> None:
         self.raw.send(f"SUB {subject} {queue} {sid}\r\n".replace("  ", " "))
@@ -151,8 +151,6 @@ def counts(info: dict[str, Any]) -> tuple[int, int, int]:
 
 def wait_gone(js: ApiClient, begin: float, seconds: float) -> None:
     """Wait until the consumer is removed, which must not be before `seconds` after `begin`."""
-    while (error := js.error("CONSUMER.INFO.S.C")) is None:
-        assert time.monotonic() - begin < WAIT_SECONDS
-        time.sleep(0.02)
+    error = wait_for(lambda: js.error("CONSUMER.INFO.S.C"))
     assert error == [404, 10014, "consumer not found"]
     assert time.monotonic() - begin >= seconds

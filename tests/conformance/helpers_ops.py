@@ -13,8 +13,7 @@ import signal
 import socket
 import ssl
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +23,10 @@ import pytest
 from nkeys import PREFIX_BYTE_USER, encode_seed, from_seed  # type: ignore[import-untyped]
 
 from certificates import Authority, Certificate
-from harness import COMMANDS, REPLY_SECONDS, RawClient, ServerProcess
+from harness import COMMANDS, RawClient, ServerProcess, wait_for
 
 LOOPBACK = ("-a", "127.0.0.1", "-p", "-1")
 VIOLATION = b"-ERR 'Authorization Violation'\r\n"
-POLL_SECONDS = 0.01
 
 
 @contextmanager
@@ -67,17 +65,6 @@ def run_once(kind: str, *args: str, seconds: float = 20) -> subprocess.Completed
     )
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = REPLY_SECONDS) -> Any:
-    """The first true value of `condition`; fails naming `what` when none comes in time."""
-    deadline = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain for {what}"
-        time.sleep(POLL_SECONDS)
-
-
 def config_path(server: ServerProcess) -> Path:
     """The file that the server was started with."""
     return Path(server.args[server.args.index("-c") + 1])
@@ -98,7 +85,7 @@ def reload_outcome(server: ServerProcess, seen: int) -> str:
     def find() -> str:
         return next((line for line in server.lines[seen:] if outcome.search(line)), "")
 
-    return str(until(find, "the end of a reload"))
+    return str(wait_for(find, "the end of a reload"))
 
 
 # Connections

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from base64 import b64decode
-from collections.abc import Callable
 from typing import Any
 
 from conformance.helpers_publish import Publisher
-
-# The official server tries an origin that it has lost again after 10 to 20 seconds.
-WAIT_SECONDS = 60
-PAUSE_SECONDS = 0.02
-
-
-def wait_until(condition: Callable[[], Any]) -> Any:
-    """What the condition gives as soon as it gives something."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(PAUSE_SECONDS)
-    return found
+from harness import wait_for
 
 
 def wait_for_last(peer: Publisher, name: str, last_seq: int) -> dict[str, Any]:
@@ -31,13 +17,13 @@ def wait_for_last(peer: Publisher, name: str, last_seq: int) -> dict[str, Any]:
         assert found["last_seq"] <= last_seq, found
         return found if found["last_seq"] == last_seq else None
 
-    reached: dict[str, Any] = wait_until(state)
+    reached: dict[str, Any] = wait_for(state)
     return reached
 
 
 def message(peer: Publisher, name: str, seq: int) -> dict[str, Any]:
     """A stored message with its header block and payload as text, as soon as it can be read."""
-    found: dict[str, Any] = wait_until(
+    found: dict[str, Any] = wait_for(
         lambda: peer.api(f"STREAM.MSG.GET.{name}", {"seq": seq}).get("message")
     )
     for part in ("hdrs", "data"):

@@ -12,10 +12,9 @@ from helpers_ops import (
     refusal,
     replies,
     shared_server,
-    until,
 )
 
-from harness import RawClient, ServerProcess
+from harness import RawClient, ServerProcess, wait_for
 
 TOO_MANY_CONNECTIONS = b"-ERR 'maximum account active connections exceeded'\r\n"
 
@@ -41,14 +40,14 @@ def enter(server: ServerProcess, user: str) -> RawClient | None:
 
 
 def test_connection_over_the_limit_is_refused_and_others_live(server: ServerProcess) -> None:
-    first = until(lambda: enter(server, "few"), "a first connection")
-    second = until(lambda: enter(server, "few"), "a second connection")
+    first = wait_for(lambda: enter(server, "few"), "a first connection")
+    second = wait_for(lambda: enter(server, "few"), "a second connection")
     assert refusal(server, connect_line("few", "pw")) == TOO_MANY_CONNECTIONS
     assert replies(first, "") == replies(second, "") == []
     with login(server, "free", "pw") as stranger:
         assert replies(stranger, "") == []
     second.close()
-    third = until(lambda: enter(server, "few"), "room after one has left")
+    third = wait_for(lambda: enter(server, "few"), "room after one has left")
     third.close()
     first.close()
 
@@ -66,7 +65,7 @@ def test_subscription_over_the_limit_is_refused_and_the_connection_lives(
 
 def test_unsubscribing_makes_room(server: ServerProcess) -> None:
     with login(server, "subs", "pw") as client:
-        until(lambda: replies(client, "SUB a 1\r\n") == [], "the last test's subscriptions to go")
+        wait_for(lambda: replies(client, "SUB a 1\r\n") == [], "the last subscriptions to go")
         assert replies(client, "SUB b 2\r\nSUB c 3\r\nUNSUB 1\r\nSUB d 4\r\n") == []
         client.send(publish("d", "got it"))
         assert next_message(client)[0][1:3] == ["d", "4"]

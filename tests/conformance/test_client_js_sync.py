@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from helpers_client import SECONDS
-from helpers_ops import until
 
 import tradewind.sync
-from harness import ServerProcess
+from harness import ServerProcess, wait_for
 from tradewind.client.api_errors import (
     ConsumerNotFoundError,
     StreamInvalidConfigError,
@@ -198,7 +197,7 @@ def test_what_was_taken_but_not_used_is_given_back(js_server: ServerProcess) -> 
             first = next(messages)
             first.ack_sync()
             # What is delivered just when the reader stops comes again after the ack wait.
-            until(lambda: messages.received_messages == 10, "all messages")
+            wait_for(lambda: messages.received_messages == 10, "all messages")
         again = {message.data for message in consumer.fetch(9, expires=SECONDS)}
         assert again == {b"%d" % number for number in range(1, 10)}
 

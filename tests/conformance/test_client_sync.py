@@ -10,10 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from helpers_ops import until
 
 import tradewind.sync
-from harness import ServerProcess, StartServer
+from harness import ServerProcess, StartServer, wait_for
 from tradewind.client.blocking import shared_thread
 from tradewind.client.core.message import Msg
 from tradewind.client.errors import (
@@ -66,7 +65,7 @@ def test_some_messages_are_taken_at_once_or_time_is_up(server: ServerProcess, su
         for number in range(25):
             connection.publish(subject, b"%d" % number)
         connection.flush()
-        until(lambda: subscription.pending_messages == 25, "25 messages")
+        wait_for(lambda: subscription.pending_messages == 25, "25 messages")
         taken = [subscription.take_some(10, SECONDS) for _ in range(3)]
         assert [len(messages) for messages in taken] == [10, 10, 5]
         assert [int(each.data) for messages in taken for each in messages] == list(range(25))
@@ -125,7 +124,7 @@ def test_callbacks_may_block_and_call_the_client(server: ServerProcess, subject:
         connection.subscribe(f"{subject}.inner", callback=lambda m: m.respond(m.data * 2))
         connection.subscribe(subject, callback=callback)
         connection.publish(subject, b"x")
-        until(lambda: answers, "the callback")
+        wait_for(lambda: answers, "the callback")
         assert answers[0][0] == b"xx"
         assert answers[0][1] != shared_thread().thread.name
 
@@ -150,15 +149,15 @@ def test_events_and_restart(start: StartServer) -> None:
     with tradewind.sync.connect(
         server.url, on_event=events.append, reconnect_wait=0.02
     ) as connection:
-        until(lambda: seen(Connected), "the first event")
+        wait_for(lambda: seen(Connected), "the first event")
         subscription = connection.subscribe("a")
         connection.flush()
         server.signal(signal.SIGKILL)
         server.wait()
-        until(lambda: seen(Disconnected), "the loss")
+        wait_for(lambda: seen(Disconnected), "the loss")
         connection.publish("a", b"while away")
         start("", "-a", "127.0.0.1", "-p", str(server.port))
-        until(lambda: seen(Reconnected), "the new connection")
+        wait_for(lambda: seen(Reconnected), "the new connection")
         assert subscription.next(SECONDS).data == b"while away"
 
 

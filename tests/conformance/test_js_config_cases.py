@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from helpers_js import ApiClient
-from helpers_ops import until
 
+from harness import wait_for
 from js_cases import BodyCase, ConfigCase, body_cases, config_cases
 
 CASES_PER_TEST = 40
@@ -93,10 +93,10 @@ def test_a_deliver_subject_in_use_cannot_be_changed(js: ApiClient) -> None:
     config = {"durable_name": "c", "deliver_subject": "out"}
     js.done("CONSUMER.CREATE.S.c", {"stream_name": "S", "config": config})
     js.raw.send("SUB out 2\r\n")
-    until(lambda: js.done("CONSUMER.INFO.S.c").get("push_bound"), "somebody who listens")
+    wait_for(lambda: js.done("CONSUMER.INFO.S.c").get("push_bound"), "somebody who listens")
     changed = {"stream_name": "S", "config": {**config, "deliver_subject": "other"}}
     refusal = [400, 10013, "consumer name already in use"]
     assert js.error("CONSUMER.CREATE.S.c", changed) == refusal
     js.raw.send("UNSUB 2\r\n")
-    until(lambda: not js.done("CONSUMER.INFO.S.c").get("push_bound"), "nobody who listens")
+    wait_for(lambda: not js.done("CONSUMER.INFO.S.c").get("push_bound"), "nobody who listens")
     assert js.error("CONSUMER.CREATE.S.c", changed) is None

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from conformance.helpers_publish import Publisher
-from conformance.helpers_replicas import wait_for_last, wait_until
-from harness import RawClient, ServerProcess
+from conformance.helpers_replicas import wait_for_last
+from harness import RawClient, ServerProcess, wait_for
 
 SECOND = 1_000_000_000
-WAIT_SECONDS = 30
 
 
 def marker(ttl: str) -> str:
@@ -33,11 +32,8 @@ def last(peer: Publisher, name: str, key: str) -> tuple[int, str, bytes]:
 
 def until_seq(peer: Publisher, name: str, key: str, seq: int) -> tuple[int, str, bytes]:
     """The last message of a subject as soon as it is this one; 0: as soon as there is none."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while (found := last(peer, name, key))[0] != seq:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
-    return found
+    wait_for(lambda: last(peer, name, key)[0] == seq, lambda: last(peer, name, key))
+    return last(peer, name, key)
 
 
 def put(peer: Publisher, name: str, key: str, *header: str) -> dict[str, Any]:
@@ -78,14 +74,9 @@ def test_age_leaves_one_marker_for_each_subject(peer: Publisher) -> None:
         peer.send(f"{name.lower()}.{key}", b"x")
     for _ in range(3):
         peer.client.read_message()
-    found = [last(peer, name, key) for key in "ab"]
-    deadline = time.monotonic() + WAIT_SECONDS
-    while {seq for seq, _, _ in found} != {4, 5}:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
-        found = [last(peer, name, key) for key in "ab"]
-    assert {header for _, header, _ in found} == {marker("1m30s")}
-    wait_until(lambda: peer.api(f"STREAM.INFO.{name}")["state"]["messages"] == 2)
+    wait_for(lambda: {last(peer, name, key)[0] for key in "ab"} == {4, 5})
+    assert {last(peer, name, key)[1] for key in "ab"} == {marker("1m30s")}
+    wait_for(lambda: peer.api(f"STREAM.INFO.{name}")["state"]["messages"] == 2)
 
 
 def test_only_the_last_message_of_a_subject_leaves_one(peer: Publisher) -> None:
@@ -150,7 +141,7 @@ def test_they_stay_where_each_subject_has_one_message(peer: Publisher) -> None:
     assert last(peer, name, "b")[1] == "NATS/1.0\r\nNats-TTL: 59s\r\nA: b\r\n\r\n"
     put(peer, name, "a", "Nats-TTL: 1s", "A: b")
     until_seq(peer, name, "a", 3)
-    wait_until(lambda: peer.api(f"STREAM.INFO.{name}")["state"]["messages"] == 2)
+    wait_for(lambda: peer.api(f"STREAM.INFO.{name}")["state"]["messages"] == 2)
 
 
 def test_times_to_live_in_a_batch_are_raised(peer: Publisher) -> None:

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 from helpers_js import ApiClient
-from helpers_ops import until
 
-from harness import StartServer
+from harness import StartServer, wait_for
 
 SECOND = 1_000_000_000
 FUTURE = "2090-01-01T00:00:00Z"
@@ -97,7 +96,7 @@ def test_push_consumer_that_is_listened_to_can_be_created_again(js: ApiClient) -
     push = {**PULL, "deliver_subject": "out"}
     assert create(js, push) is None
     js.raw.send("SUB out 2\r\n")
-    until(lambda: js.done("CONSUMER.INFO.S.C").get("push_bound"), "somebody who listens")
+    wait_for(lambda: js.done("CONSUMER.INFO.S.C").get("push_bound"), "somebody who listens")
     assert create(js, push) is None
     assert create(js, {**push, "description": "other"}) is None
     in_use = [400, 10013, "consumer name already in use"]

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 from helpers_js import ApiClient, api_login
-from helpers_ops import until
 
-from harness import ServerProcess, StartServer
+from harness import ServerProcess, StartServer, wait_for
 
 LONGEST = 2**63 - 1
 DEEP = 50_000
@@ -45,7 +44,7 @@ def publish(js: ApiClient, header: bytes = b"") -> dict[str, Any]:
 def publish_for_pull(js: ApiClient, header: bytes = b"", seq: int = 1) -> None:
     """Publish, and wait until the consumer knows of it: nats-server tells it a moment later."""
     assert publish(js, header) == {"stream": "S", "seq": seq}
-    until(lambda: js.done("CONSUMER.INFO.S.c")["num_pending"] == seq, "a message for the consumer")
+    wait_for(lambda: js.done("CONSUMER.INFO.S.c")["num_pending"] == seq, "its message")
 
 
 def pull(js: ApiClient, **request: Any) -> tuple[str, bytes]:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from conformance.helpers_publish import Publisher
-from conformance.helpers_replicas import messages, source_fields, wait_for_last, wait_until
+from conformance.helpers_replicas import messages, source_fields, wait_for_last
+from harness import wait_for
 
 
 def make_consumer(peer: Publisher, origin: str, **changes: Any) -> dict[str, Any]:
@@ -51,9 +52,9 @@ def test_source_copies_and_acknowledges(peer: Publisher, retention: str) -> None
     assert fields[0].startswith(f"{origin}:C=")
     assert fields[1:4] == ["1", ">", ">"]
     info = f"CONSUMER.INFO.{origin}.given"
-    wait_until(lambda: peer.api(info)["ack_floor"]["stream_seq"] == 3)
+    wait_for(lambda: peer.api(info)["ack_floor"]["stream_seq"] == 3)
     left = 3 if retention == "limits" else 0
-    wait_until(lambda: peer.state(origin)["messages"] == left)
+    wait_for(lambda: peer.state(origin)["messages"] == left)
     assert "error" not in replica(peer, copy)
     # It is not theirs to delete.
     peer.api(f"STREAM.DELETE.{copy}")
@@ -77,7 +78,7 @@ def test_another_ack_policy_is_told(peer: Publisher, kind: str, code: int) -> No
     copy = peer.create(
         subjects=[], **{kind: source if kind == "mirror" else [source]}, storage="memory"
     )
-    wait_until(lambda: replica(peer, copy).get("error", {}).get("err_code") == code)
+    wait_for(lambda: replica(peer, copy).get("error", {}).get("err_code") == code)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from conformance.helpers_publish import Publisher
-from conformance.helpers_replicas import message, messages, wait_for_last, wait_until
-from harness import ServerProcess
+from conformance.helpers_replicas import message, messages, wait_for_last
+from harness import ServerProcess, wait_for
 
 STORAGES = pytest.mark.parametrize("storage", ["file", "memory"])
 
@@ -154,7 +154,7 @@ def test_roll_up_happens_where_it_is_allowed(peer: Publisher) -> None:
     fill(peer, origin, "a", header=b"Nats-Rollup: sub")
     assert wait_for_last(peer, keeping, 4)["messages"] == 4
     wait_for_last(peer, rolling, 4)
-    wait_until(lambda: peer.state(rolling)["messages"] == 2)
+    wait_for(lambda: peer.state(rolling)["messages"] == 2)
     assert "Nats-Rollup: sub" in message(peer, keeping, 4)["hdrs"]
 
 
@@ -180,7 +180,7 @@ def test_information_names_the_origin_and_its_filters(peer: Publisher) -> None:
     fill(peer, origin, "a", "b")
     filter_subject = f"{origin.lower()}.a"
     mirror = mirror_of(peer, origin, how={"filter_subject": filter_subject})
-    wait_until(lambda: peer.api(f"STREAM.INFO.{mirror}")["mirror"]["active"] >= 0)
+    wait_for(lambda: peer.api(f"STREAM.INFO.{mirror}")["mirror"]["active"] >= 0)
     wait_for_last(peer, mirror, 1)
     info = peer.api(f"STREAM.INFO.{mirror}")["mirror"]
     assert 0 <= info.pop("active") < 10_000_000_000
@@ -191,7 +191,7 @@ def test_information_names_the_origin_and_its_filters(peer: Publisher) -> None:
 
 def test_origin_that_is_not_there_is_an_error_in_the_information(peer: Publisher) -> None:
     mirror = mirror_of(peer, "NOBODY")
-    info = wait_until(
+    info = wait_for(
         lambda: (found := peer.api(f"STREAM.INFO.{mirror}")["mirror"]).get("error") and found
     )
     assert info == {
@@ -270,8 +270,8 @@ def test_mirror_answers_direct_gets_for_its_origin(peer: Publisher) -> None:
     def answer() -> bytes:
         return peer.publish(f"$JS.API.DIRECT.GET.{origin}", request)
 
-    assert f"Nats-Stream: {mirror}\r\n".encode() in wait_until(
+    assert f"Nats-Stream: {mirror}\r\n".encode() in wait_for(
         lambda: found if b"503" not in (found := answer())[:20] else b""
     )
     peer.api(f"STREAM.DELETE.{mirror}")
-    wait_until(lambda: b"503" in answer()[:20])
+    wait_for(lambda: b"503" in answer()[:20])

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from conformance.helpers_ops import until
 from conformance.helpers_publish import WAIT_SECONDS, Publisher
+from harness import wait_for
 from publish_faults import EXCLUSIVE, FAULTS
 
 
@@ -202,7 +202,7 @@ def test_no_ack_stream_says_nothing(peer: Publisher) -> None:
     peer.send(f"{name.lower()}.1", b"x", b"Nats-Expected-Stream: OTHER")
     peer.send(f"{name.lower()}.2", b"x")
     # No answer says when they are stored; the third is behind the other two.
-    until(lambda: peer.state(name).get("num_subjects") == 2, "the third message is stored")
+    wait_for(lambda: peer.state(name).get("num_subjects") == 2, "the third message is stored")
     peer.client.ping()
     assert peer.state(name)["messages"] == 2
 

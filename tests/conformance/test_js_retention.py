@@ -11,7 +11,7 @@ import pytest
 
 from conformance.helpers_consumer import MS, SECOND, WAIT_SECONDS, Peer, counts
 from conformance.helpers_js import ApiClient
-from harness import ServerProcess
+from harness import ServerProcess, wait_for
 
 
 @pytest.fixture
@@ -31,10 +31,7 @@ def sequences(js: ApiClient) -> list[int]:
 
 def wait_sequences(js: ApiClient, expected: list[int]) -> None:
     """Wait until exactly these messages are left."""
-    end = time.monotonic() + WAIT_SECONDS
-    while (found := sequences(js)) != expected:
-        assert time.monotonic() < end, found
-        time.sleep(0.01)
+    wait_for(lambda: sequences(js) == expected, lambda: sequences(js))
 
 
 def store_with(peer: Peer, subject: str, header: bytes) -> None:

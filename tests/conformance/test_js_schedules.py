@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from conformance.helpers_publish import Publisher
-from conformance.helpers_replicas import wait_until
-from harness import ServerProcess
+from harness import ServerProcess, wait_for
 
-WAIT_SECONDS = 30
 SECOND = 1_000_000_000
 
 
@@ -62,10 +60,10 @@ def messages(peer: Publisher, name: str, key: str) -> list[tuple[int, str, bytes
 
 def until(peer: Publisher, name: str, key: str, count: int = 1) -> list[tuple[int, str, bytes]]:
     """The messages of a subject as soon as there are so many."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while len(found := messages(peer, name, key)) < count:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+    found: list[tuple[int, str, bytes]] = wait_for(
+        lambda: there if len(there := messages(peer, name, key)) >= count else None,
+        lambda: messages(peer, name, key),
+    )
     return found
 
 
@@ -88,7 +86,7 @@ def test_schedule_runs_once_and_goes(peer: Publisher, planner: str) -> None:
     assert block == (
         f"NATS/1.0\r\nA: b\r\nNats-Scheduler: {subject}\r\nNats-Schedule-Next: purge\r\n\r\n"
     )
-    wait_until(lambda: messages(peer, planner, "plan") == [])
+    wait_for(lambda: messages(peer, planner, "plan") == [])
     assert peer.api(f"STREAM.INFO.{planner}")["state"]["messages"] == 2
 
 
@@ -112,7 +110,7 @@ def test_interval_goes_on_and_says_when(peer: Publisher, planner: str) -> None:
 
     # A server that was stopped for a while passes over what it has missed.
     second = timedelta(seconds=1)
-    wait_until(lambda: second in [after - before for before, after in pairwise(next_times())])
+    wait_for(lambda: second in [after - before for before, after in pairwise(next_times())])
     assert len(messages(peer, planner, "plan")) == 1
 
 
@@ -127,12 +125,13 @@ def test_cron_in_a_time_zone(peer: Publisher, planner: str) -> None:
 def test_rollup_keeps_the_last_run(peer: Publisher, planner: str) -> None:
     put(peer, planner, "plan", *schedule(planner, "@every 1s", "Nats-Schedule-Rollup: sub"))
     first = until(peer, planner, "out")[0][0]
-    deadline = time.monotonic() + WAIT_SECONDS
-    # The next run may come between the questions for one message and the one behind it.
-    while len(found := messages(peer, planner, "out")) != 1 or found[0][0] == first:
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
-    assert found[0][1].endswith("Nats-Rollup: sub\r\n\r\n")
+
+    def only_a_later_one() -> str:
+        # The next run may come between the questions for one message and the one behind it.
+        found = messages(peer, planner, "out")
+        return found[0][1] if len(found) == 1 and found[0][0] != first else ""
+
+    assert wait_for(only_a_later_one).endswith("Nats-Rollup: sub\r\n\r\n")
 
 
 def test_content_comes_from_another_subject(peer: Publisher, planner: str) -> None:
@@ -311,8 +310,7 @@ def test_run_that_was_missed_is_made_once(kind: str, is_killed: bool, tmp_path: 
         server.process.wait()
     else:
         server.stop()
-    while time.monotonic() < due:
-        time.sleep(0.05)
+    wait_for(lambda: time.monotonic() >= due)
     server = ServerProcess(kind, flags).wait_ready()
     try:
         peer = Publisher(server)

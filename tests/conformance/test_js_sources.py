@@ -8,13 +8,8 @@ from typing import Any
 import pytest
 
 from conformance.helpers_publish import Publisher
-from conformance.helpers_replicas import (
-    message,
-    messages,
-    source_fields,
-    wait_for_last,
-    wait_until,
-)
+from conformance.helpers_replicas import message, messages, source_fields, wait_for_last
+from harness import wait_for
 
 
 def fill(peer: Publisher, name: str, *subjects: str, header: bytes = b"") -> None:
@@ -123,7 +118,7 @@ def test_duplicates_are_passed_over_within_the_window(peer: Publisher) -> None:
     fill(peer, two, "c", header=b"Nats-Msg-Id: 2")
     wait_for_last(peer, name, 2)
     assert [each["data"] for each in messages(peer, name)] == ["a", "c"]
-    assert wait_until(lambda: info_of(peer, name, two).get("seq") == 2)
+    assert wait_for(lambda: info_of(peer, name, two).get("seq") == 2)
 
 
 def test_without_a_window_nothing_is_a_duplicate(peer: Publisher) -> None:
@@ -183,7 +178,7 @@ def test_information_names_position_lag_and_filters(peer: Publisher) -> None:
     info = info_of(peer, name, origin)
     assert 0 <= info.pop("active") < 10_000_000_000
     assert info == {"name": origin, "lag": 0, "seq": 2, "filter_subject": filter_subject}
-    missing = wait_until(lambda: (found := info_of(peer, name, "NOBODY")).get("error") and found)
+    missing = wait_for(lambda: (found := info_of(peer, name, "NOBODY")).get("error") and found)
     error = {"code": 404, "err_code": 10059, "description": "stream not found"}
     assert missing == {"name": "NOBODY", "lag": 0, "active": -1, "error": error}
 

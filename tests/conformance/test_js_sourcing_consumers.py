@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.helpers_publish import Publisher
-from conformance.helpers_replicas import wait_until
+from harness import wait_for
 
 LEVEL = b"Nats-Required-Api-Level: 5"
 
@@ -105,7 +105,7 @@ def test_a_message_of_a_work_queue_goes_when_both_have_taken_it(peer: Publisher)
     peer.send(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.mine", b"1")
     line, _, _ = peer.client.read_message()
     peer.publish(line.split(" ")[3], b"+ACK")
-    wait_until(lambda: peer.api(f"CONSUMER.INFO.{stream}.mine")["ack_floor"]["stream_seq"] == 1)
+    wait_for(lambda: peer.api(f"CONSUMER.INFO.{stream}.mine")["ack_floor"]["stream_seq"] == 1)
     assert peer.state(stream)["messages"] == 2
     assert peer.api(f"CONSUMER.DELETE.{stream}.one")["success"]
 
@@ -130,7 +130,7 @@ def test_its_reader_comes_again_with_another_subject(peer: Publisher) -> None:
     assert not is_let()
     assert answers[0]["error"]["err_code"] == 10013
     peer.client.send("UNSUB 7\r\n")
-    wait_until(is_let)
+    wait_for(is_let)
     assert answers[-1]["config"]["opt_start_seq"] == 1
     assert answers[-1]["delivered"]["consumer_seq"] == 0
     peer.client.send("SUB second 8\r\n")

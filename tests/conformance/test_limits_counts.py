@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from helpers_ops import until
 
-from harness import RawClient, ServerProcess, StartServer
+from harness import RawClient, ServerProcess, StartServer, wait_for
 
 CONNECTIONS_EXCEEDED = b"-ERR 'maximum connections exceeded'\r\n"
 SUBSCRIPTIONS_EXCEEDED = "-ERR 'maximum subscriptions exceeded'\r\n"
@@ -52,7 +51,7 @@ def test_closed_connection_makes_room(start: StartServer) -> None:
         assert refused(server)
         only.socket.shutdown(1)
         only.expect_closed()
-    until(lambda: not refused(server), "the place of the closed connection")
+    wait_for(lambda: not refused(server), "the place of the closed connection")
 
 
 def test_refused_connection_is_logged(start: StartServer) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers_ops import login, next_message, replies, shared_server, until
+from helpers_ops import login, next_message, replies, shared_server
 from helpers_tracing import DEST, ONLY, Listener, told, traced
 
-from harness import RawClient, ServerProcess
+from harness import RawClient, ServerProcess, wait_for
 
 server = shared_server("""
 server_name: here
@@ -288,7 +288,7 @@ def test_a_stream_of_another_account(
     stored = [{"type": "js", "stream": "S", "subject": subject}]
     assert rest == (stored if subject == "far.in" else [])
     if not only:
-        until(far.stored, "the message in the stream")
+        wait_for(far.stored, "the message in the stream")
     kept = [found.replace(b"Nats-Trace-Only: true\r\n", b"") for _, found in far.stored()]
     assert kept == ([] if only else [header(DISABLED)])
     assert far.traces.nothing_came()

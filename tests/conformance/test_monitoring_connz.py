@@ -22,10 +22,9 @@ from helpers_ops import (
     publish,
     replies,
     shared_server,
-    until,
 )
 
-from harness import RawClient, ServerProcess
+from harness import RawClient, ServerProcess, wait_for
 
 server = shared_server('http: "127.0.0.1:-1"\n')
 accounts = shared_server("""
@@ -59,13 +58,13 @@ def closed_entry(server: ServerProcess, cid: int, query: str = "") -> dict[str, 
         found = connz(server, f"?state=closed&cid={cid}{query}")["connections"]
         return found[0] if found else None
 
-    entry: dict[str, Any] = until(find, f"connection {cid} among the closed ones")
+    entry: dict[str, Any] = wait_for(find, f"connection {cid} among the closed ones")
     return entry
 
 
 def until_nothing_is_pending(server: ServerProcess, cid: int) -> None:
     """The official server counts a reply as sent a moment after the client may have it."""
-    until(
+    wait_for(
         lambda: connz(server, f"?cid={cid}")["connections"][0]["pending_bytes"] == 0,
         f"connection {cid} without pending bytes",
     )
@@ -77,7 +76,7 @@ def local_port(client: RawClient) -> int:
 
 
 def test_page_of_no_connections(server: ServerProcess) -> None:
-    until(lambda: connz(server)["total"] == 0, "earlier connections to be gone")
+    wait_for(lambda: connz(server)["total"] == 0, "earlier connections to be gone")
     assert connz(server) == {
         "server_id": TEXT,
         "now": TIME,
@@ -93,7 +92,7 @@ def test_fields_of_an_open_connection(server: ServerProcess) -> None:
     with login(server, name="crow", lang="python", version="1.2.3") as client:
         replies(client, "SUB fields.> 1\r\nSUB other 2\r\n" + publish("fields.a", "12345"))
         settled = {"in_msgs": 1, "pending_bytes": 0}
-        until(
+        wait_for(
             lambda: settled.items() <= connection_of(server, client).items(),
             "the message to be counted, and the answer to be written",
         )
@@ -175,7 +174,7 @@ def test_token_is_not_shown_as_user(by_token: ServerProcess) -> None:
 @pytest.fixture
 def three(server: ServerProcess) -> Iterator[list[RawClient]]:
     """Connections a, b, c: c has most subscriptions, b receives most, a sends most."""
-    until(lambda: connz(server)["total"] == 0, "earlier connections to be gone")
+    wait_for(lambda: connz(server)["total"] == 0, "earlier connections to be gone")
     clients = [login(server, name=name) for name in "abc"]
     a, b, c = clients
     replies(a, "SUB only.a 1\r\n")
@@ -184,7 +183,7 @@ def three(server: ServerProcess) -> Iterator[list[RawClient]]:
     replies(a, publish("to.b", "12345678") * 3 + publish("to.c", "12"))
     replies(b, publish("none", "123") * 2)
     replies(c, publish("none", "1"))
-    until(
+    wait_for(
         lambda: [connection_of(server, client)["in_msgs"] for client in clients] == [4, 2, 1],
         "all messages to be counted",
     )
@@ -347,7 +346,7 @@ def test_refused_login_is_listed_with_its_user(accounts: ServerProcess) -> None:
 
 
 def test_closed_connections_sorted_by_stop_and_reason(server: ServerProcess) -> None:
-    until(lambda: connz(server)["total"] == 0, "earlier connections to be gone")
+    wait_for(lambda: connz(server)["total"] == 0, "earlier connections to be gone")
     with open_client(server) as bogus:
         bogus.send("BOGUS\r\n")
         closed_entry(server, bogus.info["client_id"])

@@ -6,21 +6,9 @@ import re
 from typing import Any
 
 import pytest
-from helpers_ops import (
-    INT,
-    NUMBER,
-    TEXT,
-    TIME,
-    Page,
-    fetch,
-    login,
-    publish,
-    replies,
-    shared_server,
-    until,
-)
+from helpers_ops import INT, NUMBER, TEXT, TIME, Page, fetch, login, publish, replies, shared_server
 
-from harness import ServerProcess, StartServer
+from harness import ServerProcess, StartServer, wait_for
 
 SECRET = "HUSH-PASSWORD"
 
@@ -206,7 +194,7 @@ def test_accountz_shows_one_account(accounts: ServerProcess) -> None:
         page = fetch(accounts, "/accountz?acc=A").json()
         return page["account_detail"]["client_connections"]
 
-    until(lambda: connections() == 0, "earlier connections to be gone")
+    wait_for(lambda: connections() == 0, "earlier connections to be gone")
     with login(accounts, "anna", SECRET):
         page = fetch(accounts, "/accountz?acc=A").json()
         assert page.keys() == {"server_id", "now", "system_account", "account_detail"}
@@ -240,7 +228,7 @@ def test_accstatz_counts_per_account(accounts: ServerProcess) -> None:
             return {entry["acc"]: entry for entry in page["account_statz"]}
 
         traffic = {"gateways": NO_TRAFFIC, "routes": NO_TRAFFIC, "leafs": NO_TRAFFIC}
-        until(
+        wait_for(
             lambda: all(entries()["B"][way]["msgs"] for way in ("sent", "received")),
             "the message to be counted",
         )

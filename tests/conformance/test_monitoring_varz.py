@@ -18,10 +18,9 @@ from helpers_ops import (
     publish,
     replies,
     shared_server,
-    until,
 )
 
-from harness import ServerProcess, StartServer
+from harness import ServerProcess, StartServer, wait_for
 
 server = shared_server('server_name: crow\nhttp: "127.0.0.1:-1"\n')
 OPTIONAL = {"git_commit", "tradewind_version", "tradewind_internal_errors", "tradewind_turns"}
@@ -134,7 +133,7 @@ authorization { user: u, password: p, timeout: 4 }
 
 
 def test_varz_counts_messages_and_bytes(server: ServerProcess) -> None:
-    until(lambda: varz(server)["connections"] == 0, "earlier connections to be gone")
+    wait_for(lambda: varz(server)["connections"] == 0, "earlier connections to be gone")
     before = varz(server)
     with login(server) as first, login(server) as second:
         assert replies(first, "SUB counted 1\r\n") == []
@@ -157,20 +156,20 @@ def test_varz_counts_messages_and_bytes(server: ServerProcess) -> None:
             "subscriptions": 2,
             "total_connections": 2,
         }
-        until(lambda: expected.items() <= growth().items(), f"counters grown by {expected}")
+        wait_for(lambda: expected.items() <= growth().items(), f"counters grown by {expected}")
 
 
 def test_varz_counts_open_connections(server: ServerProcess) -> None:
-    until(lambda: varz(server)["connections"] == 0, "earlier connections to be gone")
+    wait_for(lambda: varz(server)["connections"] == 0, "earlier connections to be gone")
     with login(server), login(server):
         assert varz(server)["connections"] == 2
-    until(lambda: varz(server)["connections"] == 0, "the connections to be gone")
+    wait_for(lambda: varz(server)["connections"] == 0, "the connections to be gone")
 
 
 def test_subscriptions_of_a_closed_connection_are_gone(server: ServerProcess) -> None:
-    until(lambda: varz(server)["connections"] == 0, "earlier connections to be gone")
+    wait_for(lambda: varz(server)["connections"] == 0, "earlier connections to be gone")
     before = varz(server)["subscriptions"]
     with login(server) as client:
         replies(client, "SUB a 1\r\nSUB b.* 2\r\nSUB c q 3\r\nUNSUB 1\r\n")
         assert varz(server)["subscriptions"] == before + 2
-    until(lambda: varz(server)["subscriptions"] == before, "the subscriptions to be gone")
+    wait_for(lambda: varz(server)["subscriptions"] == before, "the subscriptions to be gone")

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_ops import fetch, until
+from helpers_ops import fetch
 
-from harness import RawClient, ServerProcess
+from harness import RawClient, ServerProcess, wait_for
 from jwt_kit import (
     OPERATOR,
     OPERATOR_SIGNER,
@@ -263,7 +263,7 @@ def wait_until_empty(server: ServerProcess, account: str) -> None:
             return 0
         return int(page.json()["account_detail"]["client_connections"])
 
-    until(lambda: connections() == 0, f"the end of the connections of {account}")
+    wait_for(lambda: connections() == 0, f"the end of the connections of {account}")
 
 
 def everything(server: ServerProcess, token: str, key: nkeys.KeyPair) -> str:

@@ -11,10 +11,9 @@ from helpers_ops import (
     publish,
     replies,
     shared_server,
-    until,
 )
 
-from harness import RawClient, ServerProcess
+from harness import RawClient, ServerProcess, wait_for
 
 server = shared_server("""
 accounts { A { users: [
@@ -279,6 +278,6 @@ def test_permission_to_answer_expires(server: ServerProcess) -> None:
         return replies(responder, publish("back.late", "!")) == [publish_violation("back.late")]
 
     assert replies(responder, publish("back.late", "in time")) == []
-    until(is_late, "the permission to answer to end")
+    wait_for(is_late, "the permission to answer to end")
     asker.close()
     responder.close()

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 from helpers_js import INBOX, JETSTREAM_KINDS, ApiClient
-from helpers_ops import until
 
-from harness import ServerProcess
+from harness import ServerProcess, wait_for
 
 LOOPBACK = ["-a", "127.0.0.1", "-p", "-1"]
 MOMENTS = 8
@@ -62,7 +61,7 @@ def interrupt_at_random(
             codes = {0, -number}
             if kind == "tradewind" and number == signal.SIGINT:
                 # Python's interpreter has a traceback of its own until our first line runs.
-                until(lambda server=server: catches(server, signal.SIGTERM), "the first line")
+                wait_for(lambda server=server: catches(server, signal.SIGTERM), "the first line")
                 codes = {0}
             server.process.poll()
             delay = span * (index + chance.random()) / MOMENTS

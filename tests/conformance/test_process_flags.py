@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from helpers_ops import connect_line, fetch, open_client, run_once, until
+from helpers_ops import connect_line, fetch, open_client, run_once
 
-from harness import RawClient, ServerProcess, StartServer
+from harness import RawClient, ServerProcess, StartServer, wait_for
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_pid_file_from_the_config(start: StartServer, tmp_path: Path) -> None:
 
 def ports_of(server: ServerProcess, folder: Path) -> dict[str, list[str]]:
     path = folder / f"nats-server_{server.process.pid}.ports"
-    text = until(lambda: path.exists() and path.read_text(), "the ports file")
+    text = wait_for(lambda: path.exists() and path.read_text(), "the ports file")
     ports: dict[str, list[str]] = json.loads(text)
     return ports
 

@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from helpers_ops import VIOLATION, connect_line, login, open_client, refusal, replies, until
+from helpers_ops import VIOLATION, connect_line, login, open_client, refusal, replies
 
-from harness import ServerProcess, StartServer
+from harness import ServerProcess, StartServer, wait_for
 
 LINE = re.compile(
     r"\[(?P<pid>\d+)\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} \[(INF|DBG|WRN|ERR|FTL|TRC)\] .*"
@@ -107,7 +107,7 @@ def test_secrets_of_refused_logins_stay_out_of_the_trace(start: StartServer) -> 
 
 def file_server(start: StartServer, path: Path) -> ServerProcess:
     server = start("", "-l", str(path), ready=False)
-    until(lambda: path.exists() and "Server is ready" in path.read_text(), "the log file", 20)
+    wait_for(lambda: path.exists() and "Server is ready" in path.read_text(), "the log file", 20)
     return server
 
 
@@ -132,7 +132,7 @@ def test_log_file_is_appended_to(start: StartServer, tmp_path: Path) -> None:
 def test_log_file_from_the_config(start: StartServer, tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     start(f'log_file: "{path}"\n', ready=False)
-    until(lambda: path.exists() and "Server is ready" in path.read_text(), "the log file", 20)
+    wait_for(lambda: path.exists() and "Server is ready" in path.read_text(), "the log file", 20)
 
 
 def test_log_is_reopened_after_a_rename(start: StartServer, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_log_is_reopened_after_a_rename(start: StartServer, tmp_path: Path) -> N
     server = file_server(start, path)
     path.rename(rotated)
     server.signal(signal.SIGUSR1)
-    until(lambda: path.exists() and "File log re-opened" in path.read_text(), "the new log file")
+    wait_for(lambda: path.exists() and "File log re-opened" in path.read_text(), "the new log file")
     assert 'Trapped "user defined signal 1" signal' in rotated.read_text()
     server.signal(signal.SIGTERM)
     assert server.wait() == 0

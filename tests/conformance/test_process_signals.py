@@ -19,10 +19,9 @@ from helpers_ops import (
     reload_outcome,
     replies,
     run_once,
-    until,
 )
 
-from harness import RawClient, ServerProcess, StartServer
+from harness import RawClient, ServerProcess, StartServer, wait_for
 
 FRESH_PROCESSES = True
 USERS = "authorization {{ users: [ {{user: anna, password: {anna}}}{more} ] }}\n"
@@ -260,10 +259,10 @@ def test_signal_flag_stop_ends_the_server_at_once(start: StartServer, kind: str)
 def test_signal_flag_reopens_the_log(start: StartServer, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "server.log"
     server: ServerProcess = start("", "-l", str(path), ready=False)
-    until(lambda: path.exists() and "Server is ready" in path.read_text(), "the log file", 20)
+    wait_for(lambda: path.exists() and "Server is ready" in path.read_text(), "the log file", 20)
     path.rename(tmp_path / "rotated.log")
     assert run_once(kind, f"--signal=reopen={server.process.pid}").returncode == 0
-    until(lambda: path.exists() and "File log re-opened" in path.read_text(), "the new log file")
+    wait_for(lambda: path.exists() and "File log re-opened" in path.read_text(), "the new log file")
 
 
 def test_signal_flag_refuses_an_unknown_command(start: StartServer, kind: str) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_ops import fetch, publish, reload, replies, running, until
+from helpers_ops import fetch, publish, reload, replies, running
 from helpers_sharing import Crowd, all_got, got, told
 
-from harness import ServerProcess
+from harness import ServerProcess, wait_for
 
 EXPORTS = """
     {stream: "s.>"}, {service: "svc.>"}
@@ -84,7 +84,7 @@ def test_answers_are_given_up_after_their_threshold(crowd: Crowd) -> None:
     reply = got(service)[1]
     told(service, reply, "in time")
     assert all_got(client) == [("_I.1", b"in time")]
-    until(lambda: not shown(crowd.server, "E").get("responses"), "the end of the threshold")
+    wait_for(lambda: not shown(crowd.server, "E").get("responses"), "the end of the threshold")
     told(service, reply, "too late")
     assert all_got(client) == []
 
@@ -99,7 +99,7 @@ def test_nobody_waits_for_answers_to_somebody_who_has_gone(crowd: Crowd, leaves:
         crowd.leave(client)
     else:
         assert replies(client, "UNSUB 1\r\n") == []
-    until(lambda: not shown(crowd.server, "E").get("responses"), "the requester to be forgotten")
+    wait_for(lambda: not shown(crowd.server, "E").get("responses"), "the requester to be forgotten")
 
 
 def test_a_request_that_nobody_gets_leaves_nothing_behind(crowd: Crowd) -> None:
@@ -156,4 +156,4 @@ def test_messages_to_importers_count_for_the_exporter(crowd: Crowd) -> None:
 
     crowd.join("i", "p.>")
     told(crowd.join("e"), "s.1", "x")
-    until(lambda: (sent("E"), sent("I")) == (1, 0), "the message to be counted")
+    wait_for(lambda: (sent("E"), sent("I")) == (1, 0), "the message to be counted")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from helpers_ops import login, next_message, publish, replies, request, shared_server, until
+from helpers_ops import login, next_message, publish, replies, request, shared_server
 from helpers_sharing import Crowd, crowd, told
 
-from harness import RawClient
+from harness import RawClient, wait_for
 
 server = shared_server("""
 server_name: here
@@ -100,7 +100,7 @@ def test_pulled_messages_come_back_and_are_acknowledged(crowd: Crowd) -> None:
         info = asked(client, "js.E.CONSUMER.INFO.P.D")
         return int(info["ack_floor"]["stream_seq"])
 
-    until(lambda: floor() == 2, "the second acknowledgement")
+    wait_for(lambda: floor() == 2, "the second acknowledgement")
 
 
 def test_pushed_messages_reach_subscribers_of_the_importer(crowd: Crowd) -> None:

@@ -24,10 +24,9 @@ from helpers_ops import (
     running,
     shared_server,
     system_request,
-    until,
 )
 
-from harness import RawClient, ServerProcess
+from harness import RawClient, ServerProcess, wait_for
 
 CONFIG = """
 server_name: crow
@@ -223,7 +222,7 @@ def test_connz_lists_closed_connections(server: ServerProcess, admin: RawClient)
     gone = login(server, "bert", "HUSH")
     gone.close()
     body = {"state": 1, "cid": gone.info["client_id"]}
-    (entry,) = until(lambda: ask(admin, "CONNZ", body)["connections"], "the closed connection")
+    (entry,) = wait_for(lambda: ask(admin, "CONNZ", body)["connections"], "the closed connection")
     assert entry["reason"] == "Client Closed"
 
 
@@ -381,7 +380,7 @@ def test_kick_closes_one_connection(server: ServerProcess, admin: RawClient) -> 
         victim.expect_closed()
         assert replies(other, "") == []
         body = {"state": 1, "cid": victim.info["client_id"]}
-        (entry,) = until(lambda: ask(admin, "CONNZ", body)["connections"], "the kicked one")
+        (entry,) = wait_for(lambda: ask(admin, "CONNZ", body)["connections"], "the kicked one")
         assert entry["reason"] == "Kicked"
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from helpers_ops import until
 
 from certificates import Authority, Certificate
-from harness import REPLY_SECONDS, RawClient, ServerProcess, StartServer
+from harness import REPLY_SECONDS, RawClient, ServerProcess, StartServer, wait_for
 
 NAMES = {
     "a.example.com": "CN=a",
@@ -103,7 +102,7 @@ def test_handshakes_of_a_second_are_limited(start: StartServer, block: Callable[
         # Twenty connections cannot take twenty seconds, so some of them are too many.
         clients = [RawClient(server.port) for _ in range(20)]
         try:
-            told = until(lambda: [one for one in clients if has_more(one)], "one that is told so")
+            told = wait_for(lambda: [one for one in clients if has_more(one)], "one told so")
             for client in told:
                 assert client.read_line() == throttled
         finally:

@@ -19,11 +19,10 @@ from helpers_ops import (
     replies,
     running,
     system_request,
-    until,
 )
 
 from certificates import Authority
-from harness import REPLY_SECONDS, RawClient, ServerProcess, StartServer
+from harness import REPLY_SECONDS, RawClient, ServerProcess, StartServer, wait_for
 
 PW = "cert-and-password"
 
@@ -240,7 +239,7 @@ def test_handshake_first_with_a_delay_serves_both(
     """The hello has to arrive within the delay, which a busy machine may miss now and then."""
     server = start(certificates.block(f"handshake_first: {value}"))
     context = certificates.context()
-    until(lambda: speaks_tls_first(server, context), "a handshake before INFO")
+    wait_for(lambda: speaks_tls_first(server, context), "a handshake before INFO")
     began = time.monotonic()
     with enter(server, certificates) as patient:
         waited = time.monotonic() - began

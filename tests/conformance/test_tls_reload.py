@@ -8,10 +8,10 @@ import ssl
 from pathlib import Path
 
 import pytest
-from helpers_ops import connect_line, open_client, reload, until
+from helpers_ops import connect_line, open_client, reload
 
 from certificates import Authority, Certificate
-from harness import ServerProcess, StartServer
+from harness import ServerProcess, StartServer, wait_for
 
 SECONDS = 20
 PAGE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -79,7 +79,7 @@ def test_expired_client_is_refused_whatever_session_it_offers(
             continue
     # A certificate is valid until the end of the second that it names.
     moment = end.replace(microsecond=0) + datetime.timedelta(seconds=1)
-    until(lambda: datetime.datetime.now(datetime.UTC) > moment, "the certificate to expire", 60)
+    wait_for(lambda: datetime.datetime.now(datetime.UTC) > moment, "the certificate to expire", 60)
     with pytest.raises((ssl.SSLError, ConnectionError)):
         enter(server, context, session)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
@@ -19,7 +18,7 @@ import httpx
 import pytest
 
 import tradewind.sync
-from harness import ServerProcess
+from harness import ServerProcess, wait_for
 from jetstream_servers import keep_streams_folder
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.data import (
@@ -98,18 +97,6 @@ class Web:
         answer = self.client.put(path, params=query, content=content, headers=headers)
         assert answer.status_code == status, (answer.status_code, answer.text)
         return answer
-
-
-def wait_for(
-    condition: Callable[[], bool],
-    seconds: float = 60,
-    explain: Callable[[], str] = lambda: "",
-) -> None:
-    """Until it holds; for what a page shows some time after it happened."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, explain()
-        time.sleep(0.05)
 
 
 def text_of(html: str) -> str:

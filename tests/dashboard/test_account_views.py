@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import tradewind.sync
-from dashboard.conftest import Web, connected_dashboard, text_of, wait_for
-from harness import ServerProcess
+from dashboard.conftest import Web, connected_dashboard, text_of
+from harness import ServerProcess, wait_for
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.errors import AuthorizationError
 from tradewind.dashboard.web.serving import DashboardSettings

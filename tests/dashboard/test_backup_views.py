@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from dashboard.conftest import Web, wait_for
-from harness import BIN
+from dashboard.conftest import Web
+from harness import BIN, wait_for
 from tradewind.client.api_errors import StreamNotFoundError
 
 if TYPE_CHECKING:

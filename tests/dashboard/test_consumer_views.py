@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dashboard.conftest import Web, hidden_fields, wait_for
+from dashboard.conftest import Web, hidden_fields
+from harness import wait_for
 from tradewind.client.api_errors import ConsumerNotFoundError
 
 if TYPE_CHECKING:

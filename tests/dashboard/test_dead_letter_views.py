@@ -11,8 +11,8 @@ import pytest
 
 import tradewind
 import tradewind.sync
-from dashboard.conftest import Web, connected_dashboard, hidden_fields, wait_for
-from harness import ServerProcess
+from dashboard.conftest import Web, connected_dashboard, hidden_fields
+from harness import ServerProcess, wait_for
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.data import dead_letter_data
 from tradewind.dashboard.web.serving import Dashboard, DashboardSettings
@@ -75,7 +75,7 @@ def test_streams_are_found_by_their_consumers_and_by_what_they_hold(
     manager.streams.add(name="OLD", subjects=["old"])
     nats.jetstream().publish("old", b"", headers={"Tradewind-Dead-Letter-Stream": "GONE"})
     manager.streams.add(name="GONE", subjects=["gone"])
-    wait_for(lambda: "OLD" in web.text("/dead-letters"), 90)
+    wait_for(lambda: "OLD" in web.text("/dead-letters"), seconds=90)
     text = web.text("/dead-letters")
     assert "DEAD 1 ORDERS > billing" in text
     assert "GONE" not in text
@@ -85,7 +85,7 @@ def test_streams_are_found_by_their_consumers_and_by_what_they_hold(
 def test_a_stream_that_consumers_name_and_that_is_gone_is_said(web: Web, nats: Connection) -> None:
     bury(nats)
     nats.jetstream_manager().streams.delete("DEAD")
-    wait_for(lambda: "does not exist: its consumers keep" in web.text("/dead-letters"), 90)
+    wait_for(lambda: "does not exist: its consumers keep" in web.text("/dead-letters"), seconds=90)
 
 
 @only_tradewind
@@ -243,7 +243,7 @@ def test_a_login_without_permission_sees_what_it_may_and_is_told_the_rest(
         connected_dashboard(DashboardSettings(options, port=0)) as dashboard,
         visit(dashboard) as web,
     ):
-        wait_for(lambda: "DEAD 1 ORDERS > billing" in web.text("/dead-letters"), 90)
+        wait_for(lambda: "DEAD 1 ORDERS > billing" in web.text("/dead-letters"), seconds=90)
         assert "may not see or do this ($JS.API.STREAM.MSG.GET.ORDERS)" in web.text("/dead-letters")
         assert "two aples" in web.text("/dead-letters/DEAD")
         assert "$TW.API.COMMIT" in web.send("/dead-letters/DEAD/1/redrive", 403)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from dashboard.conftest import Web, wait_for
+from dashboard.conftest import Web
+from harness import wait_for
 
 if TYPE_CHECKING:
     from tradewind.sync import Connection

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from dashboard.conftest import Web, wait_for
+from dashboard.conftest import Web
+from harness import wait_for
 from tradewind.client.objects.object_types import encode_digest
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dashboard.conftest import Web, connected_dashboard, delete_streams, text_of, wait_for
+from dashboard.conftest import Web, connected_dashboard, delete_streams, text_of
+from harness import wait_for
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.data.runs import Launching
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard

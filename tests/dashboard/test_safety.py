@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dashboard.conftest import Web, connected_dashboard, wait_for
-from harness import ServerProcess
+from dashboard.conftest import Web, connected_dashboard
+from harness import ServerProcess, wait_for
 from ports import free_port
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web.serving import Dashboard, DashboardSettings, running_dashboard

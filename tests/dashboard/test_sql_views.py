@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from dashboard.conftest import Web, text_of, wait_for
+from dashboard.conftest import Web, text_of
+from harness import wait_for
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.data import sql_data as sql_data
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 
 import tradewind.sync
-from dashboard.conftest import Web, connected_dashboard, hidden_fields, wait_for
-from harness import ServerProcess
+from dashboard.conftest import Web, connected_dashboard, hidden_fields
+from harness import ServerProcess, wait_for
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.web.serving import DashboardSettings

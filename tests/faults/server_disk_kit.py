@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -91,14 +90,6 @@ def check_content(wire: Wire, name: str, last_seq: int, missing: Container[int] 
         else:
             assert "error" not in answer, f"{name}: {seq} is {answer}"
             assert base64.b64decode(answer["message"].get("data", "")) == payload_of(seq)
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Ask again until it is so."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 def consumer(wire: Wire, stream: str, name: str) -> None:

@@ -9,9 +9,8 @@ import json
 import signal
 import socket
 import threading
-import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 from certificates import Authority
-from harness import RawClient, ServerProcess
+from harness import RawClient, ServerProcess, wait_for
 from ports import free_port
 
 WAIT_SECONDS = 60.0
@@ -83,14 +82,6 @@ class Client:
     def problem(self, name: str) -> str:
         mirror = self.api(f"STREAM.INFO.{name}")["mirror"]
         return str(mirror.get("error", {}).get("description", ""))
-
-
-def wait_until(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + WAIT_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
-    return found
 
 
 class Place:
@@ -181,7 +172,7 @@ def test_kills_lose_and_double_nothing(tmp_path: Path, hub_kind: str, victim: st
         for _ in range(KILLS):
             lanes = [Publishing(hub, subject, sent) for subject in acked]
             threshold = len(acked["w"]) + MESSAGES_PER_LIFE // 4
-            wait_until(lambda t=threshold, lane=lanes[1]: len(acked["w"]) + len(lane.acked) >= t)
+            wait_for(lambda t=threshold, lane=lanes[1]: len(acked["w"]) + len(lane.acked) >= t)
             place = hub if victim == "hub" else spoke
             place.kill()
             place.revive()
@@ -190,20 +181,20 @@ def test_kills_lose_and_double_nothing(tmp_path: Path, hub_kind: str, victim: st
                 acked[subject] += lane.acked
                 sent = max(sent, lane.sent)
         here, there = hub.client(), spoke.client()
-        wait_until(lambda: here.messages("W") == 0)
-        wait_until(lambda: there.messages("M") == here.messages("L"))
+        wait_for(lambda: here.messages("W") == 0)
+        wait_for(lambda: there.messages("M") == here.messages("L"))
         origin = here.payloads("L")
         assert there.payloads("M") == origin
-        found = wait_until(
+        found = wait_for(
             lambda: (all_ := there.payloads("Q")) and set(acked["w"]) <= set(all_) and all_
         )
         assert len(found) == len(set(found))
         assert found == sorted(found, key=int)
         assert set(acked["l"]) <= set(origin)
         # It reads both by itself, so it may be behind the others.
-        wait_until(lambda: there.messages("S") >= len(origin) + len(found))
+        wait_for(lambda: there.messages("S") >= len(origin) + len(found))
         assert len(there.payloads("S")) == there.messages("S")
-        wait_until(lambda: there.problem("M") == "")
+        wait_for(lambda: there.problem("M") == "")
 
 
 # -------------------------------------------------------------------- logins
@@ -245,14 +236,14 @@ def test_login_and_tls_of_a_remote_and_none_of_it_in_the_log(tmp_path: Path) -> 
     try:
         client = Client(spoke.port)
         client.create("M", mirror={"name": "O", "external": EXTERNAL})
-        refused = wait_until(lambda: (text := client.problem("M")) and "Auth" in text and text)
+        refused = wait_for(lambda: (text := client.problem("M")) and "Auth" in text and text)
         assert refused.startswith("remote 'hub': ")
         assert "wrong-words" not in refused
         assert "wrong-words" not in spoke.log
         spoke.stop()
         spoke = spoke_with("open-sesame")
         client = Client(spoke.port)
-        wait_until(lambda: client.problem("M") == "stream not found")
+        wait_for(lambda: client.problem("M") == "stream not found")
         assert "open-sesame" not in spoke.log
     finally:
         spoke.stop()
@@ -294,7 +285,7 @@ def test_a_remote_that_hangs_is_felt_by_nobody_else(tmp_path: Path, *, greets: b
         for number in range(20):
             client.create(f"M{number}", mirror={"name": "O", "external": EXTERNAL})
         bystander.create("B", subjects=["b"])
-        wait_until(lambda: accepted)
+        wait_for(lambda: accepted)
         answered = 0
         while "does not answer" not in client.problem("M0") if greets else answered < 500:
             assert "error" not in bystander.ask("b", b"x")

@@ -22,12 +22,11 @@ from server_disk_kit import (
     publish,
     running,
     take,
-    wait_for,
 )
 from server_kill_streams import Wire
 from store_process_kit import can_mount
 
-from harness import ServerProcess
+from harness import ServerProcess, wait_for
 
 FILE_BYTES = 20_000
 FAILING_SYNC = """

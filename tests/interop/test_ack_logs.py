@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
 from interop_kit import Official
 from server_truth import differences, running, server_truth
+
+from harness import wait_for
 
 # More than a state may have that is always written as a whole.
 MESSAGES = 1200
@@ -36,10 +37,7 @@ def logs(folder: Path) -> list[Path]:
 
 def wait_until_folded(folder: Path) -> None:
     """A log that a start has found goes into o.dat by itself."""
-    deadline = time.monotonic() + 30
-    while logs(folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: not logs(folder))
 
 
 async def left(server: Official) -> int:

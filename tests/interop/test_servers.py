@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +10,8 @@ import pytest
 from interop_kit import Official, copy_store
 from official_streams import STREAMS
 from server_truth import Document, differences, running, server_truth
+
+from harness import wait_for
 
 # The fixture below is made once for all tests of this file.
 pytestmark = [pytest.mark.xdist_group("interop_servers"), pytest.mark.timeout(300)]
@@ -44,8 +45,7 @@ async def _fill(kind: str, folder: Path, jetstream: str = "", *, kill: bool) -> 
 
 def _wait_for_states(folder: Path) -> None:
     """Answers are kept in a log of ours first, which the official server passes over."""
-    while list(folder.glob("jetstream/*/streams/*/tradewind.acks.*")):
-        time.sleep(0.02)
+    wait_for(lambda: not list(folder.glob("jetstream/*/streams/*/tradewind.acks.*")))
 
 
 async def _change(server: Official) -> None:

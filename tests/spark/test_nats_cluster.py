@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from spark_kit import run_query
 
 from cluster_kit import LocalCluster, local_cluster, patiently, replicated_stream
+from harness import wait_for
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.runner import Runner, running
@@ -138,10 +138,11 @@ class Feeder(threading.Thread):
             self.is_done.set()
 
     def _wait_for(self, count: int) -> None:
-        deadline = time.monotonic() + PIPE_SECONDS
-        while min(self.messages("COPY"), self.messages("KV_KEYS")) < count:
-            assert time.monotonic() < deadline, f"the pipeline has not written {count} rows"
-            time.sleep(0.1)
+        wait_for(
+            lambda: min(self.messages("COPY"), self.messages("KV_KEYS")) >= count,
+            f"the pipeline has not written {count} rows",
+            PIPE_SECONDS,
+        )
 
 
 def test_a_pipeline_goes_on_when_leaders_are_killed(

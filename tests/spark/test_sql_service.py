@@ -21,6 +21,7 @@ from kill_kit import descendants
 
 import tradewind
 import tradewind.sync
+from harness import wait_for
 
 PROGRAM = [sys.executable, "-m", "tradewind.cli", "sql"]
 # Whoever runs the tests in the background has Ctrl-C ignored, and so would what they start.
@@ -134,10 +135,11 @@ def test_a_service_answers_warm_and_leaves_nothing_when_it_is_killed(calls: Call
     javas = descendants(process)
     assert javas
     os.kill(process, signal.SIGKILL)
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while any(is_alive(one) for one in javas):
-        assert time.monotonic() < deadline, "Java outlives a service that was killed"
-        time.sleep(0.05)
+    wait_for(
+        lambda: not any(is_alive(one) for one in javas),
+        "Java outlives a service that was killed",
+        LIMIT_SECONDS,
+    )
     assert calls.run("--stop") == (0, "no SQL service is running\n", "")
 
 
