@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import gc
 import os
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -28,6 +32,24 @@ os.environ.setdefault("TRADEWIND_INVARIANTS", "1")
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(name, JAVA_OPTIONS)
+
+
+def spark_home(installed: Path) -> Path:
+    """The home of this Spark without the archive of its Python part.
+
+    Each Python that Spark starts would look for PySpark in that archive first, and compile it anew,
+    which takes most of a second. Here it finds the same files where they are installed.
+    """
+    home = Path(__file__).parent.parent / "build" / f"spark-home-{crc32(bytes(installed)):08x}"
+    home.mkdir(parents=True, exist_ok=True)
+    for part in ("bin", "jars", "sbin"):
+        with suppress(FileExistsError):
+            (home / part).symlink_to(installed / part)
+    return home
+
+
+if "SPARK_HOME" not in os.environ and (pyspark := find_spec("pyspark")) and pyspark.origin:
+    os.environ["SPARK_HOME"] = str(spark_home(Path(pyspark.origin).parent))
 
 # The same cases in every run, so that a red build means a change and not bad luck.
 settings.register_profile(

@@ -54,7 +54,7 @@ def test_a_visit_from_the_overview_to_a_changed_stream(tab: Page, nats: Connecti
     for number in range(40):
         js.publish("orders.eu", f'{{"number": {number}}}')
     tab.goto("/")
-    tab.get_by_text("Stream ORDERS was created.").wait_for()
+    tab.get_by_text("Stream ORDERS was created.").first.wait_for()
     # The keyboard finds a stream.
     tab.keyboard.press("/")
     tab.keyboard.type("ORDERS")

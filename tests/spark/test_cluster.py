@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pyspark
 import pytest
 from cluster_driver import COUNT, Place
 from hosts_kit import Host, hosts
@@ -29,7 +28,7 @@ from tradewind.spark.java import find_java_home
 
 START_SECONDS = 300
 RUN_SECONDS = 600
-SPARK_HOME = Path(pyspark.__file__).parent
+SPARK_HOME = Path(os.environ["SPARK_HOME"])
 
 
 class Daemon:
