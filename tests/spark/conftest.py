@@ -26,10 +26,13 @@ FOLDER = f"{Path(__file__).parent}/"
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`--dist loadgroup` keeps a group together. A session that starts takes its time."""
+    """`--dist loadgroup` keeps a group together: those that share the session, which takes its time
+    to start. Tests with programs of their own need not wait for them.
+    """
     for item in items:
         if str(item.path).startswith(FOLDER):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            shares = "spark" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("spark" if shares else item.path.stem))
             item.add_marker(pytest.mark.timeout(300))
 
 
