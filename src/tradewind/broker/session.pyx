@@ -812,15 +812,6 @@ cdef class Session:
             assert invariants.is_sound(&self.partial)
         self.state.dirty = 0
 
-    def link_pending(self, size_t size):
-        """Record how many bytes the link still holds because the socket did not take them."""
-        self.state.link_pending = size
-
-    @property
-    def has_output(self):
-        """Whether `take_output` would return anything."""
-        return buffer_size(&self.state.outbox) > 0
-
     @property
     def pending_bytes(self):
         """Output that has not reached the socket."""

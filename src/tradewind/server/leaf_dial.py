@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.leaf_compression import agreed_mode, is_compressing
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tradewind.broker.leaf_session import LeafSession
     from tradewind.broker.session import Session
     from tradewind.client.core.upgrade import Upgrade
+    from tradewind.server.leaf_frames import DialledFrameLink
 
 LEAF_PORT = 7422
 STOP_SECONDS = 2.0
@@ -42,13 +43,8 @@ class DialledLink(StreamLink):
     def __init__(
         self, turns: Turns, open_session: Callable[[], Session], *, is_plain: bool
     ) -> None:
-        super().__init__(turns, open_session)
-        self._is_plain = is_plain
+        super().__init__(turns, open_session, is_plain=is_plain)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def descriptor_of(self, transport: asyncio.BaseTransport) -> int:
-        """Of a plain socket; over TLS everything is the transport's."""
-        return super().descriptor_of(transport) if self._is_plain else -1
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""
@@ -154,7 +150,7 @@ class Dialler:
 
     # ---------------------------------------------------------------- one connection
 
-    async def _connect(self, address: Address) -> DialledLink:
+    async def _connect(self, address: Address) -> DialledLink | DialledFrameLink:
         """A link whose session is in the handshake."""
         remote = self.remote
         greeting, transport = await self._open(address)
@@ -314,7 +310,7 @@ class Dialler:
         login: Callable[[str], dict[str, str]],
         *,
         is_plain: bool,
-    ) -> DialledLink:
+    ) -> DialledLink | DialledFrameLink:
         """The link takes the socket over."""
         remote, leaves = self.remote, self._broker.leaves
         assert leaves is not None, "whoever dials has leaf nodes"
@@ -329,16 +325,13 @@ class Dialler:
             self.session = leaves.solicited(remote, place, info, login, mode, kind)
             return self.session
 
-        link: DialledLink
         if greeting.encoder is not None and greeting.decoder is not None:
             from tradewind.server.leaf_frames import DialledFrameLink
 
-            frames = DialledFrameLink(self._turns)
-            frames.use_codecs(transport, greeting.decoder, greeting.encoder)
-            link = cast("DialledLink", frames)
-            transport.set_protocol(link)
-            frames.begin(open_session())
-            return link
+            frames = DialledFrameLink(self._turns, transport)
+            transport.set_protocol(frames)
+            frames.begin(open_session(), greeting.decoder, greeting.encoder)
+            return frames
         if is_compressing(mode):
             transport.write(compression_line(remote.compression.mode))
         link = DialledLink(self._turns, open_session, is_plain=is_plain)

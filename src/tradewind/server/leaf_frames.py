@@ -9,21 +9,28 @@ import asyncio
 
 from tradewind.broker.session import Session
 from tradewind.server.link import Turns
-from tradewind.server.websocket_link import FrameLink
+from tradewind.server.link_core import SessionLink
+from tradewind.server.websocket_framing import WebsocketFraming
+from tradewind.wire.websocket import FrameDecoder, FrameEncoder
 
 
-class DialledFrameLink(FrameLink):
+class DialledFrameLink(SessionLink, asyncio.Protocol):
     """Frames both ways, from the side that dialled."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, transport: asyncio.Transport) -> None:
         super().__init__(turns)
+        self.use_transport(transport)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def begin(self, session: Session) -> None:
+    def begin(self, session: Session, decoder: FrameDecoder, encoder: FrameEncoder) -> None:
         """The session lives on this connection from now on."""
-        assert self._raw is not None
-        self.attach(session, self._raw)
+        self.attach(session, WebsocketFraming(self, decoder, encoder))
         self.data_done()
+
+    def data_received(self, data: bytes) -> None:
+        """Frames."""
+        if self.framing is not None:
+            self.framing.run(data)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is gone."""

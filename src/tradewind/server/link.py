@@ -45,5 +45,22 @@ class Turns(Protocol):
         """Some receiver continues."""
 
 
+class Framing(Protocol):
+    """What wraps the protocol bytes of a link; most links have none."""
+
+    @property
+    def has_input(self) -> bool:
+        """Whether input is still to be run: nothing more is read until it is."""
+
+    def run(self, data: bytes) -> None:
+        """Run input. The link calls it without data while `has_input`, once per turn."""
+
+    def encode(self, data: bytes) -> bytes:
+        """Protocol bytes as the transport gets them."""
+
+    def farewell(self, reason: str) -> bytes:
+        """Bytes to send after the last output."""
+
+
 class StreamLink(PlainLink, asyncio.BufferedProtocol):
     """A client's connection: the transport reads straight into the broker's read area."""

@@ -13,13 +13,17 @@ cdef class SessionLink:
     cdef bint _closing
     cdef bint _held                     # not read, for the sake of its receivers or of all others
     cdef readonly object linger         # the timer that closes a peer that does not read, or None
+    cdef readonly object framing        # Framing, or None: bytes are passed on as they are
+    cdef int _descriptor                # of the socket; -1: all bytes go through the transport
 
+    cdef int _write(self, Session session, transport) except -1
+    cdef int _send(self, Session session, transport) except -1
+    cdef int _steer_reading(self, Session session, transport) except -1
+    cdef int _close(self) except -1
     cdef int _note_crowd(self, Session session) except -1
 
 
 cdef class PlainLink(SessionLink):
     cdef object _open_session
     cdef object _wall_ns
-    cdef int _descriptor                # of the socket; -1: all bytes go through the transport
-
-    cdef int _send(self, Session session, transport) except -1
+    cdef bint _is_plain

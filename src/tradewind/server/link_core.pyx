@@ -13,6 +13,9 @@ until one of the receivers continues. This fills the publisher's socket rather t
 memory. A receiver that has taken nothing for a while holds nobody: its outbox grows up to
 max_pending. A connection that has sent so much that reading it takes long is held as well, until
 all others have been read once.
+
+What differs between connections is given to the link, which asks nothing of its subclasses: whether
+it may write to the socket itself, and for WebSocket a framing (`server.link.Framing`).
 """
 
 import asyncio
@@ -47,35 +50,24 @@ cdef tuple ABORTED = (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE, ops.CLO
 
 
 cdef class SessionLink:
-    """What plain, TLS and WebSocket connections have in common."""
+    """What plain, TLS and WebSocket connections have in common: all but the reading."""
 
     def __init__(self, turns not None):
         self.turns = turns
         self._router = turns.broker.router
+        self._descriptor = -1
 
-    def attach(self, Session session not None, transport not None):
-        """Bind the session to this transport."""
-        self.session = session
+    def use_transport(self, transport not None):
+        """Read and write through this transport from now on."""
         self.transport = transport
+
+    def attach(self, Session session not None, framing=None):
+        """Bind the session to the transport."""
+        self.session = session
+        self.framing = framing
         session.link = self
         session.touch()
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
-
-    def replace_transport(self, transport not None):
-        """Continue the same connection without an intermediate transport."""
-        self.transport = transport
-
-    def encode(self, bytes data not None):
-        """Wrap protocol bytes for the transport."""
-        return data
-
-    def must_wait(self, Session session not None):
-        """Whether nothing more may be read for now."""
-        return session.blocked != 0
-
-    def farewell(self, str reason not None):
-        """Bytes to send after the last output."""
-        return b""
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
 
     def flush(self):
         """At the end of a turn: write, pause or resume reading, close, as the session requires."""
@@ -83,40 +75,76 @@ cdef class SessionLink:
         transport = self.transport
         if session is None or transport is None or self._closing:
             return
-        if session.has_output and not self.write_paused and not transport.is_closing():
-            transport.write(self.encode(session.take_output()))
-        session.link_pending(transport.get_write_buffer_size() if self.write_paused else 0)
+        if not self.write_paused and buffer_size(&session.state.outbox):
+            if self._descriptor < 0 or session.is_coded:
+                self._write(session, transport)
+            else:
+                self._send(session, transport)
+        session.state.link_pending = transport.get_write_buffer_size() if self.write_paused else 0
         self._note_crowd(session)
         if session.state.closed:
             self._close()
-        else:
-            self.steer_reading(session, transport)
+            return
+        self._steer_reading(session, transport)
+        if self.framing is not None and self.framing.has_input and not session.blocked:
+            asyncio.get_running_loop().call_soon(self.framing.run, b"")
 
-    def steer_reading(self, Session session not None, transport not None):
+    cdef int _write(self, Session session, transport) except -1:
+        """Pass all output to the transport."""
+        if buffer_size(&session.state.outbox) and not transport.is_closing():
+            data = session.take_output()
+            transport.write(data if self.framing is None else self.framing.encode(data))
+        return 0
+
+    cdef int _send(self, Session session, transport) except -1:
+        """Write the outbox to the socket, as far as the socket takes it.
+
+        A small part of the rest goes to the transport, which reports when there is room again: what
+        stays in the outbox is not copied, however large it is.
+        """
+        cdef Buffer* outbox = &session.state.outbox
+        cdef size_t size = buffer_size(outbox)
+        cdef ssize_t sent
+        while size and not self.write_paused and not transport.is_closing():
+            sent = send(self._descriptor, outbox.data + outbox.begin, size,
+                        MSG_NOSIGNAL | MSG_DONTWAIT)
+            if sent > 0:
+                session.drop_output(sent)
+                size -= sent
+            if size:
+                sent = min(size, <size_t>HANDED_OVER_BYTES)
+                piece = PyBytes_FromStringAndSize(outbox.data + outbox.begin, sent)
+                session.drop_output(sent)
+                size -= sent
+                transport.write(piece)
+        return 0
+
+    cdef int _steer_reading(self, Session session, transport) except -1:
         """Read while the session and its receivers accept more."""
-        cdef bint must_wait = self._held or self.must_wait(session)
+        cdef bint must_wait = self._held or session.blocked != 0 or (
+            self.framing is not None and self.framing.has_input)
         if must_wait != self._read_paused and not transport.is_closing():
-            self._read_paused = not self._read_paused
-            if self._read_paused:
+            self._read_paused = must_wait
+            if must_wait:
                 transport.pause_reading()
             else:
                 transport.resume_reading()
+        return 0
 
-    def _close(self):
+    cdef int _close(self) except -1:
         cdef Session session = self.session
         transport = self.transport
         self._closing = True
         if session.close_reason in ABORTED:
             transport.abort()
-            return
-        if session.has_output:
-            transport.write(self.encode(session.take_output()))
-        last = self.farewell(session.close_reason)
-        if last:
-            transport.write(last)
+            return 0
+        self._write(session, transport)
+        if self.framing is not None:
+            transport.write(self.framing.farewell(session.close_reason))
         transport.close()
         if transport.get_write_buffer_size():
             self.linger = asyncio.get_running_loop().call_later(LINGER_SECONDS, transport.abort)
+        return 0
 
     def fail(self, error not None):
         """Log an error that should not happen and close only this connection."""
@@ -148,13 +176,13 @@ cdef class SessionLink:
         if self._router.is_crowded and not self._held and self.session is not None:
             self._held = True
             self.turns.hold(self)
-            self.steer_reading(self.session, self.transport)
+            self._steer_reading(self.session, self.transport)
 
     def release(self):
         """Allow reading again."""
         self._held = False
         if self.session is not None and not self._closing:
-            self.steer_reading(self.session, self.transport)
+            self._steer_reading(self.session, self.transport)
 
     cdef int _note_crowd(self, Session session) except -1:
         """After a write: note whether too much output is left, and whether the socket takes it
@@ -200,6 +228,7 @@ cdef class SessionLink:
             self.linger.cancel()
         self.session = None
         self.transport = None
+        self.framing = None
         if session is not None:
             try:
                 session.close(ops.CLOSED_BY_CLIENT if error is None else ops.CLOSED_READ_ERROR)
@@ -210,30 +239,28 @@ cdef class SessionLink:
 
 
 cdef class PlainLink(SessionLink):
-    """A connection without frames: the transport reads straight into the broker's read area."""
+    """A connection without frames: the transport reads straight into the broker's read area.
 
-    def __init__(self, turns not None, open_session not None):
+    `is_plain`: output may go straight to the socket; over TLS it is the transport's.
+    """
+
+    def __init__(self, turns not None, open_session not None, *, bint is_plain=True):
         SessionLink.__init__(self, turns)
         self._open_session = open_session
         self._wall_ns = turns.broker.clock.wall_ns
-        self._descriptor = -1
-
-    def descriptor_of(self, transport not None):
-        """The descriptor for direct writes; -1: everything goes through the transport."""
-        socket = transport.get_extra_info("socket")
-        return -1 if socket is None else socket.fileno()
+        self._is_plain = is_plain
 
     def connection_made(self, transport not None):
         """The connection is up."""
+        self.use_transport(transport)
         try:
-            session = self._open_session()
+            self.attach(self._open_session())
         except Exception as error:
-            self.fail(error)
-            transport.abort()
+            self.give_up(error)
             return
-        self.attach(session, transport)
-        self._descriptor = self.descriptor_of(transport)
-        if self._descriptor >= 0:
+        socket = transport.get_extra_info("socket") if self._is_plain else None
+        if socket is not None:
+            self._descriptor = socket.fileno()
             # It is paused while it holds a byte, so that direct writes cannot overtake that byte.
             transport.set_write_buffer_limits(high=0)
         self.data_done()
@@ -262,51 +289,14 @@ cdef class PlainLink(SessionLink):
         except Exception as error:  # our own bug may close this connection, but no other
             self.fail(error)
         self.data_done()
-        if is_full and not self._held and self.session is not None:
+        if self.session is None:
+            return
+        if self._descriptor < 0:
+            # TLS has more input at hand: it must not wait for the end of the turn to be stopped.
+            self._steer_reading(self.session, self.transport)
+        if is_full and not self._held:
             # Otherwise the transport would read on before it serves any other socket.
             if self.turns.has_read_long(self):
                 self._held = True
-                self.steer_reading(self.session, self.transport)
+                self._steer_reading(self.session, self.transport)
                 asyncio.get_running_loop().call_soon(self.release)
-
-    cdef int _send(self, Session session, transport) except -1:
-        """Write the outbox to the socket, as far as the socket takes it.
-
-        A small part of the rest goes to the transport, which reports when there is room again: what
-        stays in the outbox is not copied, however large it is.
-        """
-        cdef Buffer* outbox = &session.state.outbox
-        cdef size_t size = buffer_size(outbox)
-        cdef ssize_t sent
-        while size and not self.write_paused and not transport.is_closing():
-            sent = send(self._descriptor, outbox.data + outbox.begin, size,
-                        MSG_NOSIGNAL | MSG_DONTWAIT)
-            if sent > 0:
-                session.drop_output(sent)
-                size -= sent
-            if size:
-                sent = min(size, <size_t>HANDED_OVER_BYTES)
-                piece = PyBytes_FromStringAndSize(outbox.data + outbox.begin, sent)
-                session.drop_output(sent)
-                size -= sent
-                transport.write(piece)
-        return 0
-
-    def flush(self):
-        """At the end of a turn: write, pause or resume reading, close, as the session requires."""
-        cdef Session session = self.session
-        transport = self.transport
-        if session is None or transport is None or self._closing:
-            return
-        if self._descriptor < 0 or session.is_coded:
-            SessionLink.flush(self)
-            return
-        if buffer_size(&session.state.outbox) and not self.write_paused:
-            self._send(session, transport)
-        session.state.link_pending = \
-            transport.get_write_buffer_size() if self.write_paused else 0
-        self._note_crowd(session)
-        if session.state.closed:
-            self._close()
-        elif (self._held or session.blocked != 0) != self._read_paused:
-            self.steer_reading(session, transport)

@@ -20,10 +20,6 @@ from tradewind.wire import ops
 class TlsLink(StreamLink):
     """A connection of a client listener that offers TLS."""
 
-    def descriptor_of(self, transport: asyncio.BaseTransport) -> int:  # noqa: ARG002
-        """None: what goes to the socket is the pipe's business."""
-        return -1
-
     def opened(self, pipe: TlsPipe) -> None:
         """Open the session; INFO must be on its way before the client's first byte is looked at."""
         self.connection_made(pipe)
@@ -43,7 +39,7 @@ class TlsLink(StreamLink):
 
     def stayed_plain(self, transport: asyncio.Transport) -> None:
         """Nothing is left between the link and the socket."""
-        self.replace_transport(transport)
+        self.use_transport(transport)
 
     def refused(self, reason: str, *, harmless: bool) -> None:
         """The end of a session that never began."""
@@ -53,12 +49,6 @@ class TlsLink(StreamLink):
         log_refusal(self.turns.broker.log, label(session), reason, harmless=harmless)
         session.close(ops.CLOSED_TLS_HANDSHAKE)
         self.turns.turn_needed()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Stop decrypting at once, not only at the end of the turn, when the session is blocked."""
-        super().buffer_updated(nbytes)
-        if self.session is not None and self.transport is not None:
-            self.steer_reading(self.session, self.transport)
 
 
 class LateStart:
@@ -96,7 +86,7 @@ def client_pipe(
     turns: Turns, open_session: Callable[[], Session], settings: TlsSettings
 ) -> TlsPipe:
     """The protocol for an accepted socket of a client listener."""
-    link = TlsLink(turns, open_session)
+    link = TlsLink(turns, open_session, is_plain=False)
     return TlsPipe(link, link, settings)
 
 

@@ -17,7 +17,7 @@ from tradewind.server.listener import PENDING_HANDSHAKES_MAX, Listener
 from tradewind.server.tls import ServerContext
 from tradewind.server.tls_link import late_pipe
 from tradewind.server.tls_pipe import TlsSettings
-from tradewind.server.websocket_link import WebSocketLink
+from tradewind.server.websocket_link import AcceptedFrameLink
 
 
 class WebSocketListener(Listener):
@@ -34,7 +34,7 @@ class WebSocketListener(Listener):
     ) -> None:
         self._options = options
         room = Room(PENDING_HANDSHAKES_MAX)
-        self._upgrading: Guests[WebSocketLink] = Guests(room)
+        self._upgrading: Guests[AcceptedFrameLink] = Guests(room)
         super().__init__(turns, sockets, options.tls, context, room=room)
 
     def _tls_settings(
@@ -54,7 +54,7 @@ class WebSocketListener(Listener):
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
         """What an accepted socket talks to."""
         tls = self._tls is not None
-        link = WebSocketLink(self._turns, self._options, self._upgrading, tls=tls)
+        link = AcceptedFrameLink(self._turns, self._options, self._upgrading, tls=tls)
         return link if self._tls is None else late_pipe(link, self._broker.log, remote, self._tls)
 
     async def cancel_handshakes(self) -> None:

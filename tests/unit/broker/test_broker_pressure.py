@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
 from tradewind.options import ServerOptions
+from tradewind.server.link import Turns
+from tradewind.server.link_core import SessionLink
 from tradewind.testing import FakeConnection, InProcessServer
 from tradewind.wire import ops
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
 NO_STALL = ServerOptions(max_pending_bytes=1000, no_fast_producer_stall=True)
+
+
+class FullTransport:
+    """Has taken 600 bytes, of which the socket has taken none."""
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 600
 
 
 def slow_and_fast(server: InProcessServer) -> tuple[FakeConnection, FakeConnection]:
@@ -55,9 +71,14 @@ def test_one_byte_above_the_limit_ends_a_slow_receiver_without_a_word() -> None:
 def test_what_the_socket_still_holds_counts_too() -> None:
     server = InProcessServer(NO_STALL)
     slow, fast = slow_and_fast(server)
-    slow.session.link_pending(600)
+    link = SessionLink(cast(Turns, SimpleNamespace(broker=server.broker)))
+    link.use_transport(cast(asyncio.Transport, FullTransport()))
+    link.attach(slow.session)
+    link.pause_writing()
+    link.flush()
+    assert slow.session.pending_bytes == 600
     fast.send(message_of(401))
-    assert not slow.is_open
+    assert slow.session.close_reason == ops.CLOSED_SLOW_PENDING
 
 
 def test_a_doomed_receiver_gets_nothing_more_in_the_same_turn() -> None:
