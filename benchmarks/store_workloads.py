@@ -23,9 +23,9 @@ from tradewind.errors import StoreError
 from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import SYNC_THREADS, Threads
 from tradewind.store.files.disk import OsDisk
+from tradewind.store.folder.commit import SyncTarget
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
-from tradewind.store.syncer import SyncTarget
 from tradewind.store.table.block import Block
 from tradewind.store.table.scan import recover_block
 from tradewind.store.table.subject_index import SubjectIndex

@@ -27,8 +27,8 @@ from tradewind.errors import StoreError
 from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import Threads
 from tradewind.store.files.disk import OsFile
+from tradewind.store.folder.commit import SyncTarget
 from tradewind.store.folder.filestore import FileStore
-from tradewind.store.syncer import SyncTarget
 
 WAITING_MAX = 500
 # The room that was made must not be used up again before anybody looks.

@@ -311,7 +311,7 @@ class FileStoreMachine(StoreMachine):
             self.finish_commit()
         self.files.commit()
         assert self.store.synced_seq == self.model.last_seq
-        assert not self.files.is_dirty
+        assert not self.files.has_changes()
 
     @rule(layout=layouts)
     def lose_power_after_a_commit(self, layout: dict[str, Any]) -> None:

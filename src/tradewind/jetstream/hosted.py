@@ -28,8 +28,8 @@ from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.retention import Retention
 from tradewind.jetstream.state_waiters import StateWaiters
 from tradewind.jetstream.usage import Usage, UsageShare
+from tradewind.store.folder.commit import SyncTarget
 from tradewind.store.folder.consumer_states import ConsumerFiles
-from tradewind.store.syncer import SyncTarget
 from tradewind.stream.stream import Stream
 from tradewind.stream.stream_queries import to_text
 from tradewind.subjects import is_subset
@@ -122,7 +122,9 @@ class HostedStream:
             files.damage.on_report = self._damaged
             # Settling it takes commits, which begin at the end of a turn.
             files.damage.on_work = lambda: self.engine.turn.add_dirty(self.stream.ingest)
-            if self.stream.store.has_open_damage or (files.chain is not None and files.is_dirty):
+            if self.stream.store.has_open_damage or (
+                files.chain is not None and files.has_changes()
+            ):
                 files.damage.on_work()
         self.commits.attach(self.engine.syncer)
         if self.files is not None:

@@ -15,7 +15,8 @@ from contextlib import suppress
 
 from tradewind.clock import Clock
 from tradewind.server.threads import FineTimer, Threads
-from tradewind.store.syncer import INTERVAL_NS, Syncer, SyncTarget
+from tradewind.store.folder.commit import SyncTarget
+from tradewind.store.syncer import INTERVAL_NS, Syncer
 
 
 def _nothing() -> None:

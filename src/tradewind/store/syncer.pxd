@@ -1,8 +1,7 @@
 """State of the syncer; the explanation is in syncer.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
-from tradewind.store.folder.commit cimport Commit
-from tradewind.store.folder.filestore cimport FileStore
+from tradewind.store.folder.commit cimport Commit, SyncTarget
 
 
 cdef class SyncJob:
@@ -14,8 +13,7 @@ cdef class SyncJob:
 
 
 cdef class SyncEntry:
-    cdef readonly object target             # SyncTarget
-    cdef FileStore files                    # the target, if it is a store of messages
+    cdef readonly SyncTarget target
     cdef readonly object mode               # SyncMode
     cdef bint syncs_always                  # ... is ALWAYS
     cdef bint writes_always                 # ... is INTERVAL

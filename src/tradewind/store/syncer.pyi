@@ -1,10 +1,10 @@
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from tradewind.errors import StoreError
 from tradewind.faults import Faults
-from tradewind.store.folder.commit import Commit
+from tradewind.store.folder.commit import Commit, SyncTarget
 
 RETRY_NS: Final[int]
 IDLE_NS: Final[int]
@@ -17,34 +17,6 @@ class SyncMode(Enum):
     ALWAYS = "always"
     INTERVAL = "interval"
     ASYNC = "async"
-
-class SyncTarget(Protocol):
-    """What is synced: a `FileStore`, or a `ConsumerFiles`."""
-
-    @property
-    def is_dirty(self) -> bool:
-        """Whether a commit has anything to do."""
-    @property
-    def unwritten_bytes(self) -> int:
-        """What the operating system has not got yet."""
-    @property
-    def wants_commit(self) -> bool:
-        """Whether something waits for a commit that must not wait for the interval."""
-    @property
-    def failure(self) -> StoreError | None:
-        """Why it takes no changes any more."""
-    def flush(self) -> None:
-        """Write to the operating system."""
-    def begin_commit(self) -> Commit | None:
-        """What there is to sync now; None if nothing."""
-    def finish_commit(self, commit: Commit) -> None:
-        """It is synced, or raises the error of the commit."""
-    def drop_commit(self, commit: Commit) -> None:
-        """It has ended, and its owner has given up the target: only a failure still matters."""
-    def resume(self) -> bool:
-        """Try again after a full disk; false if it is still full, or broken for good."""
-    def mark_idle(self) -> None:
-        """No change for a while."""
 
 class SyncStatistics:
     @property

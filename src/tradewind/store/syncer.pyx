@@ -33,12 +33,10 @@ vain of late only try it now and then. Nobody but these publishers waits: the lo
 from libc.stdint cimport int64_t, uint64_t
 from tradewind cimport invariants
 from tradewind.saturated cimport later
-from tradewind.store.folder.commit cimport Commit
-from tradewind.store.folder.filestore cimport FileStore
+from tradewind.store.folder.commit cimport Commit, SyncTarget
 
 from bisect import bisect_left
 from enum import Enum
-from typing import Protocol
 
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR, Faults
@@ -67,10 +65,6 @@ class SyncMode(Enum):
     ALWAYS = "always"
     INTERVAL = "interval"
     ASYNC = "async"
-
-
-class SyncTarget(Protocol):
-    """What is synced: a `FileStore`, or a `ConsumerFiles`. The stub declares what it must have."""
 
 
 cdef class SyncStatistics:
@@ -107,9 +101,8 @@ cdef class SyncJob:
 cdef class SyncEntry:
     """A store and its progress. Created by `Syncer.attach`."""
 
-    def __init__(self, target, mode, on_synced, on_failure, on_resumed):
+    def __init__(self, SyncTarget target not None, mode, on_synced, on_failure, on_resumed):
         self.target = target
-        self.files = target if isinstance(target, FileStore) else None
         self.mode = mode
         self.syncs_always = mode is SyncMode.ALWAYS
         self.writes_always = mode is SyncMode.INTERVAL
@@ -186,9 +179,8 @@ cdef class Syncer:
             return      # a callback of another store may have detached this one
         entry.touched_ns = now_ns
         try:
-            failure = entry.target.failure if entry.files is None else entry.files.failure
-            if failure is not None:
-                self._fail(entry, failure, now_ns)
+            if entry.target.failure is not None:
+                self._fail(entry, entry.target.failure, now_ns)
             elif not entry.syncs_always and not self._is_draining:
                 self._write(entry, now_ns)
                 self._sync_later(entry, now_ns)
@@ -294,10 +286,7 @@ cdef class Syncer:
                 return 0
             self._unwritten.pop(entry, None)
         try:
-            if entry.files is not None:
-                entry.files.flush()
-            else:
-                entry.target.flush()
+            entry.target.flush()
         except StoreError as error:
             self._fail(entry, error, now_ns)
         return 0
@@ -306,9 +295,9 @@ cdef class Syncer:
         """What is written is synced after the interval, unless something waits for a commit."""
         if entry.has_failed:
             return 0
-        if entry.job is None and wants_commit(entry):
+        if entry.job is None and entry.target.wants_commit():
             self._commit(entry, now_ns, False)
-        elif entry not in self._unsynced and is_dirty(entry):
+        elif entry not in self._unsynced and entry.target.has_changes():
             self._unsynced[entry] = None
             self._sync_at_ns = self._once(self._sync_at_ns, later(now_ns, self.interval_ns))
         return 0
@@ -320,10 +309,7 @@ cdef class Syncer:
         if entry.is_fenced:
             return 0
         try:
-            if entry.files is not None:
-                commit = entry.files.begin_commit()
-            else:
-                commit = entry.target.begin_commit()
+            commit = entry.target.begin_commit()
         except StoreError as error:
             return self._fail(entry, error, now_ns)
         if not entry.syncs_always:
@@ -382,10 +368,7 @@ cdef class Syncer:
         """Finish the commit in the store, and keep what was promised with it."""
         failure = None
         try:
-            if entry.files is not None:
-                entry.files.finish_commit(job.commit)
-            else:
-                entry.target.finish_commit(job.commit)
+            entry.target.finish_commit(job.commit)
         except StoreError as error:
             failure = error
         if job.commit.error is None:
@@ -408,8 +391,8 @@ cdef class Syncer:
         numbers.syncs += len(commit.files) + len(commit.folders)
         numbers.sync_ns += job.run_ns
         numbers.histogram[bisect_left(HISTOGRAM_NS, job.run_ns)] += 1
-        if job.entry.files is not None and not commit.has_chores:
-            # A single slow one means little.
+        if commit.last_seq and not commit.has_chores:
+            # Of messages, for which publishers wait; a single slow one means little.
             self._sync_ns += (job.run_ns - self._sync_ns) // (8 if self._sync_ns else 1)
         return 0
 
@@ -419,7 +402,7 @@ cdef class Syncer:
         if entry.is_marked:
             self._marked.pop(entry, None)
             self.changed(entry, now_ns)
-        elif entry.files.is_changed() if entry.files is not None else entry.target.is_dirty:
+        elif entry.target.has_changes():
             if entry.syncs_always or self._is_draining:
                 self._commit(entry, now_ns, False)      # names, or blocks to remove
             else:
@@ -483,7 +466,7 @@ cdef class Syncer:
         if 0 < self._write_at_ns <= now_ns:
             self._write_at_ns, unwritten, self._unwritten = 0, self._unwritten, {}
             for entry in unwritten:
-                self._try(entry, entry.target.flush, now_ns)
+                self._try(entry, (<object>entry.target).flush, now_ns)
         if 0 < self._sync_at_ns <= now_ns:
             self._sync_at_ns, unsynced, self._unsynced = 0, self._unsynced, {}
             for entry in unsynced:
@@ -528,7 +511,7 @@ cdef class Syncer:
             if entry.job is not None or entry.is_marked or entry.has_failed:
                 continue
             if now_ns - entry.touched_ns >= IDLE_NS:
-                self._try(entry, entry.target.mark_idle, now_ns)
+                self._try(entry, (<object>entry.target).mark_idle, now_ns)
             else:
                 self._quiet[entry] = None
         if self._quiet:
@@ -581,26 +564,15 @@ cdef class Syncer:
         cdef SyncEntry entry
         self._is_draining = True
         for entry in list(self._entries.values()):
-            if entry.job is None and (entry.is_marked or is_dirty(entry)):
+            if entry.job is None and (entry.is_marked or entry.target.has_changes()):
                 self.changed(entry, now_ns)
 
     def unsafe_targets(self):
         """The stores that have changes that are not on disk."""
-        return [entry.target for entry in self._entries.values() if entry.target.is_dirty]
+        cdef SyncEntry entry
+        return [entry.target for entry in self._entries.values() if entry.target.has_changes()]
 
     @property
     def is_idle(self):
         """Whether no commit is under way and nothing waits for one that could begin."""
         return self.statistics.running == 0 and not self._marked and not self._held
-
-
-cdef inline bint is_dirty(SyncEntry entry) except -1:
-    """Whether a commit has anything to do."""
-    return entry.files.is_changed() if entry.files is not None else entry.target.is_dirty
-
-
-cdef inline bint wants_commit(SyncEntry entry) except -1:
-    """Whether something waits for a commit that must not wait for the interval."""
-    if entry.files is not None:
-        return entry.files.chores.are_waiting()
-    return entry.target.wants_commit

@@ -270,7 +270,7 @@ def test_nothing_is_written_when_nothing_happens() -> None:
         store.table.remove(seq)
     store.commit()
     steps = disk.steps
-    assert not store.is_dirty
+    assert not store.has_changes()
     assert store.begin_commit() is None
     store.commit()
     assert disk.steps == steps
@@ -328,7 +328,7 @@ def test_commits_of_one_message_each_count_in_the_pause_after_a_full_disk() -> N
     disk.fail("write", "*.blk.tmp", error=errno.ENOSPC, after_bytes=50)
     store.commit()
     alone = 0
-    while not store.wants_commit:
+    while not store.wants_commit():
         store.table.store(b"a", b"", b"x", 1)
         commit = store.begin_commit()
         assert commit is not None

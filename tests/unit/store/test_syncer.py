@@ -8,6 +8,7 @@ import pytest
 
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import DiskFull
+from tradewind.store.folder.commit import SyncTarget
 from tradewind.store.folder.consumer_states import ConsumerFiles, ConsumerStates
 from tradewind.store.folder.filestore import FileStore, ReadOnlyError
 from tradewind.store.folder.recover import open_store
@@ -18,7 +19,6 @@ from tradewind.store.syncer import (
     RETRY_NS,
     SyncEntry,
     SyncMode,
-    SyncTarget,
 )
 from tradewind.testing.fake_clock import FakeClock
 from tradewind.testing.fake_disk import SimulatedDisk

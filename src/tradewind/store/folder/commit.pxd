@@ -22,3 +22,16 @@ cdef class Commit:
 
     cdef int descriptors(self, int* found, int count_max) except -2
     cdef int sync_failed(self, int index, int error) except -1
+
+
+cdef class SyncTarget:
+    cdef readonly object failure        # StoreError, or None
+
+    cpdef bint has_changes(self) except -1
+    cpdef bint wants_commit(self) except -1
+    cpdef void flush(self) except *
+    cpdef Commit begin_commit(self)
+    cpdef void finish_commit(self, Commit commit) except *
+    cpdef void drop_commit(self, Commit commit) except *
+    cpdef bint resume(self) except -1
+    cpdef void mark_idle(self) except *

@@ -8,6 +8,8 @@ next. The loop waits for no sync; the few calls to the disk that it still makes 
 
 Most commits only sync files that are open: for those a thread needs their `descriptors` and nothing
 of Python.
+
+Whatever has commits is a `SyncTarget`: the syncer knows nothing else of it.
 """
 
 from libc.stdint cimport uint64_t
@@ -86,3 +88,46 @@ cdef class Commit:
             (<BlockFile>file).note_failed_sync()
         self.error = disk_error(file.path, "sync", error)
         return 0
+
+
+cdef class SyncTarget:
+    """What is committed: a `FileStore`, `ConsumerFiles` or `JournalFiles`.
+
+    `failure` says why it accepts no changes. What does not raise here is right for a target that
+    writes in its commits only, and that can be tried again whatever has failed.
+    """
+
+    cpdef bint has_changes(self) except -1:
+        """Whether a commit has anything to do."""
+        raise AssertionError(f"{type(self).__name__} does not say this")
+
+    cpdef bint wants_commit(self) except -1:
+        """Whether something waits for a commit that must not wait for the interval."""
+        return False
+
+    @property
+    def unwritten_bytes(self):
+        """What the operating system has not received yet."""
+        return 0
+
+    cpdef void flush(self) except *:
+        """Write to the operating system."""
+
+    cpdef Commit begin_commit(self):
+        """What there is to sync now; None if there is nothing or a commit is under way."""
+        raise AssertionError(f"{type(self).__name__} does not say this")
+
+    cpdef void finish_commit(self, Commit commit) except *:
+        """It is synced, or raises the error of the commit."""
+        raise AssertionError(f"{type(self).__name__} does not say this")
+
+    cpdef void drop_commit(self, Commit commit) except *:
+        """It has ended, and its owner has given up the target: only a failure still matters."""
+        raise AssertionError(f"{type(self).__name__} does not say this")
+
+    cpdef bint resume(self) except -1:
+        """Try again after a full disk; false if it is still full, or broken for good."""
+        return True
+
+    cpdef void mark_idle(self) except *:
+        """No change for a while."""

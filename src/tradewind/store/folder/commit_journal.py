@@ -20,7 +20,7 @@ import msgspec
 
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import MissingFile
-from tradewind.store.folder.commit import Commit
+from tradewind.store.folder.commit import Commit, SyncTarget
 from tradewind.store.format.commit_log import (
     HEADER_BYTES,
     JournalEntry,
@@ -259,24 +259,16 @@ class CommitJournal:
         self._current = None
 
 
-class JournalFiles:
-    """A journal as a `SyncTarget`. After a failure it continues with another file."""
-
-    failure: StoreError | None = None
-    unwritten_bytes = 0
-    wants_commit = False
+class JournalFiles(SyncTarget):
+    """A journal for the syncer. After a failure it continues with another file."""
 
     def __init__(self, journal: CommitJournal) -> None:
         self._journal = journal
         self._syncing: JournalSync | None = None
 
-    @property
-    def is_dirty(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether a commit has anything to do."""
         return self._journal.is_dirty
-
-    def flush(self) -> None:
-        """A record is written when it is appended."""
 
     def begin_commit(self) -> Commit | None:
         """What there is to sync now; None if nothing, or if one is under way."""
@@ -296,10 +288,3 @@ class JournalFiles:
         assert self._syncing is not None
         syncing, self._syncing = self._syncing, None
         syncing.ended(commit.error)
-
-    def resume(self) -> bool:
-        """What follows goes to another file."""
-        return True
-
-    def mark_idle(self) -> None:
-        """Nothing to say."""

@@ -32,7 +32,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
 from tradewind.errors import StoreError
-from tradewind.store.folder.commit import Commit
+from tradewind.store.folder.commit import Commit, SyncTarget
 from tradewind.store.format.ack_log import (
     log_header,
     log_name,
@@ -509,8 +509,8 @@ class ConsumerStates:
         return f"{self._folder}/{change.consumer}/{CONSUMER_FILE}"
 
 
-class ConsumerFiles:
-    """Consumer states as a `SyncTarget`, with a clock for the times in the files.
+class ConsumerFiles(SyncTarget):
+    """Consumer states for the syncer, with a clock for the times in the files.
 
     A round of the syncer is not enough to know that a state is kept, because names become durable
     with the commit after: `on_progress` is called when `states` may know more.
@@ -520,9 +520,6 @@ class ConsumerFiles:
     acknowledged. So `write_stream` hands the stream to the system before any state.
     """
 
-    failure: StoreError | None = None  # nothing is lost by a failure, so it can be tried again
-    unwritten_bytes = 0
-    wants_commit = False
     is_fenced = False  # nothing is written: it belongs to something that is not durable yet
 
     def __init__(
@@ -537,13 +534,9 @@ class ConsumerFiles:
         self._on_progress = on_progress
         self._write_stream = write_stream
 
-    @property
-    def is_dirty(self) -> bool:
+    def has_changes(self) -> bool:
         """Whether a commit has anything to do."""
         return self.states.is_dirty
-
-    def flush(self) -> None:
-        """States are written by commits only."""
 
     def begin_commit(self) -> Commit | None:
         """See `ConsumerStates.begin_commit`."""
@@ -571,10 +564,3 @@ class ConsumerFiles:
     def drop_commit(self, commit: Commit) -> None:  # noqa: ARG002
         """See `SyncTarget`."""
         self.states.drop_commit()
-
-    def resume(self) -> bool:
-        """The next commit writes everything again."""
-        return True
-
-    def mark_idle(self) -> None:
-        """Nothing to say."""

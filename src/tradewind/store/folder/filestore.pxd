@@ -6,20 +6,19 @@ That module is plain Python, compiled, because a commit reads these fields in ev
 import cython
 
 from tradewind.store.files.open_files cimport BlockFile, OpenFiles
-from tradewind.store.folder.commit cimport Commit
+from tradewind.store.folder.commit cimport Commit, SyncTarget
 from tradewind.store.folder.commit_chores cimport CommitChores
 from tradewind.store.folder.rewrite cimport Rewriter
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.message_store cimport MessageStore
 
 
-cdef class FileStore:
+cdef class FileStore(SyncTarget):
     cdef readonly MessageStore table
     cdef readonly object disk               # Disk
     cdef readonly str folder                # the `msgs` directory of the stream
     cdef readonly str name
     cdef readonly Rewriter rewriter
-    cdef readonly object failure            # StoreError: why it accepts no changes; or None
     cdef public bint keeps_schedules        # sched.db is to be written at the end
     cdef readonly OpenFiles files
     cdef readonly object vault              # StreamVault; None: the stream is not encrypted
@@ -43,12 +42,16 @@ cdef class FileStore:
     cdef list _pinned                       # of BlockFile: those that it syncs
     cdef readonly object chain              # StreamChain; None: the stream has none
 
-    cdef bint is_changed(self) except -1
+    cpdef bint has_changes(self) except -1
+    cpdef bint wants_commit(self) except -1
     cdef int _write(self, Block block) except -1
     cdef int _write_chain(self) except -1
     cdef bint _has_chores(self) except -1
     cpdef void flush(self) except *
     cpdef void finish_commit(self, Commit commit) except *
+    cpdef void drop_commit(self, Commit commit) except *
+    cpdef bint resume(self) except -1
+    cpdef void mark_idle(self) except *
     cdef int _mark_synced(self) except -1
 
     @cython.locals(last=Block)

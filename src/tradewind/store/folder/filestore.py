@@ -26,7 +26,7 @@ from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.files.disk import DiskFull
 from tradewind.store.files.open_files import BlockFile, OpenFiles, open_files
 from tradewind.store.files.witness import FIRST_TESTIMONY, Witness
-from tradewind.store.folder.commit import Commit
+from tradewind.store.folder.commit import Commit, SyncTarget
 from tradewind.store.folder.commit_chores import CommitChores
 from tradewind.store.folder.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.folder.time_files import time_files
@@ -64,7 +64,7 @@ class ReadOnlyError(StoreError):
     """The stream accepts no changes, because its disk failed; reading continues."""
 
 
-class FileStore:
+class FileStore(SyncTarget):
     """The messages of one stream below `folder` (its `msgs` directory).
 
     Made by `recover.open_store`.
@@ -206,13 +206,12 @@ class FileStore:
 
     # -------------------------------------------------------------- commits
 
-    @property
     def wants_commit(self) -> bool:
         """Whether blocks wait to be removed, which takes two commits, to be rewritten or read."""
         return self.chores.are_waiting()
 
-    def is_changed(self) -> bool:
-        """See `is_dirty`; for compiled callers."""
+    def has_changes(self) -> bool:
+        """Whether a commit has anything to do."""
         return (
             self.chores.names_changed
             or len(self._unsynced) > 0
@@ -220,11 +219,6 @@ class FileStore:
             or self.chores.are_waiting()
             or (self.chain is not None and self.chain.is_dirty)
         )
-
-    @property
-    def is_dirty(self) -> bool:
-        """Whether a commit has anything to do."""
-        return self.is_changed()
 
     def _is_clean(self) -> bool:
         last = self.table.last
@@ -306,7 +300,7 @@ class FileStore:
         if not has_chores:
             write_floor(self.table)
             has_chores = self.chores.names_changed  # its mark has begun a block
-        if not self.is_changed():
+        if not self.has_changes():
             return None
         evidence = None
         if has_chores:
@@ -471,7 +465,7 @@ class FileStore:
         if self.failure is None and not self.is_fenced:
             mark_limit_floor(self.table)
             self.rewriter.closing()
-            if self.is_dirty or not self.chores.index_file_present:
+            if self.has_changes() or not self.chores.index_file_present:
                 finish = self._write_summary()
         for block in self.table.blocks:
             block.close()
