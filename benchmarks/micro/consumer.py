@@ -19,7 +19,7 @@ def _pending(count: int) -> "AckState":
 
     acks = AckState("explicit", 30_000_000_000)
     for seq in range(1, count + 1):
-        acks.delivered_now(seq, seq * 1_000_000)
+        acks.deliver(seq, seq * 1_000_000)
     return acks
 
 
@@ -33,8 +33,8 @@ def _acknowledging(count: int) -> Operation:
     def operate(repetitions: int) -> int:
         for _ in range(repetitions):
             seq = acks.delivered_stream + 1
-            acks.delivered_now(seq, seq * 1_000_000)
-            acks.acked(seq - count // 2, 0)
+            acks.deliver(seq, seq * 1_000_000)
+            acks.acknowledge(seq - count // 2, 0)
             if take_changes(acks, OFFSET_NS) is None:
                 raise AssertionError("what has changed is not known")
         return repetitions

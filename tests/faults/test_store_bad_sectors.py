@@ -293,7 +293,7 @@ def test_a_disk_that_recovers_costs_nothing(tmp_path: Path) -> None:
         block = next(block for block in store.table.blocks if block.number == number)
         assert block.plain_view(PAGE)[0] == 0
         Path(path_of(disk, number)).write_bytes(content)
-        assert block.faulted
+        assert block.has_faulted()
     assert found(store) == everything()
     assert not store.table.has_open_damage
     store.commit()

@@ -32,7 +32,7 @@ class AckMachine(RuleBasedStateMachine):
     def deliver_new(self, gaps: list[int], passed_ns: int) -> None:
         for gap in gaps:
             self.last_seq += gap
-            self.state.delivered_now(self.last_seq, self.now_ns)
+            self.state.deliver(self.last_seq, self.now_ns)
             self.model.deliver(self.last_seq, self.now_ns)
         self.now_ns += passed_ns
 
@@ -40,12 +40,12 @@ class AckMachine(RuleBasedStateMachine):
     def redeliver(self, passed_ns: int, count: int) -> None:
         self.now_ns += passed_ns
         for _ in range(count):
-            seq = self.state.redelivery()
+            seq = self.state.next_redelivery()
             assert seq == self.model.next_redelivery()
             if not seq:
                 break
-            assert self.state.delivery_count(seq) == self.model.deliveries(seq)
-            self.state.delivered_now(seq, self.now_ns)
+            assert self.state.deliveries(seq) == self.model.deliveries(seq)
+            self.state.deliver(seq, self.now_ns)
             self.model.deliver(seq, self.now_ns)
 
     @precondition(lambda self: self.last_seq)
@@ -53,7 +53,7 @@ class AckMachine(RuleBasedStateMachine):
     def ack(self, data: st.DataObject, consumer_seq: int) -> None:
         seq = data.draw(self._some_seq())
         was_pending = seq in self.model.pending
-        assert self.state.acked(seq, consumer_seq) in (was_pending, False)
+        assert self.state.acknowledge(seq, consumer_seq) in (was_pending, False)
         self.model.ack(seq, consumer_seq)
 
     @precondition(lambda self: self.model.pending)
@@ -61,7 +61,7 @@ class AckMachine(RuleBasedStateMachine):
     def ack_the_first(self, count: int) -> None:
         for seq in sorted(self.model.pending)[:count]:
             consumer_seq = self.model.pending[seq].consumer_seq
-            self.state.acked(seq, consumer_seq)
+            self.state.acknowledge(seq, consumer_seq)
             self.model.ack(seq, consumer_seq)
 
     @precondition(lambda self: self.last_seq)
@@ -124,7 +124,7 @@ class AckMachine(RuleBasedStateMachine):
         } == {seq: (entry.consumer_seq, entry.time_ns) for seq, entry in model.pending.items()}
         assert state.redelivered == model.redelivered
         assert state.queue_count == len(model.queue)
-        assert state.due_ns == model.next_due_ns()
+        assert state.next_due_ns() == model.next_due_ns()
         model.exceeded, exceeded = [], model.exceeded
         assert state.take_exceeded() == exceeded
 

@@ -75,7 +75,7 @@ class World:
             for seq, subject in self.live.items()
         )
         assert len(self.live) == self.store.msgs
-        assert self.cursor.num_pending == left
+        assert self.cursor.pending() == left
 
     def trim(self) -> None:
         for subject in SUBJECTS:
@@ -93,7 +93,7 @@ class World:
     def give(self) -> None:
         visible = self.random.randint(self.store.first_seq, self.store.last_seq + 1)
         for _ in range(self.random.randint(1, 6)):
-            given = self.cursor.next_up_to(visible)
+            given = self.cursor.peek(visible)
             if self.skip:
                 expected = self.skip[0] if self.skip[0] <= visible else 0
             else:
@@ -111,7 +111,7 @@ class World:
                 assert self.next_seq <= self.cursor.next_seq <= max(visible + 1, self.next_seq)
                 self.next_seq = self.cursor.next_seq
                 return
-            self.cursor.given(given)
+            self.cursor.advance(given)
             if self.skip:
                 del self.skip[0]
             else:

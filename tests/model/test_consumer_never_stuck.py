@@ -199,8 +199,8 @@ class Life:
         consumer, acks = self.consumer, self.consumer.acks
         waits_for, due_ns = consumer.delivery.waits_for, consumer.next_deadline_ns
         acks.verify()
-        assert consumer.cursor.num_pending == self.recount()
-        has_work = acks.queue_count > 0 or consumer.cursor.num_pending > 0
+        assert consumer.cursor.pending() == self.recount()
+        has_work = acks.queue_count > 0 or consumer.cursor.pending() > 0
         if waits_for == "messages":
             assert not has_work
         elif waits_for == "demand":
@@ -216,7 +216,7 @@ class Life:
             assert due_ns > 0
         if acks.count > acks.queue_count:
             # What is pending and not queued comes up by itself.
-            assert 0 < due_ns <= max(acks.due_ns, 1)
+            assert 0 < due_ns <= max(acks.next_due_ns(), 1)
         if due_ns:
             assert due_ns > self.world.turn.monotonic_ns
 
@@ -239,7 +239,7 @@ class Life:
                 self.client.ack(frame)
             self.held.clear()
             acks = self.consumer.acks
-            if acks.count == 0 and self.consumer.cursor.num_pending == 0:
+            if acks.count == 0 and self.consumer.cursor.pending() == 0:
                 return
             if not self.pushes:
                 self.client.pull(self.consumer, "inbox", batch=20, no_wait=True, expires=MS)

@@ -109,7 +109,7 @@ class Tracked:
         self.history.append(self.expected())
 
     def deliver(self, seq: int, now_ns: int) -> None:
-        self.acks.delivered_now(seq, now_ns)
+        self.acks.deliver(seq, now_ns)
         self.model.deliver(seq, now_ns)
         self.note()
 
@@ -212,7 +212,7 @@ class StateMachine(RuleBasedStateMachine):
         one = self.all[who]
         one.both(lambda each: each.expire(self.now_ns))
         for _ in range(count):
-            seq = one.acks.redelivery()
+            seq = one.acks.next_redelivery()
             assert seq == one.model.next_redelivery()
             one.note()
             if seq:
@@ -222,7 +222,7 @@ class StateMachine(RuleBasedStateMachine):
     def ack(self, who: int, data: st.DataObject, consumer_seq: int) -> None:
         one = self.all[who]
         seq = data.draw(st.integers(0, one.last_seq))
-        one.acks.acked(seq, consumer_seq)
+        one.acks.acknowledge(seq, consumer_seq)
         one.model.ack(seq, consumer_seq)
         one.note()
 

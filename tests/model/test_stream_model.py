@@ -58,7 +58,7 @@ def test_ids_behave_like_a_list_with_times(steps: list[tuple[str, Any]], seed: i
             if kind == "window":
                 window = value
                 ids.set_window(window, now)
-            ids.forget_expired(now)
+            ids.expire(now)
             while known and known[0][2] + window <= now:
                 known.pop(0)
         assert ids.items() == known
@@ -72,7 +72,7 @@ def test_a_million_ids_cost_less_than_100_bytes_each_beside_themselves() -> None
         ids.remember(b"%022d" % number, number + 1, 1)
     assert ids.memory_bytes <= count * (100 + size)
     assert ids.lookup(b"%022d" % 777_777, 2) == 777_778
-    ids.forget_expired(SECOND_NS + 1)
+    ids.expire(SECOND_NS + 1)
     assert ids.memory_bytes == 0
 
 

@@ -186,7 +186,7 @@ cdef class Router:
     @property
     def has_work(self):
         """Whether a turn has anything to do."""
-        return bool(self.touched or self.internal or self.leaving or self.turn.has_work
+        return bool(self.touched or self.internal or self.leaving or self.turn.is_busy()
                     or self.changes or any([one.has_changes for one in self.telling]))
 
     def drop_leaving(self):

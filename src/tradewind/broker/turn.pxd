@@ -17,7 +17,7 @@ cdef class Turn:
     # copy is safe too. Whoever stores the copy takes it. None: there is none.
     cdef object rider
 
-    cdef bint is_busy(self) noexcept
-    cdef int mark_dirty(self, Participant participant) except -1
-    cdef int wake(self, Participant participant) except -1
+    cpdef bint is_busy(self) noexcept
+    cpdef int mark_dirty(self, Participant participant) except -1
+    cpdef int wake(self, Participant participant) except -1
     cdef int put_back(self, list dirty, list woken) except -1

@@ -22,27 +22,19 @@ cdef class Turn:
         self.woken = []
         self.deferred = []
 
-    cdef int mark_dirty(self, Participant participant) except -1:
+    cpdef int mark_dirty(self, Participant participant) except -1:
         """List a participant that has something to write at the end of this turn."""
         if not participant.is_dirty:
             participant.is_dirty = True
             self.dirty.append(participant)
         return 0
 
-    cdef int wake(self, Participant participant) except -1:
+    cpdef int wake(self, Participant participant) except -1:
         """List a participant that may have something to send at the end of this turn."""
         if not participant.is_woken:
             participant.is_woken = True
             self.woken.append(participant)
         return 0
-
-    def add_dirty(self, Participant participant not None):
-        """`mark_dirty` for Python callers."""
-        self.mark_dirty(participant)
-
-    def add_woken(self, Participant participant not None):
-        """`wake` for Python callers."""
-        self.wake(participant)
 
     def defer(self, handler, bytes subject not None, bytes reply not None, bytes header not None,
               bytes payload not None):
@@ -94,10 +86,6 @@ cdef class Turn:
         del self.deferred[:count_max]
         return taken
 
-    cdef bint is_busy(self) noexcept:
-        return len(self.dirty) > 0 or len(self.woken) > 0 or len(self.deferred) > 0
-
-    @property
-    def has_work(self):
+    cpdef bint is_busy(self) noexcept:
         """Whether any of the lists has entries."""
-        return self.is_busy()
+        return len(self.dirty) > 0 or len(self.woken) > 0 or len(self.deferred) > 0

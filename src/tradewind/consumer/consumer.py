@@ -276,7 +276,11 @@ class ServerConsumer(Taker):
         now_ns = self.turn.monotonic_ns
         if delivery.closed:
             return
-        if self.acks.due_ns and self.acks.due_ns <= now_ns and self.acks.expire(now_ns):
+        if (
+            self.acks.next_due_ns()
+            and self.acks.next_due_ns() <= now_ns
+            and self.acks.expire(now_ns)
+        ):
             delivery.touch(delivered=False)
         if 0 < self._pause_due_ns <= now_ns:
             self._pause_due_ns = 0
@@ -291,7 +295,7 @@ class ServerConsumer(Taker):
             self.save_now()
         if 0 < self.inactivity.deadline_ns() <= now_ns:
             self.inactivity.check(now_ns)
-        self.turn.add_woken(self)
+        self.turn.wake(self)
 
     @property
     def next_deadline_ns(self) -> int:
@@ -299,7 +303,7 @@ class ServerConsumer(Taker):
         delivery = self.delivery
         pulls = self.pulls
         candidates = (
-            self.acks.due_ns,
+            self.acks.next_due_ns(),
             pulls.due_ns if pulls is not None else 0,
             delivery.heartbeat_due_ns if delivery.heartbeat_ns else 0,
             delivery.pace_due,
@@ -382,7 +386,7 @@ class ServerConsumer(Taker):
         """Deliver a message again that it was done with; it counts as delivered once."""
         if self.acks.revive(seq, self.turn.monotonic_ns):
             self.delivery.touch(delivered=True)
-            self.turn.add_woken(self)
+            self.turn.wake(self)
 
     def keep_acks(self) -> None:
         """Somebody waits for the answer to an ack."""
@@ -400,7 +404,7 @@ class ServerConsumer(Taker):
         if self.delivery.check_binding():
             if not self.delivery.is_bound:
                 self.delivery.active_ns = self.turn.monotonic_ns
-            self.turn.add_woken(self)
+            self.turn.wake(self)
 
     def update(self, config: ConsumerConfig) -> None:
         """Another configuration, which is allowed and complete."""
@@ -415,7 +419,7 @@ class ServerConsumer(Taker):
             self.cursor.set_filter(filters_of(config))
         if config.pause_until != old.pause_until:
             self.advise_pause()
-        self.turn.add_woken(self)
+        self.turn.wake(self)
 
     def reset(self, seq: int = 0) -> int:
         """Start over at a sequence, or behind the ack floor; ResetError if that is not allowed."""
@@ -426,7 +430,7 @@ class ServerConsumer(Taker):
         self.cursor.seek(seq)
         self.delivery.forget_activity()
         self.delivery.touch(delivered=False)
-        self.turn.add_woken(self)
+        self.turn.wake(self)
         return seq
 
     def close(self, status: bytes = b"") -> None:

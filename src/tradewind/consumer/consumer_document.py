@@ -38,7 +38,7 @@ def consumer_document(consumer: ServerConsumer) -> ConsumerInfo:
         num_ack_pending=acks.count,
         num_redelivered=0 if config.max_deliver == 1 else len(acks.redelivered),
         num_waiting=consumer.pulls.count if consumer.pulls is not None else 0,
-        num_pending=consumer.cursor.num_pending,
+        num_pending=consumer.cursor.pending(),
         push_bound=delivery.is_bound,
         paused=left_ns > 0,
         pause_remaining=left_ns,

@@ -23,9 +23,9 @@ cdef class Cursor(StoreListener):
     cdef int _take_skip(self, const uint64_t[::1] sequences) except -1
     cdef void _pass_gone(self) noexcept nogil
     cdef void _drop_skip(self) noexcept nogil
-    cdef uint64_t peek(self, uint64_t visible_seq) except? 0
-    cdef int advance(self, uint64_t seq) except -1
-    cdef uint64_t pending(self) except? 0xFFFFFFFFFFFFFFFF
+    cpdef uint64_t peek(self, uint64_t visible_seq) except? 0
+    cpdef int advance(self, uint64_t seq) except -1
+    cpdef uint64_t pending(self) except? 0xFFFFFFFFFFFFFFFF
     cdef uint64_t _count_from(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF
     cdef uint64_t _count_below(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF
-    cdef uint64_t limit(self) noexcept nogil
+    cpdef uint64_t limit(self) noexcept

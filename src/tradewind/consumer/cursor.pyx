@@ -82,7 +82,7 @@ cdef class Cursor(StoreListener):
 
     # -------------------------------------------------------------- what comes next
 
-    cdef uint64_t peek(self, uint64_t visible_seq) except? 0:
+    cpdef uint64_t peek(self, uint64_t visible_seq) except? 0:
         """The next message up to `visible_seq`; 0 if there is none."""
         cdef uint64_t found, passed
         if self.skip_begin < self.skip_count:
@@ -102,7 +102,7 @@ cdef class Cursor(StoreListener):
                 self.counted = 0
         return 0
 
-    cdef int advance(self, uint64_t seq) except -1:
+    cpdef int advance(self, uint64_t seq) except -1:
         """Called when the message that `peek` returned has been delivered."""
         if self.skip_begin < self.skip_count:
             self.skip_begin += 1
@@ -121,13 +121,13 @@ cdef class Cursor(StoreListener):
             self.counted = 0
         return 0
 
-    cdef uint64_t limit(self) noexcept nogil:
+    cpdef uint64_t limit(self) noexcept:
         """No message from here on has been delivered."""
         return self.skipped_to if self.skip_begin < self.skip_count else self.next_seq
 
     # -------------------------------------------------------------- how much is left
 
-    cdef uint64_t pending(self) except? 0xFFFFFFFFFFFFFFFF:
+    cpdef uint64_t pending(self) except? 0xFFFFFFFFFFFFFFFF:
         """How many messages are left at this moment."""
         if self.counted_to < self.store.last_seq:
             self.counted += self._count_from(max(self.counted_to + 1, self.next_seq))
@@ -209,26 +209,6 @@ cdef class Cursor(StoreListener):
         self.counted_to = self.next_seq - 1
         self.counted = 0
         return 0
-
-    # -------------------------------------------------------------- for Python callers
-
-    @property
-    def num_pending(self):
-        """Number of messages that are left."""
-        return self.pending()
-
-    @property
-    def limit_seq(self):
-        """No message from here on has been delivered."""
-        return self.limit()
-
-    def next_up_to(self, uint64_t visible_seq):
-        """`peek` for Python callers."""
-        return self.peek(visible_seq)
-
-    def given(self, uint64_t seq):
-        """`advance` for Python callers."""
-        self.advance(seq)
 
     def is_left(self, uint64_t seq):
         """Whether a message that passes was not given out yet."""

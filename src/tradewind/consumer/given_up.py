@@ -73,7 +73,7 @@ class ConsumerDeadLetters:
         acks = self._delivery.acks
         if not self._takes(TERM) or not acks.rest(seq):
             return False
-        self._hand_over(GivenUp(seq, acks.delivery_count(seq), TERM, reason, reply))
+        self._hand_over(GivenUp(seq, acks.deliveries(seq), TERM, reason, reply))
         return True
 
     def _hand_over(self, given: GivenUp) -> None:

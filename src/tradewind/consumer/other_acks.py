@@ -134,7 +134,7 @@ class OtherAcks:
         """What the configuration says of a refusal without a delay; -1: at once."""
         assert self._nak_policy is not None
         # What the subject of the refusal says of deliveries is the word of a client.
-        deliveries = self._delivery.acks.delivery_count(seq)
+        deliveries = self._delivery.acks.deliveries(seq)
         return self._nak_policy.wait_ns(reason, deliveries, self._backoff_ns, self._chance) or -1
 
     def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:

@@ -84,11 +84,11 @@ cdef class AckState:
     cdef int _drop(self, uint32_t index) except -1
     cdef int _note_attempt(self, uint64_t seq, int64_t now_ns) except -1
     cdef void _rest(self, PendingEntry* entry) noexcept nogil
-    cdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0
-    cdef int acknowledge(self, uint64_t seq, uint64_t consumer_seq) except -1
+    cpdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0
+    cpdef int acknowledge(self, uint64_t seq, uint64_t consumer_seq) except -1
     cdef int _acknowledge_all(self, uint64_t seq, uint64_t consumer_seq) except -1
-    cdef uint64_t next_redelivery(self) except? 0
-    cdef uint64_t deliveries(self, uint64_t seq) except 0
-    cdef int64_t next_due_ns(self) noexcept nogil
+    cpdef uint64_t next_redelivery(self) except? 0
+    cpdef uint64_t deliveries(self, uint64_t seq) except 0
+    cpdef int64_t next_due_ns(self) noexcept
     cdef bint is_pending(self, uint64_t seq) noexcept nogil
     cdef bint is_needed(self, uint64_t seq, uint64_t next_seq) except -1

@@ -279,7 +279,7 @@ cdef class AckState:
             self._sift_down(index - 1)
         return 0
 
-    cdef int64_t next_due_ns(self) noexcept nogil:
+    cpdef int64_t next_due_ns(self) noexcept:
         """When the next message is due; 0 if none is."""
         cdef int64_t index
         while self.heap_count:
@@ -455,7 +455,7 @@ cdef class AckState:
             entry.ticket = 0
             self.queue_count -= 1
 
-    cdef uint64_t next_redelivery(self) except? 0:
+    cpdef uint64_t next_redelivery(self) except? 0:
         """The next message to redeliver, which stays queued; 0 if there is none."""
         cdef int64_t index
         while self.queue_count:
@@ -470,11 +470,11 @@ cdef class AckState:
         self.queue_begin = self.queue_end = 0
         return 0
 
-    cdef uint64_t deliveries(self, uint64_t seq) except 0:
+    cpdef uint64_t deliveries(self, uint64_t seq) except 0:
         """How often a delivered message has been delivered."""
         return <uint64_t>self.redelivered.get(seq, 0) + 1 if self.redelivered else 1
 
-    cdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0:
+    cpdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0:
         """Record that a message is being sent, possibly again; returns its consumer sequence."""
         cdef int64_t index
         cdef PendingEntry* entry
@@ -515,7 +515,7 @@ cdef class AckState:
 
     # -------------------------------------------------------------- acknowledgements
 
-    cdef int acknowledge(self, uint64_t seq, uint64_t consumer_seq) except -1:
+    cpdef int acknowledge(self, uint64_t seq, uint64_t consumer_seq) except -1:
         """Acknowledge a delivered message: 1 if it was pending. `released` lists what went with it.
         """
         cdef int64_t index
@@ -653,11 +653,6 @@ cdef class AckState:
     # -------------------------------------------------------------- for Python callers
 
     @property
-    def due_ns(self):
-        """When the next message is due; 0 if none is."""
-        return self.next_due_ns()
-
-    @property
     def latest_due_ns(self):
         """When the wait for the last pending message is over; 0 if none is pending."""
         cdef uint32_t index
@@ -709,22 +704,6 @@ cdef class AckState:
     def delivered_at(self, uint64_t seq):
         """When a pending message was last delivered."""
         return self.entries[self._find(seq)].time_ns if self.is_pending(seq) else 0
-
-    def delivered_now(self, uint64_t seq, int64_t now_ns):
-        """`deliver` for Python callers."""
-        return self.deliver(seq, now_ns)
-
-    def acked(self, uint64_t seq, uint64_t consumer_seq):
-        """`acknowledge` for Python callers: whether it was pending."""
-        return self.acknowledge(seq, consumer_seq) == 1
-
-    def redelivery(self):
-        """`next_redelivery` for Python callers."""
-        return self.next_redelivery()
-
-    def delivery_count(self, uint64_t seq):
-        """How often a delivered message was delivered."""
-        return self.deliveries(seq)
 
     # -------------------------------------------------------------- at rest
 

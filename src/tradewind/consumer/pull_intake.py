@@ -97,7 +97,7 @@ class PullIntake:
         wanted = delivery.sweep() if request.no_wait or pulls.count >= pulls.count_max else 0
         if request.no_wait:
             delivery.active_ns = now_ns
-            left = delivery.cursor.num_pending + delivery.acks.queue_count
+            left = delivery.cursor.pending() + delivery.acks.queue_count
             if left == 0 and request.expires <= 0:
                 raise RefusedRequestError("404 No Messages")
             if 0 < left < wanted:

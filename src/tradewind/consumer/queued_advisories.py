@@ -33,7 +33,7 @@ class QueuedAdvisories:
     def add(self, kind: str, **fields: object) -> None:
         """Have it published in this turn."""
         self.waiting.append((kind, fields))
-        self._turn.add_woken(self._consumer)
+        self._turn.wake(self._consumer)
 
     def publish(self) -> None:
         """Publish all that wait."""

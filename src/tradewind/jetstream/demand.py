@@ -138,12 +138,12 @@ class Demand:
                 subjects = self._store.subjects_between(first_seq, visible_seq)
         if subjects is None:
             for consumer in self._waiting:
-                turn.add_woken(consumer)
+                turn.wake(consumer)
             return
         for subject in subjects:
             for lane in self.lanes(subject):
                 for consumer in lane.waiting:
-                    turn.add_woken(consumer)
+                    turn.wake(consumer)
 
     @property
     def needed_from(self) -> int:

@@ -121,7 +121,7 @@ class HostedStream:
         if files is not None:
             files.damage.on_report = self._damaged
             # Settling it takes commits, which begin at the end of a turn.
-            files.damage.on_work = lambda: self.engine.turn.add_dirty(self.stream.ingest)
+            files.damage.on_work = lambda: self.engine.turn.mark_dirty(self.stream.ingest)
             if self.stream.store.has_open_damage or (
                 files.chain is not None and files.has_changes()
             ):
@@ -353,7 +353,7 @@ class HostedStream:
         self._share_work()
         self.companions.consumer_changed(consumer, is_there=True)
         self.demand.add(consumer)
-        self.engine.turn.add_woken(consumer)
+        self.engine.turn.wake(consumer)
         self.engine.timers.set(consumer, consumer.next_deadline_ns)
 
     def remove_consumer(self, consumer: ServerConsumer, status: bytes = b"") -> None:
@@ -427,7 +427,7 @@ class HostedStream:
         """
         if self.retention is None or not self.consumers or self.consumer_problems:
             return
-        given = max(each.cursor.limit_seq for each in self.consumers.values())
+        given = max(each.cursor.limit() for each in self.consumers.values())
         self.retention.begin_sweep(given - 1)
         removed = self.retention.sweep_step()
         if removed:

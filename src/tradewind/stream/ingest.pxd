@@ -56,8 +56,8 @@ cdef class Ingest(Participant):
     cdef public Staging staging             # atomic batches that are open
     cdef Buffer _last_id                    # of the message stored last; empty: it had none
 
-    cdef uint64_t visible(self) noexcept
-    cdef uint64_t readable(self) noexcept
+    cpdef uint64_t visible(self) noexcept
+    cpdef uint64_t readable(self) noexcept
     cdef int end_turn(self) except -1
     cdef int _check_acknowledged(self, uint64_t seq) except -1
     cpdef void acknowledge_through(self, uint64_t seq, bytes failure=*) except *
@@ -68,7 +68,7 @@ cdef class Ingest(Participant):
     cdef OpenFastBatch _next_of_fast(self, Message* message)
     cdef int _note_fast(self, OpenFastBatch fast, Message* message, uint64_t seq) except -1
     cdef bint _stage(self, Message* message) except -1
-    cdef int _commit_batch(self, OpenBatch batch, bytes reply) except -1
+    cpdef int commit_batch(self, OpenBatch batch, bytes reply) except -1
     cdef bint _holds(self, OpenBatch batch) except -1
     cdef int _store_parts(self, OpenBatch batch) except -1
     cdef int _remember_ids(self, OpenBatch batch, uint64_t first_seq) except -1

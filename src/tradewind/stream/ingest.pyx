@@ -335,14 +335,11 @@ cdef class Ingest(Participant):
                                  0, 0)
             return True
         self.staging.close(batch)
-        self._commit_batch(batch, message.reply[:message.reply_size])
+        self.commit_batch(batch, message.reply[:message.reply_size])
         return True
 
-    def commit_batch(self, OpenBatch batch not None, bytes reply not None):
+    cpdef int commit_batch(self, OpenBatch batch, bytes reply) except -1:
         """All messages of a batch are there: store them, or tell the publisher why not."""
-        self._commit_batch(batch, reply)
-
-    cdef int _commit_batch(self, OpenBatch batch, bytes reply) except -1:
         self.turn.mark_dirty(self)
         try:
             if not self._holds(batch):
@@ -662,7 +659,7 @@ cdef class Ingest(Participant):
         self.has_deadline = True
         self.turn.mark_dirty(self)
 
-    cdef uint64_t visible(self) noexcept:
+    cpdef uint64_t visible(self) noexcept:
         """Consumers and readers may see messages up to here: as safe as the stream promises."""
         cdef uint64_t seq
         if self.waits:
@@ -673,23 +670,13 @@ cdef class Ingest(Participant):
             seq = self.store.last_seq
         return min(seq, self.hidden_from - 1) if self.hidden_from else seq
 
-    cdef uint64_t readable(self) noexcept:
+    cpdef uint64_t readable(self) noexcept:
         """Up to here messages may be read for answers that wait until they are visible.
 
         A message that replaces another is not visible before it is synced, when the other one is
         gone already: its subject must not look empty meanwhile.
         """
         return self.discarded_from - 1 if self.discarded_from else self.store.last_seq
-
-    @property
-    def visible_seq(self):
-        """Consumers and readers may see messages up to here."""
-        return self.visible()
-
-    @property
-    def readable_seq(self):
-        """Up to here messages may be read for answers that wait until they are visible."""
-        return self.readable()
 
     cdef int end_turn(self) except -1:
         """The messages of this turn wait for the disk: remember how much was stored up to now, to

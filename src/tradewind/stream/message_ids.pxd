@@ -29,7 +29,7 @@ cdef class MessageIds:
     cdef uint64_t find(self, const char* id, uint32_t size, int64_t now_ns) noexcept nogil
     cdef int add(self, const char* id, uint32_t size, uint64_t seq, int64_t timestamp) except -1
     cdef bint has_room(self, uint32_t size) noexcept nogil
-    cdef void expire(self, int64_t now_ns) noexcept nogil
+    cpdef void expire(self, int64_t now_ns) noexcept
     cdef void drop_oldest(self) noexcept nogil
     cdef IdEntry* _entry(self, uint64_t position) noexcept nogil
     cdef int _grow_slots(self) except -1

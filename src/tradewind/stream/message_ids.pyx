@@ -169,7 +169,7 @@ cdef class MessageIds:
         self.capacity = capacity
         return 0
 
-    cdef void expire(self, int64_t now_ns) noexcept nogil:
+    cpdef void expire(self, int64_t now_ns) noexcept:
         """Remove what has left the window."""
         while self.count:
             if later(self._entry(self.dropped).timestamp, self.window_ns) > now_ns:
@@ -222,10 +222,6 @@ cdef class MessageIds:
     def can_take(self, bytes message_id not None):
         """Whether this id stays within `bytes_max`."""
         return self.has_room(<uint32_t>len(message_id))
-
-    def forget_expired(self, int64_t now_ns):
-        """Remove what has left the window."""
-        self.expire(now_ns)
 
     def clear(self):
         """Forget everything."""

@@ -108,7 +108,7 @@ class Storing:
         seq, timestamp = place or (0, 0)
         if verdict.skip and seq:
             self._store.skip(seq, timestamp)
-            self._turn.add_dirty(self._ingest)
+            self._turn.mark_dirty(self._ingest)
             return StoredPublish(message, seq, 0)
         if verdict.skip:
             return StoredPublish(message, self._ingest.skip(verdict.message_id), 0)

@@ -287,7 +287,7 @@ class Stream:
         if limits_of(meta.config) != self.store.limits:
             self.store.set_limits(limits_of(meta.config))
             self.store.begin_limits()
-            self.turn.add_dirty(self.ingest)
+            self.turn.mark_dirty(self.ingest)
         if self.is_active:
             self.activate()
 
@@ -371,7 +371,7 @@ class Stream:
             raise errors.STREAM_MSG_DELETE_FAILED(err=str(error)) from None
         if not found:
             raise stream_queries.not_there(self.store, seq, in_files=self.folder is not None)
-        self.turn.add_dirty(self.ingest)
+        self.turn.mark_dirty(self.ingest)
 
     def purge_steps(self, pattern: str = "", *, seq: int = 0, keep: int = 0) -> Iterator[int]:
         """Remove messages, see `MessageStore.purge`, in steps that take little time.
@@ -399,7 +399,7 @@ class Stream:
     @property
     def visible_seq(self) -> int:
         """Up to here consumers and readers may see messages."""
-        return self.ingest.visible_seq
+        return self.ingest.visible()
 
     @property
     def sync_mode(self) -> SyncMode:
@@ -457,7 +457,7 @@ class Stream:
 
     def tick(self, now_ns: int) -> None:
         """Forget what is too old; in steps, so that nobody waits for it."""
-        self.ids.forget_expired(now_ns)
+        self.ids.expire(now_ns)
         if 0 < self.direct.next_deadline_ns <= self.turn.monotonic_ns:
             self.direct.tick()
         self.slow_path.staging.tick(self.turn.monotonic_ns)

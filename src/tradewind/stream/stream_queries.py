@@ -161,9 +161,9 @@ def get_message(store: MessageStore, request: MsgGetRequest, ingest: Ingest) -> 
     check_get(request)
     try:
         try:
-            message = find_message(store, request, ingest.visible_seq)
+            message = find_message(store, request, ingest.visible())
         except NotFoundError:
-            message = find_message(store, request, ingest.readable_seq)
+            message = find_message(store, request, ingest.readable())
     except NotFoundError:
         raise errors.NO_MESSAGE_FOUND() from None
     return StoredMessage(

@@ -132,7 +132,7 @@ class Upkeep:
                 return self._expire(now_ns, size)
         finally:
             if self._store.msgs != before:
-                self._turn.add_dirty(self._ingest)
+                self._turn.mark_dirty(self._ingest)
         return True
 
     # ---------------------------------------------------------------- age
@@ -239,7 +239,7 @@ class Upkeep:
             self.interest.before_purge()
         purged = next(steps, None)
         if purged is not None:
-            self._turn.add_dirty(self._ingest)
+            self._turn.mark_dirty(self._ingest)
         if self.interest is not None:
             first_left = self._store.first_seq
             if pattern:

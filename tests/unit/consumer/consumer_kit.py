@@ -127,7 +127,7 @@ class World:
             assert isinstance(consumer, Taker)
             if consumer.fill(self.visible_seq):
                 self.more_turns += 1
-                self.turn.add_woken(consumer)
+                self.turn.wake(consumer)
 
     def tick(self) -> None:
         self.set_time()
@@ -149,7 +149,7 @@ class World:
     def wake(self) -> None:
         """The stream has changed."""
         for consumer in self.consumers:
-            self.turn.add_woken(consumer)
+            self.turn.wake(consumer)
         self.server.run_until_idle()
 
     def store_messages(self, *subjects: str, header: bytes = b"", payload: bytes = b"x") -> None:

@@ -45,7 +45,7 @@ def plain_state(data: bytes) -> ConsumerState:
 def delivered(count: int) -> AckState:
     acks = AckState("explicit", 30 * SECOND)
     for seq in range(1, count + 1):
-        acks.delivered_now(seq, seq * SECOND)
+        acks.deliver(seq, seq * SECOND)
     return acks
 
 
@@ -78,10 +78,10 @@ def changes_of(acks: AckState) -> bytes:
 def test_a_whole_state_is_written_as_the_reference_writes_it() -> None:
     acks = delivered(50)
     for seq in (1, 2, 7, 9):
-        acks.acked(seq, seq)
+        acks.acknowledge(seq, seq)
     acks.expire(45 * SECOND)
     for _ in range(3):
-        acks.delivered_now(acks.redelivery(), 50 * SECOND)
+        acks.deliver(acks.next_redelivery(), 50 * SECOND)
     now_ns = OFFSET_NS + 51 * SECOND + SECOND // 2
     assert encode_whole(acks, OFFSET_NS, now_ns) == encode_consumer_state(
         acks.export(OFFSET_NS), now_ns
@@ -93,7 +93,7 @@ def test_a_whole_state_is_written_as_the_reference_writes_it() -> None:
 def test_times_at_the_end_of_their_range_can_be_read_again(time_ns: int, offset_ns: int) -> None:
     acks = AckState("explicit")
     state = encode_whole(acks, offset_ns, FAR_NS)
-    acks.delivered_now(1, time_ns)
+    acks.deliver(1, time_ns)
     acks.nak(1, 1, 1, time_ns)
     log = log_of(1, take_changes(acks, offset_ns) or b"")
     logged = plain_state(state)
@@ -105,7 +105,7 @@ def test_times_at_the_end_of_their_range_can_be_read_again(time_ns: int, offset_
 
 def test_a_time_that_a_client_has_named_is_kept_to_the_nanosecond() -> None:
     acks = delivered(5)
-    acks.acked(1, 1)
+    acks.acknowledge(1, 1)
     state, _ = decode_with_trailer(with_trailer(encode_whole(acks, OFFSET_NS, OFFSET_NS), 3))
     acks.nak(2, 2, 1_234_567_891, 6 * SECOND + 7)
     acks.nak(4, 4, 1, 6 * SECOND)
@@ -123,7 +123,7 @@ def test_a_time_that_a_client_has_named_is_kept_to_the_nanosecond() -> None:
     # ... and it is kept by the next one who saves it, until it is delivered.
     assert decode_with_trailer(with_trailer(encode_whole(again, OFFSET_NS, 0), 4))[0] == state
     again.progress(2, 8 * SECOND + 5)
-    again.delivered_now(4, 9 * SECOND + 5)
+    again.deliver(4, 9 * SECOND + 5)
     assert b"twexact1" not in encode_whole(again, OFFSET_NS, 0)
 
 
@@ -175,7 +175,7 @@ def test_changes_bring_a_state_up_to_date_however_many_are_pending() -> None:
     state = plain_state(encode_whole(acks, OFFSET_NS, OFFSET_NS))
     bodies = []
     for seq in (1, 2, 4000, 4001):
-        acks.acked(seq, seq)
+        acks.acknowledge(seq, seq)
     bodies.append(changes_of(acks))
     acks.progress(3, 6000 * SECOND)
     acks.nak(4, 4, 7 * SECOND, 6000 * SECOND)
@@ -196,8 +196,8 @@ def test_a_message_that_changes_often_is_written_once() -> None:
     once = len(changes_of(acks))
     for number in range(100):
         acks.progress(1, number * SECOND)
-        acks.delivered_now(2, SECOND)
-        acks.acked(2, 2)
+        acks.deliver(2, SECOND)
+        acks.acknowledge(2, 2)
     assert len(changes_of(acks)) < once + 20
 
 
@@ -206,8 +206,8 @@ def test_more_changes_than_messages_ask_for_the_whole_state() -> None:
     assert take_changes(acks, 0) is None
     encode_whole(acks, 0, 0)
     for seq in range(11, 11 + 2000):
-        acks.delivered_now(seq, 0)
-        acks.acked(seq, seq)
+        acks.deliver(seq, 0)
+        acks.acknowledge(seq, seq)
     assert acks.changed_all
     assert take_changes(acks, 0) is None
     encode_whole(acks, 0, 0)
@@ -219,7 +219,7 @@ def test_a_log_that_was_cut_off_anywhere_gives_what_was_complete() -> None:
     first = encode_whole(acks, OFFSET_NS, OFFSET_NS)
     bodies, states = [], [acks.export(OFFSET_NS)]
     for seq in (5, 1, 30):
-        acks.acked(seq, seq)
+        acks.acknowledge(seq, seq)
         bodies.append(changes_of(acks))
         states.append(acks.export(OFFSET_NS))
     log = log_of(3, *bodies)
@@ -236,7 +236,7 @@ def test_a_log_that_was_cut_off_anywhere_gives_what_was_complete() -> None:
 def test_a_log_of_another_number_or_place_is_not_applied() -> None:
     acks = delivered(3)
     encode_whole(acks, 0, 0)
-    acks.acked(2, 2)
+    acks.acknowledge(2, 2)
     body = changes_of(acks)
     state = ConsumerState()
     assert apply_log(state, 4, log_of(3, body)) == 0
@@ -248,7 +248,7 @@ def test_a_log_of_another_number_or_place_is_not_applied() -> None:
 def test_a_record_that_follows_another_state_is_not_applied() -> None:
     acks = delivered(3)
     encode_whole(acks, 0, 0)
-    acks.acked(2, 2)
+    acks.acknowledge(2, 2)
     records = read_log(3, log_of(3, changes_of(acks)), log_name(3))
     state = ConsumerState()
     for number in (0, FOLLOWS - 1, FOLLOWS + 1):

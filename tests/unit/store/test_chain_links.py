@@ -60,9 +60,9 @@ def test_removals_become_sorted_ranges_that_do_not_touch_a_thousand_at_a_time() 
     links = chain_of(store).links
     chance, wanted = Random(4), set(range(1, 5001, 2))
     for seq in sorted(wanted, key=lambda _: chance.random()):
-        links.note_removed(seq, seq, 1)
-    links.note_removed(6000, 7000, 3)
-    links.note_removed(7001, 7001, 3)
+        links.remove(seq, seq, 1)
+    links.remove(6000, 7000, 3)
+    links.remove(7001, 7001, 3)
     store.commit()
     data = disk.read_file("/disk/S/chain/0000000000000000.links")
     found: list[Record] = read_records(data, 64)[0]

@@ -475,8 +475,8 @@ class Counter:
 
     def ack_one(self) -> int:
         seq = self.acks.delivered_stream + 1
-        self.acks.delivered_now(seq, 0)
-        self.acks.acked(seq, seq)
+        self.acks.deliver(seq, 0)
+        self.acks.acknowledge(seq, seq)
         return seq
 
     def encode_whole(self, now_ns: int) -> bytes:

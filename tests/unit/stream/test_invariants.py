@@ -30,9 +30,9 @@ from tradewind.store.table.message_store import MessageStore
 store = MessageStore("S")
 store.store(b"a", b"", b"", 1)
 cursor = Cursor(store)
-cursor.given(1)
+cursor.advance(1)
 try:
-    cursor.given(1)
+    cursor.advance(1)
 except AssertionError:
     print(invariants.are_checked(), "caught")
 else:
@@ -100,12 +100,12 @@ def test_a_message_is_given_out_once() -> None:
     for number in (1, 2):
         store.store(b"a", b"", b"", number)
     cursor = Cursor(store)
-    cursor.given(1)
+    cursor.advance(1)
     with pytest.raises(AssertionError, match=r"\(2, 1, 2\)"):
-        cursor.given(1)
+        cursor.advance(1)
     with pytest.raises(AssertionError, match=r"\(2, 3, 2\)"):
-        cursor.given(3)
-    assert cursor.num_pending == 1
+        cursor.advance(3)
+    assert cursor.pending() == 1
 
 
 def test_a_consumer_state_whose_floor_is_above_what_was_delivered_is_not_written() -> None:

@@ -133,7 +133,7 @@ def _remove(tally: Tally, hosted: HostedStream, found: list[MessageCopy]) -> Non
         if store.remove(message.seq, reason=PURGED):
             tally.add(message, size)
     if found:
-        turn.add_dirty(hosted.stream.ingest)
+        turn.mark_dirty(hosted.stream.ingest)
 
 
 def undo(request: ApiRequest) -> Steps[Answer]:

@@ -277,7 +277,7 @@ class Replica(StreamFollower):
 
     def _wake(self) -> None:
         if self.is_copying:
-            self.hosted.engine.turn.add_woken(self)
+            self.hosted.engine.turn.wake(self)
 
     @property
     def next_deadline_ns(self) -> int:

@@ -51,7 +51,7 @@ class Mirror(Replica):
         own = self.hosted.stream.store
         if first_seq > 1 and own.last_seq == 0:
             own.skip(first_seq - 1, 0)
-            self.hosted.engine.turn.add_dirty(self.copier.target)
+            self.hosted.engine.turn.mark_dirty(self.copier.target)
         return first_seq
 
     def _compare(self, own: MessageStore, view: OriginView) -> None:

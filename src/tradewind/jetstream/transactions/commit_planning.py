@@ -174,7 +174,7 @@ class TransactionPlan:
             raise own_errors.TRANSACTION_INVALID(err=f"message {seq} is acknowledged twice")
         if not consumer.acks.is_awaited(seq):
             raise own_errors.TRANSACTION_NOT_AWAITED(seq=seq)
-        actual = consumer.acks.delivery_count(seq)
+        actual = consumer.acks.deliveries(seq)
         if ack.deliveries and actual != ack.deliveries:
             raise own_errors.TRANSACTION_REDELIVERED(seq=seq, given=ack.deliveries, last=actual)
         self.acks[key] = ack
@@ -293,7 +293,7 @@ def check_writable(hosted: HostedStream) -> None:
 
 def remove(hosted: HostedStream, seq: int) -> bool:
     """Have a message go, if it is there; false if the disk does not let it."""
-    hosted.engine.turn.add_dirty(hosted.stream.ingest)
+    hosted.engine.turn.mark_dirty(hosted.stream.ingest)
     try:
         hosted.stream.store.remove(seq)
     except StoreError:

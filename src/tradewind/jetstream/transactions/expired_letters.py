@@ -143,4 +143,4 @@ class ExpiredProposal(DeadLetterProposal):
 
 
 def _deliveries(consumer: ServerConsumer, seq: int) -> int:
-    return consumer.acks.delivery_count(seq) if consumer.acks.is_awaited(seq) else 0
+    return consumer.acks.deliveries(seq) if consumer.acks.is_awaited(seq) else 0

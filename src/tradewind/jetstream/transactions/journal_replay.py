@@ -114,7 +114,7 @@ class _Replayer:
             self.messages += 1
             if message.is_skip:
                 stream.store.skip(message.seq, message.timestamp)
-                stream.turn.add_dirty(stream.ingest)
+                stream.turn.mark_dirty(stream.ingest)
                 continue
             publish = Publish(
                 message.subject,
@@ -128,12 +128,12 @@ class _Replayer:
     def _acknowledge(self, consumer: ServerConsumer, seq: int) -> None:
         acks, cursor = consumer.acks, consumer.cursor
         now_ns = consumer.turn.monotonic_ns
-        while seq >= cursor.limit_seq:
-            passed = cursor.next_up_to(seq)
+        while seq >= cursor.limit():
+            passed = cursor.peek(seq)
             if not passed:
                 break
-            consumer_seq = acks.delivered_now(passed, now_ns)
-            cursor.given(passed)
+            consumer_seq = acks.deliver(passed, now_ns)
+            cursor.advance(passed)
             if passed != seq:
                 acks.nak(passed, consumer_seq, -1, now_ns)
         if not acks.is_awaited(seq):

@@ -436,11 +436,11 @@ class _Opening:
         floor = min(tail.floor - 1, links.last_seq)
         if floor > 0:
             # Of some of them other entries may say it too, which does no harm.
-            links.note_removed(1, floor, LOST)
+            links.remove(1, floor, LOST)
         for seq in sorted(self._removed):
             is_known = seq <= floor or seq > links.last_seq or self._table.is_live(seq)
             if not is_known and not _contains(self._gone, seq):
-                links.note_removed(seq, seq, LOST)
+                links.remove(seq, seq, LOST)
         links.end_removals()
         seq = self._table.next_sequence(links.last_seq + 1, ())
         while seq:
@@ -464,7 +464,7 @@ class _Opening:
         chained = (seq for seq in sorted(back) if seq <= self._chain.links.last_seq)
         self._add(RETURN, PURGED, _ranges_of(chained))
         for first, last in exchanged.gone:
-            self._chain.links.note_removed(first, last, EXPIRED)
+            self._chain.links.remove(first, last, EXPIRED)
 
 
 class ExchangedMessages(msgspec.Struct):

@@ -398,9 +398,9 @@ class Recovery:
 
     def _doubt(self, block: Block, report: BlockReport) -> None:
         """Remember a block of which the disk may not have given everything."""
-        if not block.faulted and (not report.damage or not block.written):
+        if not block.has_faulted() and (not report.damage or not block.written):
             return
-        if block.faulted or read_readable(block.file)[1]:
+        if block.has_faulted() or read_readable(block.file)[1]:
             self._doubtful.add(block.number)
 
     def _note_unreadable(self, block: Block, report: BlockReport, patched: int) -> None:

@@ -288,8 +288,8 @@ class Rewriter:
         index = bisect_left(self._store.table.blocks, block.number, key=lambda other: other.number)
         older = self._store.table.blocks[:index]
         older += [gone for gone in (*trash, *self._removing) if gone.number < block.number]
-        dead_before = sum(other.dead_records_max for other in older)
-        if not block.is_mostly_dead(dead_before):
+        dead_before = sum(other.dead_records() for other in older)
+        if not block.is_sparse(dead_before):
             return None
         block.queued = True
         deleted = SequenceSet.decode(block.deleted.encode())[0]
@@ -325,7 +325,7 @@ class Rewriter:
 
     def _look(self) -> None:
         """Check all blocks: tombstones that are no longer needed may make them sparse."""
-        dead = sum(block.dead_records_max for block in (*self._removed, *self._removing))
+        dead = sum(block.dead_records() for block in (*self._removed, *self._removing))
         for block in find_sparse(self._store.table.blocks, dead, self._compact_bytes_min):
             self.sparse(block)
 

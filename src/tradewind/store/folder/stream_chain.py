@@ -173,7 +173,7 @@ class StreamChain:
     @property
     def is_dirty(self) -> bool:
         """Whether a commit has something to write or to sync."""
-        return self.links.has_unwritten or bool(self.new_folders)
+        return self.links.is_waiting() or bool(self.new_folders)
 
     def write(self) -> list[BlockFile]:
         """Hand all entries so far to the system; returns the files that are to be synced.
@@ -217,7 +217,7 @@ class StreamChain:
     def begin(self, table: MessageStore) -> None:
         """All that was written is being synced, with all messages."""
         self._begun = None
-        if not self.links.has_unwritten:
+        if not self.links.is_waiting():
             self._begun = self._point(table.first_seq, table.last_seq, table.msgs)
 
     def finish(self) -> None:

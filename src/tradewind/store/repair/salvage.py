@@ -67,7 +67,7 @@ def salvage_block(block: Block, stream: str) -> Salvage:
     found = {*probe.live_sequences(), *(damage.before_seq for damage in misplaced)}
     lost = [seq for seq in known_live(block) if seq not in found]
     plain = probe.plain()
-    if block.faulted and not report.damage and not lost and len(plain) == block.size:
+    if block.has_faulted() and not report.damage and not lost and len(plain) == block.size:
         # The disk did not give it a moment ago, and does now.
         block.adopt_again()
         return Salvage(block, [], [], is_whole=True)

@@ -49,12 +49,12 @@ cdef class Block:
     cdef int _map(self) except -1
     cdef bint _extend(self) except -1
     cdef int _take(self, bytes content) except -1
-    cdef bint has_faulted(self) except -1
+    cpdef bint has_faulted(self) except -1
     cdef int forget_pages(self) except -1
     cdef bint is_loaded(self) noexcept nogil
     cdef bint has_dead_records(self) noexcept nogil
-    cdef uint64_t dead_records(self) noexcept nogil
-    cdef bint is_sparse(self, uint64_t dead_before) noexcept nogil
+    cpdef uint64_t dead_records(self) noexcept
+    cpdef bint is_sparse(self, uint64_t dead_before) noexcept
     cdef uint32_t _offset_of(self, uint64_t seq) noexcept nogil
     cdef int _push(self, uint64_t seq, uint32_t offset, uint32_t subject_id) except -1
     cdef const char* plain_bytes(self) except NULL
@@ -72,7 +72,7 @@ cdef class Block:
     cdef bint read_anew(self, uint64_t seq, Record* record) except -1
     cdef int64_t first_time_without(self, uint64_t seq) except? -1
     cdef int drop(self, uint64_t seq, uint32_t size, int64_t first_timestamp) except -1
-    cdef int write_tail(self, size_t size_max=*) except -1
+    cpdef int flush(self, size_t size_max=*) except -1
     cdef int _check_tail(self) except -1
     cdef uint64_t next_accepted(self, uint64_t seq, SubjectFilter chosen) noexcept nogil
     cdef void count_subjects(self, SubjectEntry* counts, uint32_t ids) noexcept nogil

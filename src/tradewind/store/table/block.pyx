@@ -154,14 +154,9 @@ cdef class Block:
             return None
         return self.file.read_stored()[0]
 
-    cdef bint has_faulted(self) except -1:
+    cpdef bint has_faulted(self) except -1:
         """Whether the system could not read some of the mapping: any part of it may be zeros."""
         return has_unreadable_pages(self.mapped)
-
-    @property
-    def faulted(self):
-        """The same for recovery."""
-        return self.has_faulted()
 
     cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL:
         """A pointer to `size` bytes of the block."""
@@ -191,7 +186,11 @@ cdef class Block:
         """Number of bytes not yet in the file."""
         return self.size - self.written
 
-    cdef int write_tail(self, size_t size_max=0) except -1:
+    cpdef int flush(self, size_t size_max=0) except -1:
+        """Write the tail, or its first `size_max` bytes, in one write.
+
+        StoreError leaves everything unchanged, to be retried.
+        """
         cdef size_t size = buffer_size(&self.tail)
         cdef const char* start
         if self.file is None or size == 0:
@@ -229,13 +228,6 @@ cdef class Block:
             assert record.seq <= self.last_seq, (record.seq, self.last_seq)
             at += record.size
         return 0
-
-    def flush(self, size_t size_max=0):
-        """Write the tail, or its first `size_max` bytes, in one write.
-
-        StoreError leaves everything unchanged, to be retried.
-        """
-        self.write_tail(size_max)
 
     def assume_written(self):
         """Someone else has written the very bytes of the tail to the file."""
@@ -357,23 +349,13 @@ cdef class Block:
     cdef bint has_dead_records(self) noexcept nogil:
         return not self.file_records_known or self.file_records > self.live_msgs
 
-    cdef uint64_t dead_records(self) noexcept nogil:
+    cpdef uint64_t dead_records(self) noexcept:
         """The largest possible number of dead records."""
         if not self.file_records_known:
             return self.size // RECORD_MIN
         return self.file_records - min(self.file_records, self.live_msgs)
 
-    def is_mostly_dead(self, uint64_t dead_before):
-        """Whether a compaction is worthwhile; older files hold at most `dead_before` dead records.
-        """
-        return self.is_sparse(dead_before)
-
-    @property
-    def dead_records_max(self):
-        """How many dead records the file may hold."""
-        return self.dead_records()
-
-    cdef bint is_sparse(self, uint64_t dead_before) noexcept nogil:
+    cpdef bint is_sparse(self, uint64_t dead_before) noexcept:
         """Whether most of it is dead; of its tombstones at most `dead_before` are needed."""
         return 2 * (self.live_bytes + RECORD_MIN * (min(self.tombstones, dead_before) + 1)) \
             < self.size

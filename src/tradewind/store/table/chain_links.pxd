@@ -27,8 +27,8 @@ cdef class ChainLinks:
     cdef int add(self, uint64_t seq, int64_t timestamp, const char* subject,
                  uint32_t subject_size, const char* header, uint32_t header_size,
                  const char* payload, uint32_t payload_size) except -1
-    cdef int remove(self, uint64_t first, uint64_t last, int reason) except -1
+    cpdef int remove(self, uint64_t first, uint64_t last, int reason) except -1
     cdef int _begin_entry(self, size_t size) except -1
     cdef int _other(self, uint8_t kind, const char* body, uint32_t size) except -1
     cdef void _push(self) noexcept nogil
-    cdef bint is_waiting(self) noexcept nogil
+    cpdef bint is_waiting(self) noexcept

@@ -112,7 +112,7 @@ cdef class ChainLinks:
         self._push()
         return 0
 
-    cdef int remove(self, uint64_t first, uint64_t last, int reason) except -1:
+    cpdef int remove(self, uint64_t first, uint64_t last, int reason) except -1:
         """Messages of these sequences are about to go."""
         cdef uint64_t* ranges
         if buffer_size(&self._removed):
@@ -167,10 +167,6 @@ cdef class ChainLinks:
         decode_removal(body)        # refuses what no entry says
         self.end_removals()
         self._other(kind, body, <uint32_t>len(body))
-
-    def note_removed(self, uint64_t first, uint64_t last, int reason):
-        """The same as `remove`."""
-        self.remove(first, last, reason)
 
     cdef int _begin_entry(self, size_t size) except -1:
         """Room for the record of the next entry, which may begin a file."""
@@ -227,13 +223,9 @@ cdef class ChainLinks:
         """The roots of the complete subtrees, the largest first, 32 bytes each."""
         return (<const char*>self._peaks[0])[:self._depth * CHAIN_HASH_BYTES]
 
-    cdef bint is_waiting(self) noexcept nogil:
-        return buffer_size(&self._pending) > 0 or buffer_size(&self._removed) > 0
-
-    @property
-    def has_unwritten(self):
+    cpdef bint is_waiting(self) noexcept:
         """Whether there are entries, or removals, that no file has."""
-        return self.is_waiting()
+        return buffer_size(&self._pending) > 0 or buffer_size(&self._removed) > 0
 
     @property
     def pending_bytes(self):
