@@ -22,8 +22,8 @@ from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
 from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import SYNC_THREADS, Threads
+from tradewind.store.commits.commit import SyncTarget
 from tradewind.store.files.disk import OsDisk
-from tradewind.store.folder.commit import SyncTarget
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.table.block import Block

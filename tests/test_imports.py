@@ -129,4 +129,4 @@ def test_imports_of_compiled_sources_are_read() -> None:
         "tradewind.store",
         "tradewind.wire.parser",
     }
-    assert ("tradewind.stream.commit_path", "tradewind.store.syncer") in compiled_imports()
+    assert ("tradewind.stream.commit_path", "tradewind.store.commits.syncer") in compiled_imports()

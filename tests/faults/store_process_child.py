@@ -26,8 +26,8 @@ from tradewind.clock import SystemClock
 from tradewind.errors import StoreError
 from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import Threads
+from tradewind.store.commits.commit import SyncTarget
 from tradewind.store.files.disk import OsFile
-from tradewind.store.folder.commit import SyncTarget
 from tradewind.store.folder.filestore import FileStore
 
 WAITING_MAX = 500

@@ -20,13 +20,13 @@ from random import Random
 from typing import Self
 
 from tradewind.options import EncryptionOptions, Secret
+from tradewind.store.commits.syncer import SyncMode
 from tradewind.store.contract import MessageCopy, NotFoundError, StoreLimits
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.files.vault import FileKey, KeyRing, StreamVault
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.ciphers import KINDS
-from tradewind.store.syncer import SyncMode
 
 CHILD = Path(__file__).with_name("store_process_child.py")
 # Messages with these sequences are removed some time after they were promised.

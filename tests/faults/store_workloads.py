@@ -19,9 +19,9 @@ from typing import Any
 
 from tradewind.errors import StoreError
 from tradewind.options import EncryptionOptions, Secret
+from tradewind.store.commits.commit import Commit
 from tradewind.store.contract import MessageCopy, StoreLimits
 from tradewind.store.files.vault import FileKey, KeyRing, StreamVault
-from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.format.ciphers import KINDS

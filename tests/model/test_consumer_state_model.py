@@ -19,8 +19,8 @@ from thoroughness import some
 from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.pending import AckState
 from tradewind.errors import StoreError
+from tradewind.store.commits.commit import Commit
 from tradewind.store.folder import consumer_states
-from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.consumer_states import ConsumerStates
 from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair

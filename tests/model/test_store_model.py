@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 from store_model import ModelStore, Size, memory_bytes
 
 from thoroughness import some
+from tradewind.store.commits.commit import Commit
 from tradewind.store.contract import NotFoundError, StoreLimits
-from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.layout import record_bytes

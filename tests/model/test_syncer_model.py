@@ -14,11 +14,11 @@ import pytest
 
 from thoroughness import some
 from tradewind.errors import StoreError
+from tradewind.store.commits.commit import SyncTarget
+from tradewind.store.commits.syncer import RETRY_NS, SyncEntry, SyncMode
 from tradewind.store.files.disk import DiskFull
-from tradewind.store.folder.commit import SyncTarget
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
-from tradewind.store.syncer import RETRY_NS, SyncEntry, SyncMode
 from tradewind.testing.fake_clock import FakeClock
 from tradewind.testing.fake_disk import Fault, SimulatedDisk
 from tradewind.testing.fake_syncer import SteppedSyncer

@@ -205,7 +205,7 @@ def test_the_stub_says_what_the_compiled_module_has(path: Path) -> None:
 
 def test_differences_are_found(tmp_path: Path) -> None:
     """A stub that is wrong in every way that the comparison knows."""
-    source = SOURCES / "tradewind/store/syncer"
+    source = SOURCES / "tradewind/store/commits/syncer"
     wrong = source.with_suffix(".pyi").read_text()
     for right, other in (
         ("RETRY_NS: Final[int]\n", ""),

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from tradewind.jetstream.template_streams import TemplateDesk
     from tradewind.jetstream.transactions.given_up_letters import DeadLetterDesk
     from tradewind.nkeys import KeyPair
+    from tradewind.store.commits.syncer import Syncer
     from tradewind.store.folder.stream_folder import StoreRoot
-    from tradewind.store.syncer import Syncer
 
 
 # Consumers of a stream, where neither it nor its account nor the configuration has a limit.

@@ -28,7 +28,7 @@ from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.retention import Retention
 from tradewind.jetstream.state_waiters import StateWaiters
 from tradewind.jetstream.usage import Usage, UsageShare
-from tradewind.store.folder.commit import SyncTarget
+from tradewind.store.commits.commit import SyncTarget
 from tradewind.store.folder.consumer_states import ConsumerFiles
 from tradewind.stream.stream import Stream
 from tradewind.stream.stream_queries import to_text
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from tradewind.jetstream.companions import StreamFollower
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
+    from tradewind.store.commits.syncer import SyncEntry
     from tradewind.store.format.meta import StreamMeta
     from tradewind.store.repair.damage import RecoveryReport
-    from tradewind.store.syncer import SyncEntry
 
 
 class HostedStream:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tradewind.errors import StoreError
-from tradewind.store.syncer import SyncMode
+from tradewind.store.commits.syncer import SyncMode
 
 if TYPE_CHECKING:
     from tradewind.consumer.consumer import ServerConsumer

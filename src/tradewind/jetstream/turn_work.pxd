@@ -2,7 +2,7 @@
 
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn
-from tradewind.store.syncer cimport Syncer
+from tradewind.store.commits.syncer cimport Syncer
 
 
 cdef class TurnWork:

@@ -6,7 +6,7 @@ from tradewind.broker.turn import Participant
 from tradewind.consumer.consumer import ServerConsumer
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.timers import Timed, Timers
-from tradewind.store.syncer import Syncer
+from tradewind.store.commits.syncer import Syncer
 
 class TurnWorkOwner(Protocol):
     """Whose turns end: the engine. Its tables stay the same objects."""

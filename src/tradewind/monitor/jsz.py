@@ -20,7 +20,7 @@ from tradewind.monitor.health import OK, HealthProblem
 from tradewind.monitor.page_options import HealthzOptions, JszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.prometheus import Family, Sample
-from tradewind.store.syncer import HISTOGRAM_NS, INTERVAL_NS
+from tradewind.store.commits.syncer import HISTOGRAM_NS, INTERVAL_NS
 
 NOT_FOUND: Final = 404
 # One page is built in one turn of the event loop.

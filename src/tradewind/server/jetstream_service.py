@@ -24,10 +24,10 @@ from tradewind.server.resources import StoreResources, store_resources
 from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import Threads
 from tradewind.server.workers import LoopWorkers
+from tradewind.store.commits.syncer import INTERVAL_NS
 from tradewind.store.files.disk import DiskError, OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot
-from tradewind.store.syncer import INTERVAL_NS
 from tradewind.wire import ops
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Runs group commits in threads, for the event loop.
 
 Owns the timer of the syncer and its shutdown. It never decides what to sync, which is up to
-`tradewind.store.syncer`; the threads (`threads`) receive descriptors and commits only, never a
+`store.commits.syncer`; the threads (`threads`) receive descriptors and commits only, never a
 store. So a disk that hangs only affects clients that wait for it, with one exception: the event
 loop itself syncs what is left when it closes a stream, because its account loses JetStream, a
 truncation is taken back or the server ends.
@@ -15,8 +15,8 @@ from contextlib import suppress
 
 from tradewind.clock import Clock
 from tradewind.server.threads import FineTimer, Threads
-from tradewind.store.folder.commit import SyncTarget
-from tradewind.store.syncer import INTERVAL_NS, Syncer
+from tradewind.store.commits.commit import SyncTarget
+from tradewind.store.commits.syncer import INTERVAL_NS, Syncer
 
 
 def _nothing() -> None:

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tradewind.faults import Faults
-from tradewind.store.syncer import Syncer, SyncJob
+from tradewind.store.commits.syncer import Syncer, SyncJob
 
 SYNC_THREADS: Final[int]
 CALL_THREADS: Final[int]

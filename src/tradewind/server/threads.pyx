@@ -11,7 +11,7 @@ Owns the threads, the queues of pending work, the list of finished work, and the
 - *calls*, anything else that would hold up the loop: files of configurations, removal of old ones.
 
 Each kind has its own limit of threads at work, so no request, however long it takes, keeps a
-commit waiting. `tradewind.store.syncer` decides what is synced when, and `tradewind.jetstream` what
+commit waiting. `store.commits.syncer` decides what is synced when, and `tradewind.jetstream` what
 is called; a thread is given nothing that belongs to the loop.
 
 Everything that a thread touches is in one block of C memory. If a disk does not answer, that block
@@ -24,7 +24,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, itimerspec, timespec
 from posix.unistd cimport close, fdatasync, read, write
-from tradewind.store.syncer cimport Syncer, SyncJob
+from tradewind.store.commits.syncer cimport Syncer, SyncJob
 
 import os
 

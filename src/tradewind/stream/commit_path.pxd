@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.folder.filestore cimport FileStore
-from tradewind.store.syncer cimport SyncEntry, Syncer
+from tradewind.store.commits.syncer cimport SyncEntry, Syncer
 from tradewind.stream.ingest cimport Ingest
 
 

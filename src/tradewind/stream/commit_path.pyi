@@ -2,9 +2,9 @@ from collections.abc import Callable, Sized
 from typing import Protocol
 
 from tradewind.errors import StoreError
-from tradewind.store.folder.commit import SyncTarget
+from tradewind.store.commits.commit import SyncTarget
+from tradewind.store.commits.syncer import SyncEntry, Syncer
 from tradewind.store.folder.filestore import FileStore
-from tradewind.store.syncer import SyncEntry, Syncer
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.stream import Stream
 

@@ -19,7 +19,7 @@ waits is told. When a full disk has room again the stream goes on (`resumed`).
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.folder.filestore cimport FileStore
-from tradewind.store.syncer cimport Syncer
+from tradewind.store.commits.syncer cimport Syncer
 from tradewind.stream.ingest cimport Ingest
 
 from collections import deque

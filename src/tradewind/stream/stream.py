@@ -32,11 +32,11 @@ from tradewind.api.stream_types import (
 )
 from tradewind.errors import StoreError
 from tradewind.route.mapping import SubjectMapping, compile_mapping
+from tradewind.store.commits.syncer import SyncMode
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import limits_of
 from tradewind.store.folder.time_files import read_schedules
 from tradewind.store.format.meta import StreamMeta
-from tradewind.store.syncer import SyncMode
 from tradewind.store.table.message_store import MessageStore
 from tradewind.stream import stream_queries
 from tradewind.stream.commit_path import CommitPath

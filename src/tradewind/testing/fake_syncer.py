@@ -6,7 +6,7 @@ Owns the pending jobs. To simulate a power failure, a test simply never runs the
 from __future__ import annotations
 
 from tradewind.clock import Clock
-from tradewind.store.syncer import INTERVAL_NS, Syncer, SyncJob
+from tradewind.store.commits.syncer import INTERVAL_NS, Syncer, SyncJob
 
 
 class SteppedSyncer(Syncer):

@@ -17,11 +17,11 @@ from tradewind.faults import Faults
 from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import FineTimer, Threads
 from tradewind.server.workers import LoopWorkers
+from tradewind.store.commits.commit import Commit
+from tradewind.store.commits.syncer import SyncEntry, Syncer, SyncJob, SyncMode
 from tradewind.store.files.disk import Operation, OsDisk, OsFile
-from tradewind.store.folder.commit import Commit
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
-from tradewind.store.syncer import SyncEntry, Syncer, SyncJob, SyncMode
 
 CLOCK = SystemClock()
 WAIT_SECONDS = 20

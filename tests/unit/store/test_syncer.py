@@ -7,19 +7,19 @@ import errno
 import pytest
 
 from tradewind.errors import StoreError
-from tradewind.store.files.disk import DiskFull
-from tradewind.store.folder.commit import SyncTarget
-from tradewind.store.folder.consumer_states import ConsumerFiles, ConsumerStates
-from tradewind.store.folder.filestore import FileStore, ReadOnlyError
-from tradewind.store.folder.recover import open_store
-from tradewind.store.format.consumer_file import ConsumerState
-from tradewind.store.syncer import (
+from tradewind.store.commits.commit import SyncTarget
+from tradewind.store.commits.syncer import (
     ASYNC_BYTES_MIN,
     ASYNC_WAIT_NS,
     RETRY_NS,
     SyncEntry,
     SyncMode,
 )
+from tradewind.store.files.disk import DiskFull
+from tradewind.store.folder.consumer_states import ConsumerFiles, ConsumerStates
+from tradewind.store.folder.filestore import FileStore, ReadOnlyError
+from tradewind.store.folder.recover import open_store
+from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.testing.fake_clock import FakeClock
 from tradewind.testing.fake_disk import SimulatedDisk
 from tradewind.testing.fake_syncer import SteppedSyncer

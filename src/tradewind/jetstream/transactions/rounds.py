@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.jetstream.lanes import Steps
-    from tradewind.store.folder.commit import SyncTarget
+    from tradewind.store.commits.commit import SyncTarget
+    from tradewind.store.commits.syncer import SyncEntry
     from tradewind.store.folder.stream_folder import StoreRoot
-    from tradewind.store.syncer import SyncEntry
 
 # This much may wait while a round is on its way.
 WAITING_MAX: Final = 10_000

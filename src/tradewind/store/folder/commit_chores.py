@@ -35,10 +35,10 @@ from tradewind.store.table.block import Block
 from tradewind.store.table.message_store import MessageStore
 
 if TYPE_CHECKING:
+    from tradewind.store.commits.commit import Commit
     from tradewind.store.files.disk import Disk
     from tradewind.store.files.vault import StreamVault
     from tradewind.store.files.witness import Witness
-    from tradewind.store.folder.commit import Commit
     from tradewind.store.repair.damage_resolution import DamageResolution, Evidence
 
 # Block files removed after one commit, in addition to as many as were added.

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tradewind.errors import StoreError
+from tradewind.store.commits.commit import Commit, SyncTarget
 from tradewind.store.files.disk import MissingFile
-from tradewind.store.folder.commit import Commit, SyncTarget
 from tradewind.store.format.commit_log import (
     HEADER_BYTES,
     JournalEntry,

@@ -32,7 +32,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Protocol
 
 from tradewind.errors import StoreError
-from tradewind.store.folder.commit import Commit, SyncTarget
+from tradewind.store.commits.commit import Commit, SyncTarget
 from tradewind.store.format.ack_log import (
     log_header,
     log_name,

@@ -6,7 +6,7 @@ That module is plain Python, compiled, because a commit reads these fields in ev
 import cython
 
 from tradewind.store.files.open_files cimport BlockFile, OpenFiles
-from tradewind.store.folder.commit cimport Commit, SyncTarget
+from tradewind.store.commits.commit cimport Commit, SyncTarget
 from tradewind.store.folder.commit_chores cimport CommitChores
 from tradewind.store.folder.rewrite cimport Rewriter
 from tradewind.store.table.block cimport Block

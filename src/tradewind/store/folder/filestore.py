@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind import invariants
 from tradewind.errors import StoreError
+from tradewind.store.commits.commit import Commit, SyncTarget
 from tradewind.store.contract import LostMessages, StoreLimits
 from tradewind.store.files.disk import DiskFull
 from tradewind.store.files.open_files import BlockFile, OpenFiles, open_files
 from tradewind.store.files.witness import FIRST_TESTIMONY, Witness
-from tradewind.store.folder.commit import Commit, SyncTarget
 from tradewind.store.folder.commit_chores import CommitChores
 from tradewind.store.folder.rewrite import COMPACT_BYTES_MIN, Rewriter
 from tradewind.store.folder.time_files import time_files

@@ -1,7 +1,7 @@
 """State of the syncer; the explanation is in syncer.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
-from tradewind.store.folder.commit cimport Commit, SyncTarget
+from tradewind.store.commits.commit cimport Commit, SyncTarget
 
 
 cdef class SyncJob:

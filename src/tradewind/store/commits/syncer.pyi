@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from tradewind.errors import StoreError
 from tradewind.faults import Faults
-from tradewind.store.folder.commit import Commit, SyncTarget
+from tradewind.store.commits.commit import Commit, SyncTarget
 
 RETRY_NS: Final[int]
 IDLE_NS: Final[int]

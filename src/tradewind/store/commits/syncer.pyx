@@ -33,7 +33,7 @@ vain of late only try it now and then. Nobody but these publishers waits: the lo
 from libc.stdint cimport int64_t, uint64_t
 from tradewind cimport invariants
 from tradewind.saturated cimport later
-from tradewind.store.folder.commit cimport Commit, SyncTarget
+from tradewind.store.commits.commit cimport Commit, SyncTarget
 
 from bisect import bisect_left
 from enum import Enum
