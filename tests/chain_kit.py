@@ -17,8 +17,8 @@ from tradewind.chain.chain_entries import (
     REMOVAL,
     RETURN,
     SHA256,
+    ChainRecord,
     Digest,
-    Record,
     digest_of,
     first_link,
     link_of,
@@ -42,7 +42,7 @@ def root_of(digest: Digest, links: Iterable[bytes]) -> bytes:
     return frontier.root()
 
 
-def encode_records(records: Iterable[Record]) -> bytes:
+def encode_records(records: Iterable[ChainRecord]) -> bytes:
     """Records as they stand in a file and in the pages of the API."""
     return b"".join(
         message_record(record.sequence, record.link)
@@ -86,7 +86,7 @@ class ReferenceChain:
     created: str = CREATED
     algorithm: str = SHA256
     key: nkeys.KeyPair = KEY
-    records: list[Record] = field(default_factory=list)
+    records: list[ChainRecord] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     live: dict[int, Stored] = field(default_factory=dict)
     gone: dict[int, Stored] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class ReferenceChain:
 
     def add(self, message: Stored) -> None:
         link = link_of(self.digest, self.link, MESSAGE, message.body())
-        self.records.append(Record(MESSAGE, message.sequence, b"", link))
+        self.records.append(ChainRecord(MESSAGE, message.sequence, b"", link))
         self.live[message.sequence] = message
 
     def remove(self, *ranges: tuple[int, int], reason: int = DELETED) -> None:
@@ -124,7 +124,7 @@ class ReferenceChain:
     def _other(self, kind: int, ranges: tuple[tuple[int, int], ...], reason: int) -> None:
         body = removal_body(1_700_000_001_000_000_000, reason, ranges)
         link = link_of(self.digest, self.link, kind, body)
-        self.records.append(Record(kind, 0, body, link))
+        self.records.append(ChainRecord(kind, 0, body, link))
 
     def checkpoint(self, **changes: object) -> Checkpoint:
         """Signs the head as it is; `changes` are lies that are signed too."""

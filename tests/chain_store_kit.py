@@ -9,7 +9,7 @@ from pathlib import Path
 from chain_kit import ReferenceChain, Stored
 from tradewind.api.times import format_time
 from tradewind.store.files.disk import OsDisk
-from tradewind.store.files.vault import KeyRing
+from tradewind.store.files.vault import MainKeyRing
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.hash import key_for
 from tradewind.store.format.layout import INDEX_FILE, block_key_text
@@ -33,7 +33,7 @@ def stored_chain(count: int, every: int = 5) -> ReferenceChain:
     return chain
 
 
-def write_store(path: Path, chain: ReferenceChain, ring: KeyRing | None = None) -> Path:
+def write_store(path: Path, chain: ReferenceChain, ring: MainKeyRing | None = None) -> Path:
     """The stream with all messages of the chain, in order; gives the folder of the stream."""
     root = StoreRoot(OsDisk(str(path)), str(path), ring)
     folder = root.stream(ACCOUNT, chain.stream)

@@ -10,7 +10,7 @@ from tradewind.chain import checkpoints
 from tradewind.chain.chain_entries import (
     MESSAGE,
     RETURN,
-    Record,
+    ChainRecord,
     decode_removal,
     digest_of,
     first_link,
@@ -67,7 +67,7 @@ def checkpoint(store: FileStore) -> Checkpoint:
     return chain.checkpointed(write)
 
 
-def stored_records(disk: Disk, segment_entries: int = 1 << 20) -> Iterator[Record]:
+def stored_records(disk: Disk, segment_entries: int = 1 << 20) -> Iterator[ChainRecord]:
     """All that the files hold, which must fit together."""
     index, before = 0, b""
     while disk.exists(path := f"{FOLDER}/chain/{segment_name(index)}"):

@@ -17,7 +17,7 @@ from tradewind.chain import chain_folder
 from tradewind.chain.offline import verify_folder
 from tradewind.cli.streams.chain_places import open_stored
 from tradewind.options import EncryptionOptions, Secret
-from tradewind.store.files.vault import KeyRing
+from tradewind.store.files.vault import MainKeyRing
 
 COUNT = 30
 
@@ -240,7 +240,7 @@ def test_an_encrypted_store_is_verified_with_the_configuration_of_its_server(
     offline: Cli, tmp_path: Path
 ) -> None:
     chain = stored_chain(12, every=4)
-    write_store(tmp_path / "store", chain, KeyRing(EncryptionOptions(Secret("s3cret"))))
+    write_store(tmp_path / "store", chain, MainKeyRing(EncryptionOptions(Secret("s3cret"))))
     config = tmp_path / "server.conf"
     config.write_text(f'jetstream {{ store_dir: "{tmp_path}/store", cipher: aes, key: "s3cret" }}')
     outcome = verify(offline, tmp_path / "store", "--config", str(config)).ok()

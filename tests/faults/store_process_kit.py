@@ -23,7 +23,7 @@ from tradewind.options import EncryptionOptions, Secret
 from tradewind.store.commits.syncer import SyncMode
 from tradewind.store.contract import MessageCopy, NotFoundError, StoreLimits
 from tradewind.store.files.disk import OsDisk
-from tradewind.store.files.vault import FileKey, KeyRing, StreamVault
+from tradewind.store.files.vault import FileKey, MainKeyRing, StreamVault
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
 from tradewind.store.format.ciphers import KINDS
@@ -67,7 +67,7 @@ class Plan:
     def _vault(self, disk: OsDisk, folder: str) -> StreamVault | None:
         if not self.cipher:
             return None
-        ring = KeyRing(EncryptionOptions(Secret("main"), cipher=self.cipher))
+        ring = MainKeyRing(EncryptionOptions(Secret("main"), cipher=self.cipher))
         kind = KINDS[self.cipher]
         key = FileKey(kind, bytes(32), bytes(kind.nonce_bytes))
         return StreamVault(disk, ring, "$G", self.name, folder, key)

@@ -21,7 +21,7 @@ from tradewind.errors import StoreError
 from tradewind.options import EncryptionOptions, Secret
 from tradewind.store.commits.commit import Commit
 from tradewind.store.contract import MessageCopy, StoreLimits
-from tradewind.store.files.vault import FileKey, KeyRing, StreamVault
+from tradewind.store.files.vault import FileKey, MainKeyRing, StreamVault
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport, open_store
 from tradewind.store.format.ciphers import KINDS
@@ -349,7 +349,9 @@ def vault_of(disk: SimulatedDisk, cipher: str) -> StreamVault | None:
     if not cipher:
         return None
     # Repeatable, and others in each life of the store.
-    ring = KeyRing(EncryptionOptions(Secret("main"), cipher=cipher), Random(disk.steps).randbytes)
+    ring = MainKeyRing(
+        EncryptionOptions(Secret("main"), cipher=cipher), Random(disk.steps).randbytes
+    )
     key = FileKey(KINDS[cipher], bytes(32), bytes(24)[: KINDS[cipher].nonce_bytes])
     vault = StreamVault(disk, ring, "$G", NAME, FOLDER, key)
     vault.blocks.ahead_max = 2  # blocks are small here, and each write of a key is a step

@@ -92,7 +92,7 @@ class Removal(NamedTuple):
     ranges: tuple[tuple[int, int], ...]
 
 
-class Record(NamedTuple):
+class ChainRecord(NamedTuple):
     """A stored entry: `sequence` of a message (else 0), `body` of anything else (else empty)."""
 
     kind: int
@@ -189,14 +189,14 @@ def other_record(kind: int, body: bytes, link: bytes) -> bytes:
     return _OTHER_RECORD.pack(kind, len(body)) + body + link
 
 
-def read_records(data: bytes, offset: int = 0, count: int = -1) -> tuple[list[Record], int]:
+def read_records(data: bytes, offset: int = 0, count: int = -1) -> tuple[list[ChainRecord], int]:
     """All whole records from `offset` on, `count` at most, and where the first other byte is.
 
     A RecordError if one is none: an unknown kind, a length that no entry has. A record that ends
     beyond the data is left for the next call, so what is between the result and the end of the
     data is less than one record.
     """
-    records: list[Record] = []
+    records: list[ChainRecord] = []
     end = len(data)
     while offset < end and len(records) != count:
         kind = data[offset]
@@ -204,7 +204,7 @@ def read_records(data: bytes, offset: int = 0, count: int = -1) -> tuple[list[Re
             if offset + MESSAGE_RECORD_BYTES > end:
                 break
             _, sequence, link = _MESSAGE_RECORD.unpack_from(data, offset)
-            records.append(Record(MESSAGE, sequence, b"", link))
+            records.append(ChainRecord(MESSAGE, sequence, b"", link))
             offset += MESSAGE_RECORD_BYTES
             continue
         if kind not in KINDS:
@@ -221,6 +221,6 @@ def read_records(data: bytes, offset: int = 0, count: int = -1) -> tuple[list[Re
         if link_offset + HASH_BYTES > end:
             break
         body, link = data[body_offset:link_offset], data[link_offset : link_offset + HASH_BYTES]
-        records.append(Record(kind, 0, body, link))
+        records.append(ChainRecord(kind, 0, body, link))
         offset = link_offset + HASH_BYTES
     return records, offset

@@ -27,7 +27,7 @@ from tradewind.chain.chain_entries import (
     ALGORITHMS,
     RECORD_BYTES_MAX,
     ChainError,
-    Record,
+    ChainRecord,
     RecordError,
     read_records,
 )
@@ -117,7 +117,7 @@ class ChainFolder:
         self.algorithm = first.algorithm
         self.before = first.before
 
-    def records(self, index: int = 0) -> Iterator[tuple[int, Record]]:
+    def records(self, index: int = 0) -> Iterator[tuple[int, ChainRecord]]:
         """Every entry from `index` on with its index.
 
         A CorruptRecord where a file does not continue the one before or has a record that is none;
@@ -202,7 +202,7 @@ class ChainFolder:
         return header
 
 
-def _records(file: BinaryIO, path: str, *, is_last: bool) -> Iterator[Record]:
+def _records(file: BinaryIO, path: str, *, is_last: bool) -> Iterator[ChainRecord]:
     """The records after the header, read in pieces."""
     offset = HEADER_BYTES
     rest = b""

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
-from tradewind.chain.chain_entries import ChainError, Record
+from tradewind.chain.chain_entries import ChainError, ChainRecord
 from tradewind.chain.chain_folder import CHECKPOINTS, IncompleteRecord
 from tradewind.chain.checkpoints import LINE_BYTES_MAX
 from tradewind.chain.passes import ChainPass
@@ -40,7 +40,7 @@ class ChainSource(Protocol):
     def before(self) -> bytes | None:
         """The link before entry 0; None if nobody says it."""
 
-    def records(self) -> Iterator[tuple[int, Record]]:
+    def records(self) -> Iterator[tuple[int, ChainRecord]]:
         """All entries with their indexes."""
 
     def checkpoint_lines(self) -> Iterator[tuple[int, bytes]]:
@@ -102,7 +102,7 @@ def verify_folder(
     return verifier.conclude(copies)
 
 
-def _records(folder: ChainSource, verifier: ChainVerifier) -> Iterator[Record]:
+def _records(folder: ChainSource, verifier: ChainVerifier) -> Iterator[ChainRecord]:
     """All entries; where a file is damaged, that is the end of them."""
     try:
         for _, record in folder.records():

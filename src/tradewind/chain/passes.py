@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tradewind.chain.chain_entries import MESSAGE, Record
+from tradewind.chain.chain_entries import MESSAGE, ChainRecord
 from tradewind.chain.verifier import ChainedMessage, ChainVerifier
 
 
@@ -23,7 +23,7 @@ class ChainPass:
         self.verifier = verifier
         self.next_sequence = 1
         self._covers_all = covers_all
-        self._records: list[Record] = []
+        self._records: list[ChainRecord] = []
         self._messages: list[ChainedMessage] = []
         self._has_entries = True
         self._has_messages = True
@@ -42,7 +42,7 @@ class ChainPass:
             return "messages"
         return ""
 
-    def take_entries(self, records: Sequence[Record]) -> None:
+    def take_entries(self, records: Sequence[ChainRecord]) -> None:
         """The next entries; none: that was all."""
         self._records = list(reversed(records))
         self._has_entries = bool(records)

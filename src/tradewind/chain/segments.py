@@ -19,8 +19,8 @@ from tradewind.chain.chain_entries import (
     REASONS,
     RETURN,
     ChainError,
+    ChainRecord,
     Digest,
-    Record,
     decode_removal,
     digest_of,
     first_link,
@@ -75,7 +75,7 @@ def verify_segment(
     algorithm: str,
     first_index: int,
     before: bytes,
-    records: Iterable[Record],
+    records: Iterable[ChainRecord],
     messages: Iterable[ChainedMessage],
     sizes: Iterable[int] = (),
 ) -> SegmentFound:
@@ -163,7 +163,7 @@ class SegmentJoin:
         report.fault_count += part.fault_count - len(part.faults)
         report.size = self._tree.size
 
-    def late(self, record: Record) -> None:
+    def late(self, record: ChainRecord) -> None:
         """An entry that was made since: what it removes may be missing."""
         if record.kind != MESSAGE:
             self._apply(record.kind, record.body)

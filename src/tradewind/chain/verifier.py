@@ -27,7 +27,7 @@ from tradewind.chain.chain_entries import (
     RETURN,
     SEQUENCE_MAX,
     ChainError,
-    Record,
+    ChainRecord,
     decode_removal,
     digest_of,
     first_link,
@@ -79,7 +79,7 @@ class _Suspect:
     """An entry whose check failed. `message` is None for entries that are no messages."""
 
     index: int
-    record: Record
+    record: ChainRecord
     before: bytes
     message: ChainedMessage | None
     last_sequence: int  # of the entries before it
@@ -183,7 +183,7 @@ class ChainVerifier:
         """Messages that are stored behind the last entry."""
         self.report.uncovered += count
 
-    def entry(self, record: Record, message: ChainedMessage | None) -> None:
+    def entry(self, record: ChainRecord, message: ChainedMessage | None) -> None:
         """The next entry, with the stored message of its sequence."""
         self._compare_checkpoints()
         index = self.size
@@ -201,7 +201,7 @@ class ChainVerifier:
         self._frontier.append(record.link)
 
     def _take_message(
-        self, index: int, record: Record, message: ChainedMessage | None
+        self, index: int, record: ChainRecord, message: ChainedMessage | None
     ) -> bytes | None:
         """What its link must be the hash of; None if nobody has that."""
         sequence = record.sequence
@@ -225,7 +225,7 @@ class ChainVerifier:
         report.messages += 1
         return message.body()
 
-    def _take_other(self, index: int, record: Record) -> None:
+    def _take_other(self, index: int, record: ChainRecord) -> None:
         try:
             removal = decode_removal(record.body)
         except ChainError as error:
@@ -243,7 +243,7 @@ class ChainVerifier:
         name = REASONS[removal.reason] if record.kind != RETURN else "undone"
         self.report.removed[name] = self.report.removed.get(name, 0) + count
 
-    def late(self, record: Record) -> None:
+    def late(self, record: ChainRecord) -> None:
         """An entry that was made while the messages were read: what it removes may be missing."""
         if record.kind in KINDS and record.kind != MESSAGE:
             try:
@@ -270,7 +270,7 @@ class ChainVerifier:
     # ------------------------------------------------------------------ checks that failed
 
     def _take_unfit(
-        self, index: int, record: Record, message: ChainedMessage | None, body: bytes
+        self, index: int, record: ChainRecord, message: ChainedMessage | None, body: bytes
     ) -> None:
         """An entry whose link is not the hash of the link before and its content."""
         other, kind = self._other_link, record.kind
@@ -296,7 +296,7 @@ class ChainVerifier:
                 suspect.message = message._replace(header=b"", payload=b"")
         self._suspects.append(suspect)
 
-    def _last_before(self, record: Record) -> int:
+    def _last_before(self, record: ChainRecord) -> int:
         """The last sequence of the entries before this one."""
         last = self.report.last_sequence
         return last - 1 if record.kind == MESSAGE else last

@@ -46,7 +46,7 @@ from tradewind.store.repair.checkpoint import fits
 from tradewind.store.repair.damage import DAMAGE_FOLDER
 
 if TYPE_CHECKING:
-    from tradewind.store.files.vault import KeyRing
+    from tradewind.store.files.vault import MainKeyRing
     from tradewind.store.folder.recover import RecoveryReport
 
 CLEAN, DAMAGED, CANNOT_RUN = 0, 1, 2
@@ -117,7 +117,10 @@ class StreamCheck:
     """The check of one stream; each method adds to the result and raises nothing of the store's."""
 
     def __init__(
-        self, disk: Callable[[], UnchangedDisk], folder: StreamFolder, ring: KeyRing | None = None
+        self,
+        disk: Callable[[], UnchangedDisk],
+        folder: StreamFolder,
+        ring: MainKeyRing | None = None,
     ) -> None:
         self._disk = disk
         self._folder = folder
@@ -375,7 +378,7 @@ def hold(root: str) -> int:
     return descriptor
 
 
-def check_folder(folder: str, output: TextIO, ring: KeyRing | None = None) -> StoreResult:
+def check_folder(folder: str, output: TextIO, ring: MainKeyRing | None = None) -> StoreResult:
     """Check everything below a store folder and show it. CannotRun says why not."""
     started = time.monotonic()
     root = store_root(folder)
@@ -427,7 +430,9 @@ def _summary(result: StoreResult) -> str:
     )
 
 
-def check_store(argv: list[str], output: TextIO | None = None, ring: KeyRing | None = None) -> int:
+def check_store(
+    argv: list[str], output: TextIO | None = None, ring: MainKeyRing | None = None
+) -> int:
     """The command: DIR and optional --json FILE; returns the exit code. `ring`: its keys."""
     folder, json_path = _arguments(argv)
     if not folder:

@@ -32,7 +32,7 @@ from tradewind.wire import ops
 
 if TYPE_CHECKING:
     from tradewind.server.remotes import ServerRemotes
-    from tradewind.store.files.vault import KeyRing
+    from tradewind.store.files.vault import MainKeyRing
 
 DRAIN_SECONDS_MAX = 10.0
 STOP_SECONDS = 5.0
@@ -92,13 +92,13 @@ def start_jetstream(
     return RunningJetStream(engine, syncer, workers, threads, root, log, remotes)
 
 
-def key_ring(options: JetStreamOptions) -> KeyRing | None:
+def key_ring(options: JetStreamOptions) -> MainKeyRing | None:
     """The keys of the store; most servers have none, and need no ciphers."""
     if options.encryption is None:
         return None
-    from tradewind.store.files.vault import KeyRing
+    from tradewind.store.files.vault import MainKeyRing
 
-    return KeyRing(options.encryption)
+    return MainKeyRing(options.encryption)
 
 
 def _remotes(

@@ -42,7 +42,7 @@ DRAIN_SECONDS = 1.0
 LINGER_SECONDS = 5.0
 
 
-class State(enum.Enum):
+class TlsStage(enum.Enum):
     """Where a connection is; see the module's description."""
 
     LISTENING = enum.auto()
@@ -54,7 +54,7 @@ class State(enum.Enum):
     CLOSING = enum.auto()
 
 
-_OPENING = (State.LISTENING, State.GREETING, State.AWAITING, State.HANDSHAKING)
+_OPENING = (TlsStage.LISTENING, TlsStage.GREETING, TlsStage.AWAITING, TlsStage.HANDSHAKING)
 
 
 class TlsUser(Protocol):
@@ -105,7 +105,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         self._upper = upper
         self._user = user
         self._settings = settings
-        self._state = State.CLOSING
+        self._state = TlsStage.CLOSING
         self._plain_allowed = False
         self._codec: TlsCodec | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -116,7 +116,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         self._error: Exception | None = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> TlsStage:
         """Where it is."""
         return self._state
 
@@ -143,11 +143,11 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         settings = self._settings
         settings.pending.add(self, self._peer_ip)
         if settings.hello_wait_ns:
-            self._state = State.LISTENING
+            self._state = TlsStage.LISTENING
             self._start_timer(settings.hello_wait_ns / SECOND_NS)
         else:
             greets = settings.hello_wait_ns is None
-            self._state = State.GREETING if greets else State.AWAITING
+            self._state = TlsStage.GREETING if greets else TlsStage.AWAITING
             self._plain_allowed = greets and settings.allow_plain
             self._start_timer(settings.options.timeout_ns / SECOND_NS)
         self._user.opened(self)
@@ -155,23 +155,23 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the area has one size
         """Where the next ciphertext goes; until TLS is up, a little at a time."""
         area = self._settings.area
-        return area if self._state is State.SECURE else area[:HANDSHAKE_READ_BYTES]
+        return area if self._state is TlsStage.SECURE else area[:HANDSHAKE_READ_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` were read into the area."""
-        if self._state is State.SECURE:
+        if self._state is TlsStage.SECURE:
             area, codec = self._settings.area, self.codec
             for start in range(0, nbytes, SLICE_BYTES):
                 codec.feed(area[start : min(start + SLICE_BYTES, nbytes)])
                 self._pump()
-        elif self._state is State.HANDSHAKING:
+        elif self._state is TlsStage.HANDSHAKING:
             self._handshake(nbytes)
-        elif self._state is not State.CLOSING:
+        elif self._state is not TlsStage.CLOSING:
             self._first_bytes(nbytes)
 
     def eof_received(self) -> bool:
         """Half-closed connections are not kept."""
-        if self._state is State.SECURE:
+        if self._state is TlsStage.SECURE:
             self.close()
         return False
 
@@ -183,16 +183,16 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The socket takes bytes again."""
         self._write_paused = False
-        if self._state is State.SECURE:
+        if self._state is TlsStage.SECURE:
             self._send_output()
         self._upper.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
-        may_leave = self._plain_allowed and self._state is not State.HANDSHAKING
+        may_leave = self._plain_allowed and self._state is not TlsStage.HANDSHAKING
         if self._state in _OPENING and not may_leave:
             self._user.refused(tls_reason(exc), harmless=False)
-        self._end_opening(State.CLOSING)
+        self._end_opening(TlsStage.CLOSING)
         self._codec = None
         self._upper.connection_lost(self._error or exc)
 
@@ -200,9 +200,9 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _first_bytes(self, size: int) -> None:
         if self._settings.area[0] == RECORD_HANDSHAKE:
-            if self._state is State.LISTENING:
+            if self._state is TlsStage.LISTENING:
                 self._start_timer(self._settings.options.timeout_ns / SECOND_NS)
-            self._state = State.HANDSHAKING
+            self._state = TlsStage.HANDSHAKING
             self._codec = TlsCodec(self._settings.context)
             self._handshake(size)
         elif self._plain_allowed:
@@ -241,7 +241,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
             self._refuse("certificate not pinned")
             return
         held, self._held = self._held, []
-        self._end_opening(State.SECURE)
+        self._end_opening(TlsStage.SECURE)
         self._user.secured(self)
         for data in held:
             self.write(data)
@@ -249,7 +249,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _go_plain(self, size: int) -> None:
         self._raw.writelines(self._held)
-        self._end_opening(State.PLAIN)
+        self._end_opening(TlsStage.PLAIN)
         self._raw.set_protocol(self._upper)
         self._user.stayed_plain(self._raw)
         upper = cast(asyncio.BufferedProtocol, self._upper)
@@ -263,7 +263,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _refuse(self, reason: str, *, harmless: bool = False) -> None:
         """End a connection that never came up, behind the alert if there is one."""
-        self._end_opening(State.CLOSING)
+        self._end_opening(TlsStage.CLOSING)
         # Still there for whoever stops the listener.
         self._settings.pending.add(self, self._peer_ip)
         self._user.refused(reason, harmless=harmless)
@@ -277,13 +277,13 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _expired(self) -> None:
         """The client took too long for the next step."""
-        if self._state is State.LISTENING:
-            self._state = State.AWAITING
+        if self._state is TlsStage.LISTENING:
+            self._state = TlsStage.AWAITING
             self._plain_allowed = self._settings.allow_plain
             self._start_timer(self._settings.options.timeout_ns / SECOND_NS)
             self._raw.writelines(self._held)
             self._held.clear()
-        elif self._plain_allowed and self._state is not State.HANDSHAKING:
+        elif self._plain_allowed and self._state is not TlsStage.HANDSHAKING:
             self._go_plain(0)
         else:
             self._user.refused("timeout", harmless=True)
@@ -298,7 +298,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _end_opening(self, state: State) -> None:
+    def _end_opening(self, state: TlsStage) -> None:
         self._state = state
         self._stop_timer()
         self._held.clear()
@@ -310,10 +310,10 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
     def _pump(self) -> None:
         """Decrypt and hand up, until nothing is left or the link has had enough."""
         codec = self.codec
-        while self._state is State.SECURE and not self._read_paused and codec.has_input:
+        while self._state is TlsStage.SECURE and not self._read_paused and codec.has_input:
             if not self._hand_up(codec):
                 break
-        if self._state is not State.SECURE:
+        if self._state is not TlsStage.SECURE:
             return
         if codec.is_over:
             self._error = codec.fault
@@ -346,7 +346,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send, or hold back until it is clear how."""
-        if self._state is State.SECURE:
+        if self._state is TlsStage.SECURE:
             try:
                 for ciphertext in self.codec.encrypt(bytes(data)):
                     self._raw.write(ciphertext)
@@ -354,31 +354,31 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
                 # One broken connection must not break the turn that writes to all of them.
                 self._error = error
                 self.abort()
-        elif self._state is State.GREETING:
-            self._state = State.AWAITING
+        elif self._state is TlsStage.GREETING:
+            self._state = TlsStage.AWAITING
             self._raw.write(data)
         elif self._state in _OPENING:
             self._held.append(bytes(data))
 
     def close(self) -> None:
         """Send what was written and say goodbye, then close."""
-        if self._state is State.CLOSING:
+        if self._state is TlsStage.CLOSING:
             return
-        if self._state is State.SECURE and not self._raw.is_closing():
+        if self._state is TlsStage.SECURE and not self._raw.is_closing():
             self._raw.write(self.codec.close_notify())
-        self._end_opening(State.CLOSING)
+        self._end_opening(TlsStage.CLOSING)
         self._raw.close()
         if self._raw.get_write_buffer_size():
             self._timer = self._loop.call_later(LINGER_SECONDS, self.abort)
 
     def abort(self) -> None:
         """Close at once."""
-        self._end_opening(State.CLOSING)
+        self._end_opening(TlsStage.CLOSING)
         self._raw.abort()
 
     def is_closing(self) -> bool:
         """Whether it is of no use to write."""
-        return self._state is State.CLOSING or self._raw.is_closing()
+        return self._state is TlsStage.CLOSING or self._raw.is_closing()
 
     def pause_reading(self) -> None:
         """Stop handing data up; what was read already stays encrypted."""
@@ -394,7 +394,7 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _resumed(self) -> None:
         """What is left first; the socket only then, so that never more than one read is left."""
-        if self._read_paused or self._state is not State.SECURE:
+        if self._read_paused or self._state is not TlsStage.SECURE:
             return
         self._pump()
         if not self._read_paused and not self.is_closing():

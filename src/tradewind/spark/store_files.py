@@ -38,7 +38,7 @@ from tradewind.store.format.s2 import S2Error, decode_block
 
 if TYPE_CHECKING:
     from tradewind.spark.memory import Memory, Piece
-    from tradewind.store.files.vault import KeyRing, StreamVault
+    from tradewind.store.files.vault import MainKeyRing, StreamVault
 
 HEAD_BYTES = 16 * 1024
 
@@ -195,15 +195,15 @@ class StreamFiles:
         return f"{self.folder}/{MESSAGES_FOLDER}/{block_file_name(number)}"
 
 
-def key_ring(keys: tuple[str, str]) -> KeyRing | None:
+def key_ring(keys: tuple[str, str]) -> MainKeyRing | None:
     """The keys that these references stand for in this process; None: there are none."""
     if not keys[0]:
         return None
-    from tradewind.store.files.vault import KeyRing
+    from tradewind.store.files.vault import MainKeyRing
 
     main = Secret(resolve("encryptionKey", keys[0]))
     previous = Secret(resolve("previousEncryptionKey", keys[1])) if keys[1] else NO_SECRET
-    return KeyRing(EncryptionOptions(main, previous))
+    return MainKeyRing(EncryptionOptions(main, previous))
 
 
 def find_streams(

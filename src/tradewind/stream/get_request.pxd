@@ -1,7 +1,7 @@
 """A request to get messages; the code and the explanation are in get_request.pyx."""
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
-from tradewind.stream.header_scan cimport Span
+from tradewind.stream.header_scan cimport TextSpan
 
 cdef class GetRequest:
     cdef uint64_t seq
@@ -13,8 +13,8 @@ cdef class GetRequest:
     cdef bint has_start
     cdef bint has_up_to
     cdef bint no_header
-    cdef Span last_subject          # into the body, or into `_last`; size 0: none
-    cdef Span next_subject
+    cdef TextSpan last_subject      # into the body, or into `_last`; size 0: none
+    cdef TextSpan next_subject
     cdef list last_subjects         # bytes; None: none
     cdef bytes _last                # what a span points into if the body was not plain
     cdef bytes _next

@@ -11,7 +11,7 @@ result. It never accesses a stream.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp
-from tradewind.stream.header_scan cimport Span
+from tradewind.stream.header_scan cimport TextSpan
 
 from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.times import parse_time
@@ -51,7 +51,7 @@ cdef inline bint take(const char** at, const char* end, char byte) noexcept nogi
     return True
 
 
-cdef bint take_string(const char** at, const char* end, Span* found) noexcept nogil:
+cdef bint take_string(const char** at, const char* end, TextSpan* found) noexcept nogil:
     """Parse a string of printable ASCII without escapes."""
     cdef const char* start
     if not take(at, end, 34):
@@ -97,11 +97,11 @@ cdef bint take_bool(const char** at, const char* end, bint* value) noexcept nogi
     return False
 
 
-cdef inline bint is_name(const Span* name, const char* known, size_t size) noexcept nogil:
+cdef inline bint is_name(const TextSpan* name, const char* known, size_t size) noexcept nogil:
     return name.size == size and memcmp(name.start, known, size) == 0
 
 
-cdef int field_of(const Span* name) noexcept nogil:
+cdef int field_of(const TextSpan* name) noexcept nogil:
     if is_name(name, b"seq", 3):
         return FIELD_SEQ
     if is_name(name, b"last_by_subj", 12):
@@ -138,7 +138,7 @@ cdef class GetRequest:
         """Parse a plain body; false, with the values undefined, if it is not plain."""
         cdef const char* at = body
         cdef const char* end = body + size
-        cdef Span name
+        cdef TextSpan name
         cdef uint32_t seen = 0
         cdef int field
         self.clear()
@@ -254,7 +254,7 @@ cdef bint take_value(GetRequest request, int field, const char** at, const char*
 
 cdef bint take_subjects(GetRequest request, const char** at, const char* end) except -1:
     """Parse a list of strings; an empty one counts as none."""
-    cdef Span subject
+    cdef TextSpan subject
     cdef list found = []
     if not take(at, end, 91):
         return False

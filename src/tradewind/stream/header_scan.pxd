@@ -11,12 +11,12 @@ cdef enum HeaderKind:
     HEADER_PLAIN = 0        # nothing in it concerns a stream, except perhaps the id
     HEADER_SPECIAL = 1      # something that needs closer examination, or not a proper block
 
-ctypedef struct Span:
+ctypedef struct TextSpan:
     const char* start
     uint32_t size
 
 
-cdef inline int scan_header(const char* header, size_t size, Span* message_id) noexcept nogil:
+cdef inline int scan_header(const char* header, size_t size, TextSpan* message_id) noexcept nogil:
     """Return the kind of a header block; `message_id` is set if there is one that is not empty."""
     cdef const char* at = header + 10
     cdef const char* end = header + size

@@ -7,7 +7,7 @@ from tradewind.broker.state cimport Message
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.store.table.message_store cimport MessageStore
 from tradewind.stream.fast_core cimport OpenFastBatch
-from tradewind.stream.header_scan cimport Span
+from tradewind.stream.header_scan cimport TextSpan
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.publish_replies cimport ReplyQueue
 from tradewind.stream.staging cimport OpenBatch, Staging
@@ -80,10 +80,11 @@ cdef class Ingest(Participant):
     cdef int _trace(self, Message* message) except -1
     cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* header,
                           uint32_t header_size, const char* payload, uint32_t payload_size,
-                          Span* id, int64_t ttl_ns) except 0
+                          TextSpan* id, int64_t ttl_ns) except 0
     cdef int place(self, uint64_t seq, int64_t timestamp, const char* subject,
                    uint32_t subject_size, const char* body, uint32_t header_size,
                    uint32_t total_size, int64_t ttl_ns) except -1
     cdef bint has_room_for_copies(self) noexcept
-    cdef int _note_stored(self, uint64_t seq, uint64_t size, int64_t timestamp, Span* id) except -1
-    cdef int _remember_last(self, Span* id) except -1
+    cdef int _note_stored(self, uint64_t seq, uint64_t size, int64_t timestamp,
+                          TextSpan* id) except -1
+    cdef int _remember_last(self, TextSpan* id) except -1

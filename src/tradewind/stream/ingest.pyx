@@ -22,7 +22,7 @@ from tradewind.stream.counter_scan cimport (
     COUNT_HEADER_MAX, COUNT_SUM_MAX, read_increment, read_sum, write_sum, write_tail)
 from tradewind.stream.fast_core cimport (
     FAST_APPEND, OpenFastBatch, FastReply, is_fast_reply, parse_reply)
-from tradewind.stream.header_scan cimport HEADER_PLAIN, Span, scan_header
+from tradewind.stream.header_scan cimport HEADER_PLAIN, TextSpan, scan_header
 from tradewind.stream.message_ids cimport MessageIds
 from tradewind.stream.part_scan cimport COMMIT_END, COMMIT_NONE, PartFields, scan_part
 from tradewind.stream.publish_replies cimport (
@@ -138,7 +138,7 @@ cdef class Ingest(Participant):
 
     cdef int publish(self, Message* message) except -1:
         """Store a message if nothing about it is unusual; always 1, it has been received."""
-        cdef Span id
+        cdef TextSpan id
         cdef uint64_t seq, size
         cdef uint32_t header_size = <uint32_t>message.header_size
         cdef uint32_t total_size = <uint32_t>message.total_size
@@ -203,7 +203,7 @@ cdef class Ingest(Participant):
         cdef int64_t increment = 0, total = 0
         cdef uint32_t header_size = <uint32_t>message.header_size, sum_size
         cdef uint64_t seq
-        cdef Span no_id
+        cdef TextSpan no_id
         no_id.size = 0
         if message.header_size != message.total_size or self.store.schedules.table.count \
                 or is_fast_reply(message.reply, message.reply_size) \
@@ -370,7 +370,7 @@ cdef class Ingest(Participant):
         cdef PartHead* head
         cdef const char* subject
         cdef const char* header
-        cdef Span no_id
+        cdef TextSpan no_id
         cdef size_t at = 0
         cdef uint64_t first_seq = self.store.last_seq + 1
         no_id.size = 0
@@ -398,7 +398,7 @@ cdef class Ingest(Participant):
     cdef int _remember_ids(self, OpenBatch batch, uint64_t first_seq) except -1:
         """Remember the ids of the messages of a batch, which were stored from a sequence on."""
         cdef PartHead* head
-        cdef Span id
+        cdef TextSpan id
         cdef size_t at = 0
         self.ids.expire(self.turn.now_ns)
         while at < batch.parts.end:
@@ -454,7 +454,7 @@ cdef class Ingest(Participant):
 
     cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* header,
                           uint32_t header_size, const char* payload, uint32_t payload_size,
-                          Span* id, int64_t ttl_ns) except 0:
+                          TextSpan* id, int64_t ttl_ns) except 0:
         """Store under the next sequence, at a time after that of the previous message, and remember
         the id. `ttl_ns` is what the header requests.
         """
@@ -482,7 +482,7 @@ cdef class Ingest(Participant):
         """
         cdef uint64_t size = self.store.stored_size(
             subject_size, header_size, total_size - header_size)
-        cdef Span no_id
+        cdef TextSpan no_id
         no_id.size = 0
         self.turn.mark_dirty(self)
         if seq > self.store.last_seq + 1:
@@ -505,7 +505,7 @@ cdef class Ingest(Participant):
             and self.appended_bytes - self.acknowledged_bytes < self.waiting_bytes_max // 2)
 
     cdef int _note_stored(self, uint64_t seq, uint64_t size, int64_t timestamp,
-                          Span* id) except -1:
+                          TextSpan* id) except -1:
         self.appended_bytes += size
         self.credit_bytes -= <int64_t>size
         if id.size:
@@ -515,7 +515,7 @@ cdef class Ingest(Participant):
             self._remember_last(id)
         return 0
 
-    cdef int _remember_last(self, Span* id) except -1:
+    cdef int _remember_last(self, TextSpan* id) except -1:
         buffer_clear(&self._last_id)
         if id.size and buffer_append(&self._last_id, id.start, id.size) != 0:
             raise MemoryError
@@ -571,7 +571,7 @@ cdef class Ingest(Participant):
         """Store a message that has passed all checks; returns its sequence. The sequence and the
         time may be given: see `place`.
         """
-        cdef Span id
+        cdef TextSpan id
         cdef bytes body
         if seq:
             body = header + payload
@@ -585,7 +585,7 @@ cdef class Ingest(Participant):
 
     def remember_id(self, bytes message_id not None, uint64_t seq):
         """The id of the message that was stored last, or just now; empty: it has none."""
-        cdef Span id
+        cdef TextSpan id
         id.start = message_id
         id.size = <uint32_t>len(message_id)
         if id.size:
@@ -595,7 +595,7 @@ cdef class Ingest(Participant):
 
     def skip(self, bytes message_id=b""):
         """Use up a sequence without a message, and return it."""
-        cdef Span id
+        cdef TextSpan id
         cdef uint64_t seq = self.store.last_seq + 1
         cdef int64_t timestamp = max(self.turn.now_ns, self.store.last_timestamp + 1)
         self.turn.mark_dirty(self)
@@ -757,7 +757,7 @@ cdef class Ingest(Participant):
         cdef SubjectFilter everything = SubjectFilter(self.store.index, ())
         cdef uint64_t seq = self.store.next_matching(first_seq, everything)
         cdef Record record
-        cdef Span id
+        cdef TextSpan id
         while seq:
             if count_max == 0:
                 return seq
@@ -777,7 +777,7 @@ cdef class Ingest(Participant):
         return 0
 
 
-cdef int find_id(Record* record, Span* id) except -1:
+cdef int find_id(Record* record, TextSpan* id) except -1:
     """The id in the header of a stored message, which may have other special fields too."""
     id.size = 0
     if record.header_size == 0 or scan_header(

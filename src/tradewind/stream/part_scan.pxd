@@ -7,7 +7,7 @@ field that begins with "Nats-", and any value that needs closer examination, is 
 
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memchr, memcmp
-from tradewind.stream.header_scan cimport Span
+from tradewind.stream.header_scan cimport TextSpan
 
 cdef enum CommitKind:
     COMMIT_NONE = 0         # more messages follow
@@ -20,17 +20,17 @@ cdef enum:
     PART_DIGITS_MAX = 18
 
 ctypedef struct PartFields:
-    Span batch_id
+    TextSpan batch_id
     int64_t number          # of the message in its batch, from 1 on
     int commit              # CommitKind
-    Span message_id         # empty: none, as with the others
-    Span stream             # that it is meant for
+    TextSpan message_id     # empty: none, as with the others
+    TextSpan stream         # that it is meant for
     int64_t last_seq        # that the stream must have; -1: no requirement
     int64_t subject_seq     # ... that its subject must have
-    Span subject            # ... or this one instead of its own
+    TextSpan subject        # ... or this one instead of its own
 
 
-cdef inline int64_t part_number(const Span* value) noexcept nogil:
+cdef inline int64_t part_number(const TextSpan* value) noexcept nogil:
     """Parse a number of a few digits; -1 if it is not one."""
     cdef int64_t number = 0
     cdef uint32_t i
@@ -44,7 +44,7 @@ cdef inline int64_t part_number(const Span* value) noexcept nogil:
 
 
 cdef inline bint is_named(const char* line, size_t size, const char* name, size_t name_size,
-                          Span* value) noexcept nogil:
+                          TextSpan* value) noexcept nogil:
     """Whether a line has this name, which includes its colon; `value` is what follows."""
     cdef const char* end = line + size
     if size < name_size or memcmp(line, name, name_size) != 0:
@@ -59,7 +59,7 @@ cdef inline bint is_named(const char* line, size_t size, const char* name, size_
 
 cdef inline bint read_part_line(const char* line, size_t size, PartFields* part) noexcept nogil:
     """Record a line that begins with "Nats-"; False if it needs closer examination."""
-    cdef Span value
+    cdef TextSpan value
     if is_named(line, size, b"Nats-Batch-Id:", 14, &value):
         if part.batch_id.size or value.size == 0 or value.size > PART_ID_MAX:
             return False

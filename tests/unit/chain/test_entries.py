@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chain_kit import CREATED, ReferenceChain, encode_records, stored
 from tradewind.chain import chain_entries
-from tradewind.chain.chain_entries import ChainError, Record, RecordError
+from tradewind.chain.chain_entries import ChainError, ChainRecord, RecordError
 
 FEW = settings(max_examples=50)
 
@@ -27,9 +27,13 @@ def range_lists(draw: st.DrawFn) -> list[tuple[int, int]]:
 
 
 records = st.one_of(
-    st.builds(lambda seq, link: Record(chain_entries.MESSAGE, seq, b"", link), sequences, hashes),
     st.builds(
-        lambda kind, ranges, link: Record(kind, 0, chain_entries.removal_body(7, 1, ranges), link),
+        lambda seq, link: ChainRecord(chain_entries.MESSAGE, seq, b"", link), sequences, hashes
+    ),
+    st.builds(
+        lambda kind, ranges, link: ChainRecord(
+            kind, 0, chain_entries.removal_body(7, 1, ranges), link
+        ),
         st.sampled_from([chain_entries.REMOVAL, chain_entries.RETURN]),
         range_lists(),
         hashes,
@@ -79,7 +83,7 @@ def test_an_unknown_algorithm_is_refused_with_the_known_ones() -> None:
 
 @FEW
 @given(st.lists(records, max_size=20), st.integers(0, 2000))
-def test_records_come_back_from_any_cut(found: list[Record], cut: int) -> None:
+def test_records_come_back_from_any_cut(found: list[ChainRecord], cut: int) -> None:
     data = encode_records(found)
     first, end = chain_entries.read_records(data[:cut])
     rest, whole = chain_entries.read_records(data[end:])

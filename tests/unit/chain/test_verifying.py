@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chain_kit import KEY, OTHER_KEY, ReferenceChain, Stored, chain_of, stored
 from chain_kit import histories as chains
 from tradewind.chain import chain_entries, chain_folder, checkpoints, offline
-from tradewind.chain.chain_entries import MESSAGE, REMOVAL, Record, link_of
+from tradewind.chain.chain_entries import MESSAGE, REMOVAL, ChainRecord, link_of
 from tradewind.chain.chain_folder import ChainFolder
 from tradewind.chain.offline import verify_folder
 from tradewind.chain.passes import ChainPass
@@ -278,7 +278,7 @@ def test_an_entry_that_was_put_in_is_named(messages: int, data: st.DataObject) -
     index = data.draw(st.integers(1, messages - 1))
     body = chain_entries.removal_body(1, 1, [(1, 1)])
     link = link_of(chain.digest, chain.records[index - 1].link, REMOVAL, body)
-    chain.records.insert(index, Record(REMOVAL, 0, body, link))
+    chain.records.insert(index, ChainRecord(REMOVAL, 0, body, link))
     report = check(chain)
     found = {(fault.kind, fault.index) for fault in report.faults}
     assert found == {("entry", index), ("checkpoint", messages), ("returned", -1)}

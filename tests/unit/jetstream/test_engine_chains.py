@@ -16,7 +16,7 @@ from tradewind.chain.chain_entries import (
     KINDS,
     MESSAGE,
     REASONS,
-    Record,
+    ChainRecord,
     decode_removal,
     digest_of,
     first_link,
@@ -72,9 +72,9 @@ class ChainWorld:
         for number in range(first, first + count):
             assert "error" not in (self.peer.publish(f"S.{number % 3}", b"%d" % number) or {})
 
-    def records(self) -> tuple[bytes, list[Record]]:
+    def records(self) -> tuple[bytes, list[ChainRecord]]:
         """All that the API gives, page by page."""
-        found: list[Record] = []
+        found: list[ChainRecord] = []
         first = b""
         while True:
             page = self.chain("ENTRIES", index=len(found), count=7)

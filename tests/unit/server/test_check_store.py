@@ -18,7 +18,7 @@ from tradewind.server.check_store import CANNOT_RUN, CLEAN, DAMAGED, check_store
 from tradewind.server.command import run_command
 from tradewind.server.unchanged_disk import UnchangedDisk
 from tradewind.store.files.disk import MissingFile, OsDisk
-from tradewind.store.files.vault import KeyRing
+from tradewind.store.files.vault import MainKeyRing
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.consumer_file import ConsumerState, SequencePair
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
@@ -265,7 +265,7 @@ def test_an_encrypted_stream_is_not_called_clean(store: Path) -> None:
 
 
 def test_an_encrypted_store_is_checked_with_its_key(store: Path, tmp_path: Path) -> None:
-    ring = KeyRing(EncryptionOptions(Secret("k"), cipher="aes"))
+    ring = MainKeyRing(EncryptionOptions(Secret("k"), cipher="aes"))
     place = StoreRoot(OsDisk(str(store)), str(store), ring)
     for folder in place.folders("$G"):
         folder.open(0)[1].close()
@@ -274,7 +274,7 @@ def test_an_encrypted_store_is_checked_with_its_key(store: Path, tmp_path: Path)
     output = io.StringIO()
     assert check_store([str(store)], output, ring) == CLEAN, output.getvalue()
     assert check_store([str(store)], io.StringIO()) == CANNOT_RUN
-    wrong = KeyRing(EncryptionOptions(Secret("other")))
+    wrong = MainKeyRing(EncryptionOptions(Secret("other")))
     output = io.StringIO()
     assert check_store([str(store)], output, wrong) == CANNOT_RUN
     assert "the configured key does not open this key file" in output.getvalue()

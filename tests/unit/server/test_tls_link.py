@@ -13,7 +13,7 @@ from tradewind.options import ServerOptions
 from tradewind.server.tls_pipe import (
     HANDSHAKE_BYTES_MAX,
     HANDSHAKE_READ_BYTES,
-    State,
+    TlsStage,
 )
 from tradewind.wire import ops
 
@@ -41,7 +41,7 @@ def client_context(ground: Ground, version: ssl.TLSVersion) -> ssl.SSLContext:
 
 
 async def assert_serves(connection: Connection) -> None:
-    assert connection.pipe.state is State.SECURE
+    assert connection.pipe.state is TlsStage.SECURE
     assert (await connection.say(CONNECT + b"PING\r\n")).startswith(b"PONG\r\n")
     assert len(connection.settings.pending) == 0
     assert connection.pipe._timer is None
@@ -260,7 +260,7 @@ async def test_silent_client_is_plain_after_the_timeout_where_that_is_allowed(
     settings = ground.settings(allow_plain=True, timeout_ns=20 * MILLISECOND_NS)
     connection = ground.connect(settings)
     connection.take_sent()
-    await until(lambda: connection.pipe.state is State.PLAIN)
+    await until(lambda: connection.pipe.state is TlsStage.PLAIN)
     connection.peer.handshake()
     connection.transport.receive(connection.peer.take())
     await connection.gone()
@@ -381,7 +381,7 @@ async def test_endless_hello_is_cut_off(ground: Ground) -> None:
     record = b"\x16\x03\x01\x40\x00"
     hello = b"\x01\x01\xff\x00" + b"\x03\x03" + bytes(130_000)
     fed = 0
-    while connection.pipe.state is not State.CLOSING:
+    while connection.pipe.state is not TlsStage.CLOSING:
         piece = record + hello[:0x4000]
         hello = hello[0x4000:]
         connection.transport.receive(piece)

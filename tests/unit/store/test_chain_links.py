@@ -11,7 +11,7 @@ from store_chains import chain_of, chained, checkpoint, verify_chain
 from tradewind.chain import merkle
 from tradewind.chain.chain_entries import (
     MESSAGE,
-    Record,
+    ChainRecord,
     decode_removal,
     digest_of,
     link_of,
@@ -65,7 +65,7 @@ def test_removals_become_sorted_ranges_that_do_not_touch_a_thousand_at_a_time() 
     links.remove(7001, 7001, 3)
     store.commit()
     data = disk.read_file("/disk/S/chain/0000000000000000.links")
-    found: list[Record] = read_records(data, 64)[0]
+    found: list[ChainRecord] = read_records(data, 64)[0]
     removals = [decode_removal(record.body) for record in found]
     named = [seq for each in removals for low, high in each.ranges for seq in range(low, high + 1)]
     assert set(named[: len(wanted)]) == wanted

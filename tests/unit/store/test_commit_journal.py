@@ -8,7 +8,7 @@ import pytest
 
 from tradewind.errors import StoreError
 from tradewind.options import EncryptionOptions, Secret
-from tradewind.store.files.vault import KeyRing
+from tradewind.store.files.vault import MainKeyRing
 from tradewind.store.folder import commit_journal
 from tradewind.store.folder.commit_journal import CommitJournal
 from tradewind.store.format.commit_log import (
@@ -42,7 +42,7 @@ def new_disk() -> SimulatedDisk:
     return disk
 
 
-def journal_on(disk: SimulatedDisk, ring: KeyRing | None = None) -> CommitJournal:
+def journal_on(disk: SimulatedDisk, ring: MainKeyRing | None = None) -> CommitJournal:
     return CommitJournal(disk, FOLDER, "ACC", ring)
 
 
@@ -52,7 +52,7 @@ def sync(journal: CommitJournal) -> None:
     synced.ended(None)
 
 
-def found_on(disk: SimulatedDisk, ring: KeyRing | None = None) -> list[JournalEntry]:
+def found_on(disk: SimulatedDisk, ring: MainKeyRing | None = None) -> list[JournalEntry]:
     return [one for _, one in journal_on(disk, ring).read()]
 
 
@@ -154,12 +154,12 @@ def test_nothing_is_appended_to_a_file_that_could_not_be_synced() -> None:
 
 def test_an_encrypted_store_has_nothing_in_clear() -> None:
     disk = new_disk()
-    ring = KeyRing(EncryptionOptions(Secret("a main key")))
+    ring = MainKeyRing(EncryptionOptions(Secret("a main key")))
     journal = journal_on(disk, ring)
     segment, _ = journal.append(entry(1))
     sync(journal)
     assert b"payload" not in disk.content_of(segment.path)
     after = disk.crash_losing_unsynced()
-    assert found_on(after, KeyRing(EncryptionOptions(Secret("a main key")))) == [entry(1)]
+    assert found_on(after, MainKeyRing(EncryptionOptions(Secret("a main key")))) == [entry(1)]
     with pytest.raises(StoreError, match="key"):
-        found_on(after, KeyRing(EncryptionOptions(Secret("another key"))))
+        found_on(after, MainKeyRing(EncryptionOptions(Secret("another key"))))

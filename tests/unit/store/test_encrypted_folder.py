@@ -10,7 +10,7 @@ from power_cuts import both_and_one, cut_off
 from tradewind.errors import StoreError
 from tradewind.options import NO_SECRET, EncryptionOptions, Secret
 from tradewind.store.contract import MessageCopy
-from tradewind.store.files.vault import KeyRing
+from tradewind.store.files.vault import MainKeyRing
 from tradewind.store.folder.stream_folder import NotReadable, StreamExists, StreamFolder
 from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
@@ -28,14 +28,14 @@ COUNT = 12
 SECRETS = (b"secret.subject", b"payload of", b"secret.>")
 
 
-def ring(key: str, cipher: str = "chacha", previous: str = "") -> KeyRing:
+def ring(key: str, cipher: str = "chacha", previous: str = "") -> MainKeyRing:
     old = Secret(previous) if previous else NO_SECRET
-    return KeyRing(EncryptionOptions(Secret(key), old, cipher))
+    return MainKeyRing(EncryptionOptions(Secret(key), old, cipher))
 
 
-PLAIN: KeyRing | None = None
+PLAIN: MainKeyRing | None = None
 # From which keys to which; each has to be crossed in a way that any crash leaves whole.
-CHANGES: dict[str, tuple[KeyRing | None, KeyRing]] = {
+CHANGES: dict[str, tuple[MainKeyRing | None, MainKeyRing]] = {
     "plain to chacha": (PLAIN, ring("k")),
     "plain to aes": (PLAIN, ring("k", "aes")),
     "chacha to aes": (ring("k"), ring("k", "aes")),
@@ -46,11 +46,11 @@ CHANGES: dict[str, tuple[KeyRing | None, KeyRing]] = {
 changes = pytest.mark.parametrize(("old", "new"), CHANGES.values(), ids=CHANGES)
 
 
-def folder_on(disk: SimulatedDisk, keys: KeyRing | None) -> StreamFolder:
+def folder_on(disk: SimulatedDisk, keys: MainKeyRing | None) -> StreamFolder:
     return StreamFolder(disk, ROOT, "$G", "S", ring=keys)
 
 
-def opened(disk: SimulatedDisk, keys: KeyRing | None) -> dict[int, MessageCopy]:
+def opened(disk: SimulatedDisk, keys: MainKeyRing | None) -> dict[int, MessageCopy]:
     """All messages, and the consumer as it was left."""
     folder = folder_on(disk, keys)
     meta, store, report = folder.open(NOW, block_bytes_max=BLOCK_BYTES)
@@ -67,7 +67,7 @@ def opened(disk: SimulatedDisk, keys: KeyRing | None) -> dict[int, MessageCopy]:
     return found
 
 
-def made(keys: KeyRing | None, *, killed: bool = False) -> SimulatedDisk:
+def made(keys: MainKeyRing | None, *, killed: bool = False) -> SimulatedDisk:
     """A stream with several blocks, a deleted message and a consumer."""
     disk = SimulatedDisk()
     folder = folder_on(disk, keys)
@@ -111,7 +111,7 @@ def test_nothing_can_be_read_from_the_disk_and_everything_by_the_key(
 
 
 @pytest.mark.parametrize("keys", [PLAIN, ring("other"), ring("other", "aes", previous="third")])
-def test_lost_or_wrong_key_is_named_and_changes_nothing(keys: KeyRing | None) -> None:
+def test_lost_or_wrong_key_is_named_and_changes_nothing(keys: MainKeyRing | None) -> None:
     disk = made(ring("k"))
     before = disk.snapshot_tree()
     what = "no key is configured" if keys is None else r"meta\.key: the configured key"
@@ -148,7 +148,7 @@ def test_consumer_whose_key_file_is_damaged_is_left_out_and_changes_nothing() ->
 
 
 @changes
-def test_stream_is_converted_when_it_is_opened(old: KeyRing | None, new: KeyRing) -> None:
+def test_stream_is_converted_when_it_is_opened(old: MainKeyRing | None, new: MainKeyRing) -> None:
     disk = made(old)
     expected = opened(disk.crash_keeping_unsynced(), old)
     assert opened(disk, new) == expected
@@ -156,7 +156,7 @@ def test_stream_is_converted_when_it_is_opened(old: KeyRing | None, new: KeyRing
     names = disk.list_directory(f"{FOLDER}/msgs")
     assert not [name for name in names if "converted" in name or name.endswith(".tmp")]
     # The key of before is not needed any more.
-    alone = KeyRing(EncryptionOptions(new._main[0], cipher=new.kind.name))
+    alone = MainKeyRing(EncryptionOptions(new._main[0], cipher=new.kind.name))
     assert opened(disk.crash_losing_unsynced(), alone) == expected
     files = disk.checkpoint()
     keys = [path.replace(".blk", ".key") for path in files if path.endswith((".blk", "meta.key"))]
@@ -167,7 +167,7 @@ def test_stream_is_converted_when_it_is_opened(old: KeyRing | None, new: KeyRing
 @changes
 @pytest.mark.parametrize("killed", [False, True])
 def test_conversion_that_is_cut_off_anywhere_is_finished_by_the_next_start(
-    old: KeyRing | None, new: KeyRing, killed: bool
+    old: MainKeyRing | None, new: MainKeyRing, killed: bool
 ) -> None:
     before = made(old, killed=killed)
     expected = opened(before.crash_keeping_unsynced(), old)
@@ -192,9 +192,9 @@ def test_rotation_of_the_main_key_rewrites_no_message() -> None:
 @pytest.mark.parametrize("first", [PLAIN, ring("k")], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("second", [PLAIN, ring("k")], ids=["plain", "encrypted"])
 def test_creation_that_was_cut_off_is_used_by_the_next_one(
-    first: KeyRing | None, second: KeyRing | None
+    first: MainKeyRing | None, second: MainKeyRing | None
 ) -> None:
-    def create(disk: SimulatedDisk, keys: KeyRing | None) -> StreamFolder:
+    def create(disk: SimulatedDisk, keys: MainKeyRing | None) -> StreamFolder:
         folder = folder_on(disk, keys)
         folder.create(META)
         folder.begin(META)

@@ -6,7 +6,7 @@ import pytest
 
 from tradewind.options import NO_SECRET, EncryptionOptions, Secret
 from tradewind.store.contract import MessageCopy
-from tradewind.store.files.vault import KeyRing
+from tradewind.store.files.vault import MainKeyRing
 from tradewind.store.folder.shelf import Shelf, ShelfName, put_back, read_shelf, shelf_names
 from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.store.format.meta import StreamMeta
@@ -15,15 +15,15 @@ from tradewind.testing.fake_disk import SimulatedDisk
 ROOT = "/disk"
 NOW = 1_800_000_000_000_000_000
 META = StreamMeta({"name": "S", "subjects": ["secret.>"], "allow_msg_ttl": True}, NOW)
-RING = KeyRing(EncryptionOptions(Secret("k"), NO_SECRET, "chacha"))
+RING = MainKeyRing(EncryptionOptions(Secret("k"), NO_SECRET, "chacha"))
 TTL = b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"
 
 
-def folder_on(disk: SimulatedDisk, ring: KeyRing | None, path: str = "") -> StreamFolder:
+def folder_on(disk: SimulatedDisk, ring: MainKeyRing | None, path: str = "") -> StreamFolder:
     return StreamFolder(disk, ROOT, "$G", "S", path=path, ring=ring)
 
 
-def filled(disk: SimulatedDisk, ring: KeyRing | None) -> list[MessageCopy]:
+def filled(disk: SimulatedDisk, ring: MainKeyRing | None) -> list[MessageCopy]:
     folder = folder_on(disk, ring)
     folder.create(META)
     _, files, _ = folder.open(NOW, block_bytes_max=400)
@@ -38,7 +38,9 @@ def filled(disk: SimulatedDisk, ring: KeyRing | None) -> list[MessageCopy]:
 
 
 @pytest.mark.parametrize("ring", [None, RING], ids=["plain", "encrypted"])
-def test_messages_come_back_as_they_were_and_are_as_secret_as_before(ring: KeyRing | None) -> None:
+def test_messages_come_back_as_they_were_and_are_as_secret_as_before(
+    ring: MainKeyRing | None,
+) -> None:
     disk = SimulatedDisk()
     messages = filled(disk, ring)
     folder, name = folder_on(disk, ring), ShelfName(NOW + 9, 3)

@@ -20,7 +20,7 @@ from tradewind.cli.streams.backup_folders import DATA_NAME, read_backup
 from tradewind.errors import CorruptRecord
 
 if TYPE_CHECKING:
-    from tradewind.store.files.vault import KeyRing
+    from tradewind.store.files.vault import MainKeyRing
 
 # A backup is read in pieces of this size.
 READ_BYTES: Final = 1 << 20
@@ -96,7 +96,7 @@ def open_stored(
             os.close(descriptor)
 
 
-def _key_ring(config: Path | None) -> KeyRing | None:
+def _key_ring(config: Path | None) -> MainKeyRing | None:
     """The keys of the store in the configuration file of its server."""
     if config is None:
         return None

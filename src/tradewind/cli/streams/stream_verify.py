@@ -23,7 +23,7 @@ from tradewind.cli.frame.text_formats import counted, time_text
 
 if TYPE_CHECKING:
     from tradewind.api.chain import ChainInfo
-    from tradewind.chain.chain_entries import Record
+    from tradewind.chain.chain_entries import ChainRecord
     from tradewind.chain.checkpoints import Checkpoint
     from tradewind.chain.report import ChainReport
     from tradewind.chain.verifier import ChainedMessage
@@ -239,7 +239,7 @@ class RemoteChain:
         """The hash."""
         return self._info.algorithm
 
-    def records(self) -> Iterator[tuple[int, Record]]:
+    def records(self) -> Iterator[tuple[int, ChainRecord]]:
         """All entries that there were when this was made."""
         from tradewind.chain.chain_entries import read_records
 

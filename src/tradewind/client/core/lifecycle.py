@@ -58,7 +58,7 @@ from tradewind.errors import TradewindError
 if TYPE_CHECKING:
     from tradewind.client.core.message import Msg
 
-# The values of `State` in publisher.pxd.
+# The values of `WireState` in publisher.pxd.
 CONNECTED, RECONNECTING, CLOSED = range(3)
 # The same server may refuse the same login so often before the connection gives up.
 REFUSALS_MAX = 2

@@ -4,7 +4,7 @@ from libc.stdint cimport uint64_t
 
 from tradewind.containers.buffer cimport Buffer
 
-cdef enum State:
+cdef enum WireState:
     STATE_CONNECTED = 0
     STATE_RECONNECTING = 1      # messages are kept, up to `pending_bytes_max`
     STATE_CLOSED = 2            # nothing can be sent any more

@@ -16,7 +16,7 @@ from tradewind.api.responses import MsgGetResponse
 from tradewind.api.stream_types import RetentionPolicy
 from tradewind.api.times import parse_time
 from tradewind.chain import checkpoints as heads
-from tradewind.chain.chain_entries import MESSAGE, Record, RecordError, read_records
+from tradewind.chain.chain_entries import MESSAGE, ChainRecord, RecordError, read_records
 from tradewind.chain.checkpoints import Checkpoint
 from tradewind.chain.offline import COPIES_MAX
 from tradewind.chain.passes import ChainPass
@@ -123,13 +123,13 @@ class _RemoteChain:
             page = await self.js.chains.entries(self.stream, self.first_index, 1)
             self.before = hash_of(page.before, "before")
 
-    async def read(self, index: int) -> list[Record]:
+    async def read(self, index: int) -> list[ChainRecord]:
         """The entries from `index` on, as many as come; none at the end."""
         if index >= self.size:
             return []
         return (await self._page(index, self.size))[:ENTRIES_MAX]
 
-    async def read_late(self) -> list[Record]:
+    async def read_late(self) -> list[ChainRecord]:
         """The entries that were made since, those of messages left out."""
         end = (await self.js.chains.info(self.stream)).size
         index, found = self.size, []
@@ -141,7 +141,7 @@ class _RemoteChain:
             index += len(page)
         return found
 
-    async def _page(self, index: int, end: int) -> list[Record]:
+    async def _page(self, index: int, end: int) -> list[ChainRecord]:
         count = min(end - index, ENTRIES_MAX)
         page = await self.js.chains.entries(self.stream, index, count)
         try:

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.containers.buffer cimport Buffer
 
 # What the reply subject of a delivered message states about it.
-ctypedef struct Delivery:
+ctypedef struct DeliveryFacts:
     uint64_t stream_sequence
     uint64_t consumer_sequence
     uint64_t timestamp_ns
@@ -29,8 +29,8 @@ cdef class Packed:
     cdef readonly uint64_t pending_count    # how many the consumer had left after the last one
     cdef readonly uint64_t size         # bytes of headers and payloads
 
-    cdef int add(self, const Delivery* delivery, const char* subject, uint32_t subject_size,
+    cdef int add(self, const DeliveryFacts* delivery, const char* subject, uint32_t subject_size,
                  const char* body, uint32_t header_size, uint32_t payload_size) except -1
 
 
-cdef bint parse_delivery(const char* text, Py_ssize_t size, Delivery* delivery) noexcept nogil
+cdef bint parse_delivery(const char* text, Py_ssize_t size, DeliveryFacts* delivery) noexcept nogil

@@ -34,7 +34,7 @@ cdef inline bint parse_number(const char* text, const char* end, uint64_t* value
     return True
 
 
-cdef bint parse_delivery(const char* text, Py_ssize_t size, Delivery* delivery) noexcept nogil:
+cdef bint parse_delivery(const char* text, Py_ssize_t size, DeliveryFacts* delivery) noexcept nogil:
     """Parse the reply subject of a delivered message; False for any other."""
     cdef const char* starts[TOKENS_MAX]
     cdef const char** found
@@ -72,7 +72,7 @@ cdef class Packed:
     def __len__(self):
         return self.count
 
-    cdef int add(self, const Delivery* delivery, const char* subject, uint32_t subject_size,
+    cdef int add(self, const DeliveryFacts* delivery, const char* subject, uint32_t subject_size,
                  const char* body, uint32_t header_size, uint32_t payload_size) except -1:
         """Append a message; `body` holds its headers and its payload."""
         cdef size_t body_size = <size_t>header_size + payload_size

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from tradewind.client.core.protocol cimport Line, MessageInbox
 from tradewind.client.core.message cimport Msg
-from tradewind.client.streams.packed cimport Delivery, Packed
+from tradewind.client.streams.packed cimport DeliveryFacts, Packed
 
 cdef class PullInbox(MessageInbox):
     # Requested from the server and not yet received; never below 0.
@@ -25,5 +25,5 @@ cdef class PullInbox(MessageInbox):
 
     cdef bint _is_low(self) noexcept
     cdef bint _is_in_order(self, const char* reply, Py_ssize_t size,
-                           Delivery* delivery) except -1
+                           DeliveryFacts* delivery) except -1
     cdef int _count_down(self, size_t size) except -1

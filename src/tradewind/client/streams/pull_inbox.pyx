@@ -129,7 +129,7 @@ cdef class PullInbox(MessageInbox):
         """See `MessageInbox`. Status messages and messages without a reply subject take the
         ordinary path.
         """
-        cdef Delivery delivery
+        cdef DeliveryFacts delivery
         if not has_reply or is_status_block(body, header_size):
             return False
         self.arrivals += 1
@@ -148,7 +148,7 @@ cdef class PullInbox(MessageInbox):
 
     cdef int _push(self, Msg message, size_t size) except -1:
         cdef int is_slow
-        cdef Delivery delivery
+        cdef DeliveryFacts delivery
         self.arrivals += 1
         if is_status(message):
             self.owner._on_status(message)
@@ -168,7 +168,7 @@ cdef class PullInbox(MessageInbox):
         return is_slow
 
     cdef bint _is_in_order(self, const char* reply, Py_ssize_t size,
-                           Delivery* delivery) except -1:
+                           DeliveryFacts* delivery) except -1:
         if self._is_broken or not parse_delivery(reply, size, delivery):
             return False
         if delivery.consumer_sequence != self._expected:

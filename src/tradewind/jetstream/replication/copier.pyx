@@ -25,7 +25,7 @@ from tradewind.jetstream.replication.header_copy cimport (
     look_at_header)
 from tradewind.store.format.records cimport RECORD_MAX
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectIndex
-from tradewind.stream.header_scan cimport Span
+from tradewind.stream.header_scan cimport TextSpan
 
 from typing import Protocol
 
@@ -199,7 +199,7 @@ cdef class Copier(TakerPart):
 
     cdef bint _copy(self, Record* record) except -1:
         """Copy one message; false if it could not be stored and has to be retried."""
-        cdef Span id
+        cdef TextSpan id
         cdef int notes = NOTE_NOTHING
         cdef uint64_t size = self.target.store.stored_size(
             record.subject_size, record.header_size, record.payload_size)
@@ -254,7 +254,7 @@ cdef class Copier(TakerPart):
         cdef uint32_t subject_size = record.subject_size, header_size, payload_size
         cdef const char* subject = record.subject
         cdef bytes mapped
-        cdef Span id
+        cdef TextSpan id
         if self.maps:
             mapped = self._mapped(record)
             subject, subject_size = mapped, <uint32_t>len(mapped)
@@ -426,5 +426,5 @@ cdef class Copier(TakerPart):
 
 
 cdef bint look_at_malformed(Record* record) noexcept:
-    cdef Span id
+    cdef TextSpan id
     return look_at_header(record.header, record.header_size, False, &id) & NOTE_MALFORMED

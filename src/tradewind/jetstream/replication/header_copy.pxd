@@ -7,7 +7,7 @@ does: byte for byte, at the beginning of a line, with the colon right after. It 
 from libc.stdint cimport uint32_t
 from libc.string cimport memchr, memcmp
 from tradewind.containers.buffer cimport Buffer, buffer_append
-from tradewind.stream.header_scan cimport Span
+from tradewind.stream.header_scan cimport TextSpan
 
 cdef enum HeaderNote:
     NOTE_NOTHING = 0
@@ -39,7 +39,7 @@ cdef inline bint is_dropped(const char* at, size_t size, bint is_sourced) noexce
 
 
 cdef inline int look_at_header(const char* header, size_t size, bint is_sourced,
-                               Span* message_id) noexcept nogil:
+                               TextSpan* message_id) noexcept nogil:
     """Classify a header block, as HeaderNote; also finds its id, if there is one that is not empty.
     """
     cdef const char* at = header + 10

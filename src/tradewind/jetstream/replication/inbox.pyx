@@ -27,7 +27,7 @@ cdef enum:
 
 WAITING_BYTES_MAX = BYTES_MAX
 
-ctypedef struct Delivery:
+ctypedef struct ParsedReply:
     uint64_t deliveries
     uint64_t stream_seq
     uint64_t consumer_seq
@@ -35,7 +35,7 @@ ctypedef struct Delivery:
     uint64_t pending
 
 
-cdef bint read_delivery(const char* subject, uint32_t size, Delivery* parsed) noexcept nogil:
+cdef bint read_delivery(const char* subject, uint32_t size, ParsedReply* parsed) noexcept nogil:
     """Parse the reply subject of a message, see `consumer.replies`; false if it is not one."""
     cdef const char* at = subject
     cdef const char* end = subject + size
@@ -114,7 +114,7 @@ cdef class Inbox:
                     uint32_t reply_size, const char* body, size_t header_size,
                     size_t total_size) except -1:
         """Handle a message or a status."""
-        cdef Delivery delivery
+        cdef ParsedReply delivery
         cdef ArrivedHead head
         if header_size >= STATUS_BYTES_MIN and body[8] == 32:
             if len(self.statuses) < STATUSES_MAX:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tradewind.chain import checkpoints
-from tradewind.chain.chain_entries import MESSAGE, ChainError, Record
+from tradewind.chain.chain_entries import MESSAGE, ChainError, ChainRecord
 from tradewind.chain.chain_folder import FOLDER, ChainFolder, IncompleteRecord
 from tradewind.chain.report import FILE, ChainFault, ChainReport
 from tradewind.chain.segments import SegmentFound, SegmentJoin, verify_segment
@@ -111,7 +111,7 @@ def audit_chain(
     return made
 
 
-def _until_torn(records: Iterator[tuple[int, Record]]) -> Iterator[tuple[int, Record]]:
+def _until_torn(records: Iterator[tuple[int, ChainRecord]]) -> Iterator[tuple[int, ChainRecord]]:
     """Entries up to the end of what is written; a server may be writing more."""
     try:
         yield from records

@@ -75,7 +75,7 @@ class FileKey(msgspec.Struct, frozen=True):
         return f"FileKey({self.kind.name})"
 
 
-class KeyRing:
+class MainKeyRing:
     """The main keys of a store: the one of today, and the one before, for what it still wraps."""
 
     def __init__(
@@ -147,7 +147,7 @@ class StreamVault(Sealer):
     """The keys of one stream, below `path`."""
 
     def __init__(
-        self, disk: Disk, ring: KeyRing, account: str, stream: str, path: str, key: FileKey
+        self, disk: Disk, ring: MainKeyRing, account: str, stream: str, path: str, key: FileKey
     ) -> None:
         super().__init__(key)
         self.disk = disk

@@ -36,7 +36,7 @@ from tradewind.chain.chain_entries import (
     REMOVAL,
     RETURN,
     ChainError,
-    Record,
+    ChainRecord,
     RecordError,
     decode_removal,
     message_body,
@@ -275,7 +275,7 @@ class _Opening:
                     found.append(int(stem, 16))
         return sorted(found)
 
-    def _records(self, start: EntryPlace) -> Iterator[tuple[EntryPlace, Record]]:
+    def _records(self, start: EntryPlace) -> Iterator[tuple[EntryPlace, ChainRecord]]:
         """All whole records from a place on; `_end` is where they end."""
         index, before = start.entry, b""
         self._end = start
@@ -375,7 +375,7 @@ class _Opening:
         except NotFoundError:
             return None
 
-    def _problem(self, record: Record) -> str:
+    def _problem(self, record: ChainRecord) -> str:
         """Why an entry does not fit; empty if it does, or if what it is about is gone by right."""
         links, body = self._chain.links, record.body
         if record.kind == MESSAGE:
@@ -495,7 +495,7 @@ def note_exchanged(chain: StreamChain, back: Iterable[int], gone: Iterable[int])
     chain.disk.write_file_atomically(f"{chain.folder}/{EXCHANGED}", content)
 
 
-def _ranges_in(record: Record) -> Ranges:
+def _ranges_in(record: ChainRecord) -> Ranges:
     """What a removal or a return is about; nothing for a message, or what is neither."""
     if record.kind != MESSAGE:
         with suppress(ChainError):

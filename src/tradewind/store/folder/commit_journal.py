@@ -36,7 +36,7 @@ from tradewind.store.format.layout import JOURNAL_KEY_FILE
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
-    from tradewind.store.files.vault import KeyRing, Sealer
+    from tradewind.store.files.vault import MainKeyRing, Sealer
 
 # A file that has grown so large is followed by another one.
 JOURNAL_BYTES_MAX: Final = 4_194_304
@@ -95,7 +95,9 @@ class JournalSync:
 class CommitJournal:
     """Of one account; `folder` is that of the account."""
 
-    def __init__(self, disk: Disk, folder: str, account: str, ring: KeyRing | None = None) -> None:
+    def __init__(
+        self, disk: Disk, folder: str, account: str, ring: MainKeyRing | None = None
+    ) -> None:
         self._disk = disk
         self._folder = folder
         self._account = account

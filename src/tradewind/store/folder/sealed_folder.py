@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import MissingFile
-from tradewind.store.files.vault import FileKey, KeyRing, StreamVault
+from tradewind.store.files.vault import FileKey, MainKeyRing, StreamVault
 from tradewind.store.folder.conversion import (
     convert,
     convert_consumers,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def sealed_creation(
-    folder: StreamFolder, ring: KeyRing, meta: bytes, files: dict[str, bytes]
+    folder: StreamFolder, ring: MainKeyRing, meta: bytes, files: dict[str, bytes]
 ) -> tuple[StreamVault, bytes, dict[str, bytes]]:
     """The keys of a new stream, its configuration and its files as they are on disk."""
     vault = _vault(folder, ring, ring.new_key())
@@ -39,19 +39,19 @@ def sealed_creation(
     return vault, vault.seal(meta), {**meta_key, **keys, **sealed}
 
 
-def read_vault(folder: StreamFolder, ring: KeyRing) -> StreamVault:
+def read_vault(folder: StreamFolder, ring: MainKeyRing) -> StreamVault:
     """The keys of a stream that is there; UnusableKey says why not."""
     path = f"{folder.path}/{META_KEY_FILE}"
     return _vault(folder, ring, ring.read(folder.disk, path, folder.account, folder.stream))
 
 
-def _vault(folder: StreamFolder, ring: KeyRing, key: FileKey) -> StreamVault:
+def _vault(folder: StreamFolder, ring: MainKeyRing, key: FileKey) -> StreamVault:
     return StreamVault(folder.disk, ring, folder.account, folder.stream, folder.path, key)
 
 
 def convert_stream(
     folder: StreamFolder,
-    ring: KeyRing,
+    ring: MainKeyRing,
     vault: StreamVault | None,
     meta: StreamMeta,
     open_now: Callable[[StreamVault | None], tuple[FileStore, RecoveryReport]],

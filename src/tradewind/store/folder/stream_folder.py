@@ -80,7 +80,7 @@ from tradewind.store.format.meta import (
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
-    from tradewind.store.files.vault import KeyRing, Sealer, StreamVault
+    from tradewind.store.files.vault import MainKeyRing, Sealer, StreamVault
     from tradewind.store.folder.recover import RecoveryReport
     from tradewind.store.folder.stream_chain import ChainSettings
 
@@ -156,7 +156,7 @@ class StreamFolder:
         stream: str,
         durable: set[str] | None = None,
         path: str = "",
-        ring: KeyRing | None = None,
+        ring: MainKeyRing | None = None,
         *,
         converts: bool = True,
     ) -> None:
@@ -680,7 +680,7 @@ class StoreRoot:
     """The store below `root` (the configured folder), ours alone from here to `close`."""
 
     def __init__(
-        self, disk: Disk, root: str, ring: KeyRing | None = None, *, converts: bool = True
+        self, disk: Disk, root: str, ring: MainKeyRing | None = None, *, converts: bool = True
     ) -> None:
         """See `StreamFolder` for `ring`."""
         self.disk = disk

@@ -138,7 +138,7 @@ cdef enum:
     KEY_BYTES = 32
 
 
-cdef struct State:
+cdef struct HashState:
     uint64_t v0[4]
     uint64_t v1[4]
     uint64_t m0[4]
@@ -166,7 +166,7 @@ cdef inline uint64_t zip_odd(uint64_t even, uint64_t odd) noexcept nogil:
         | (even & 0xff00000000000000ULL))
 
 
-cdef inline void mix(State* s, const uint64_t* packet) noexcept nogil:
+cdef inline void mix(HashState* s, const uint64_t* packet) noexcept nogil:
     cdef int lane
     for lane in range(4):
         s.v1[lane] += s.m0[lane] + packet[lane]
@@ -181,7 +181,7 @@ cdef inline void mix(State* s, const uint64_t* packet) noexcept nogil:
         s.v1[lane + 1] += zip_odd(s.v0[lane], s.v0[lane + 1])
 
 
-cdef inline void mix_bytes(State* s, const uint8_t* data) noexcept nogil:
+cdef inline void mix_bytes(HashState* s, const uint8_t* data) noexcept nogil:
     cdef uint64_t packet[4]
     cdef int lane
     memcpy(packet, data, PACKET_BYTES)
@@ -190,7 +190,7 @@ cdef inline void mix_bytes(State* s, const uint8_t* data) noexcept nogil:
     mix(s, packet)
 
 
-cdef void mix_rest(State* s, const uint8_t* rest, int size) noexcept nogil:
+cdef void mix_rest(HashState* s, const uint8_t* rest, int size) noexcept nogil:
     # The last 1 to 31 bytes; their number is mixed in as well.
     cdef uint8_t packet[PACKET_BYTES]
     cdef uint32_t low, high
@@ -214,7 +214,7 @@ cdef void mix_rest(State* s, const uint8_t* rest, int size) noexcept nogil:
     mix_bytes(s, packet)
 
 
-cdef uint64_t finish(State* s) noexcept nogil:
+cdef uint64_t finish(HashState* s) noexcept nogil:
     cdef uint64_t packet[4]
     cdef int _extra, lane
     for _extra in range(4):
@@ -225,7 +225,7 @@ cdef uint64_t finish(State* s) noexcept nogil:
 
 
 cdef uint64_t parts_portable(const HashKey* key, const Part* parts, int count) noexcept nogil:
-    cdef State s
+    cdef HashState s
     cdef uint8_t carry[PACKET_BYTES]
     cdef const uint8_t* data
     cdef size_t left, taken, carried = 0

@@ -19,7 +19,7 @@ from tradewind.store.format.records cimport (
     RECORD_OK, Record, erase_record, mark_kind, mark_value, parse_record)
 from tradewind.store.format.sequence_tree cimport SequenceTree, sequences_contains
 
-ctypedef struct Span:
+ctypedef struct SequenceSpan:
     uint64_t lowest             # no record of the file is below it
     uint64_t last
     const SequenceTree* gone    # those have no record any more; NULL: nobody knows
@@ -28,7 +28,7 @@ ctypedef struct Span:
 cdef class OlderBlocks:
     """Where dead records of older blocks may lie; a snapshot, for `compacted_copy`."""
 
-    cdef Span* spans
+    cdef SequenceSpan* spans
     cdef size_t count
     cdef list gone              # keeps the trees alive; nobody changes them
 
@@ -37,7 +37,7 @@ cdef class OlderBlocks:
         """
         cdef Block block
         self.gone = []
-        self.spans = <Span*>malloc(max(len(blocks), 1) * sizeof(Span))
+        self.spans = <SequenceSpan*>malloc(max(len(blocks), 1) * sizeof(SequenceSpan))
         if self.spans == NULL:
             raise MemoryError
         for block in sorted(blocks, key=by_last_sequence):
@@ -57,7 +57,7 @@ cdef class OlderBlocks:
     cdef bint may_hold(self, uint64_t seq) noexcept nogil:
         """Whether a file of them may have a record of this sequence."""
         cdef size_t low = 0, high = self.count, middle
-        cdef Span* span
+        cdef SequenceSpan* span
         while low < high:
             middle = (low + high) // 2
             if self.spans[middle].last < seq:
