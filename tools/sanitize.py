@@ -4,11 +4,11 @@
 
 Builds the extensions with the sanitizers into build/sanitize, away from those in use, proves on a
 module with known faults that a report would be seen, then runs the tests with the sanitizers'
-run-time library loaded into Python: all pieces one after the other, those that are named (`store`,
-`client` and so on, see PIECES), or what pytest is told. A piece is a process of its own, so that a
-report ends no more than that piece; a table at the end says what became of each. Exits with 0 only
-when there was no report. Memory that Python itself leaks is not reported; what our own code
-allocates and loses is.
+run-time library loaded into Python: all pieces, one per processor at a time, those that are named
+(`store`, `client` and so on, see PIECES), or what pytest is told. A piece is a process of its own,
+so that a report ends no more than that piece; a table at the end says what became of each. Exits
+with 0 only when there was no report. Memory that Python itself leaks is not reported; what our own
+code allocates and loses is.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "sanitize"
+# Those that take longest come first.
 PIECES = {
-    "wire": ("tests/unit/wire", "tests/unit/route", "tests/unit/broker"),
-    "server": ("tests/unit/server",),
-    "store": ("tests/unit/store",),
-    "stream": ("tests/unit/stream", "tests/unit/consumer"),
-    "jetstream": ("tests/unit/jetstream",),
-    "client": ("tests/client",),
-    "spark": ("tests/unit/spark",),
-    "model": ("tests/model",),
     "faults": ("tests/faults",),
+    "store": ("tests/unit/store",),
+    "model": ("tests/model",),
+    "server": ("tests/unit/server",),
+    "jetstream": ("tests/unit/jetstream",),
+    "spark": ("tests/unit/spark",),
+    "stream": ("tests/unit/stream", "tests/unit/consumer"),
+    "client": ("tests/client",),
+    "wire": ("tests/unit/wire", "tests/unit/route", "tests/unit/broker"),
 }
 BUILDING = re.compile(r"building '([^']+)' extension")
 FAULT = re.compile(r"ERROR: AddressSanitizer|runtime error:")
@@ -241,7 +243,8 @@ def counted(results: Path) -> tuple[int, int]:
 
 
 def run_piece(name: str, arguments: Sequence[str]) -> Outcome:
-    """The tests of one piece under the sanitizers, with a line per file while they run."""
+    """The tests of one piece under the sanitizers, with a line per test while they run."""
+    say(f"--- {name}: {' '.join(arguments)}")
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "--timeout=600"]
     # With the default capture, a report on stderr would be lost with the aborted process.
     command += ["--capture=sys", "-o", "console_output_style=count"]
@@ -262,8 +265,7 @@ def run_piece(name: str, arguments: Sequence[str]) -> Outcome:
             assert process.stdout is not None
             for line in process.stdout:
                 said.append(line)
-                sys.stdout.write(line)
-                sys.stdout.flush()
+                say(f"{name:<12}{line.rstrip()}")
         text = read_reports(reports)
         tests, failed = counted(results)
     lost = own_leaks(text, BUILD)
@@ -285,11 +287,9 @@ def chosen(arguments: Sequence[str]) -> dict[str, Sequence[str]]:
 
 def run_tests(arguments: Sequence[str]) -> int:
     """The tests under the sanitizers; gives the exit code."""
-    outcomes = []
-    for name, tests in chosen(arguments).items():
-        say(f"--- {name}: {' '.join(tests)}")
-        outcomes.append(run_piece(name, tests))
-        say(outcomes[-1].row())
+    pieces = chosen(arguments)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+        outcomes = list(threads.map(run_piece, pieces, pieces.values()))
     say(f"\n{'piece':<12}{'tests':>8}{'failed':>8}{'reports':>9}{'leaks':>7}{'seconds':>9}")
     say("\n".join(outcome.row() for outcome in outcomes))
     return 0 if all(outcome.is_clean for outcome in outcomes) else 1
