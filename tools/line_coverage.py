@@ -1,12 +1,14 @@
 """Measure which lines of the product its tests run, Python and compiled ones alike.
 
-    python tools/line_coverage.py [--missing PACKAGE] [paths and other arguments of pytest]
+    python tools/line_coverage.py [--add] [--missing PACKAGE] [paths and other arguments of pytest]
 
 Copies the project to build/coverage, builds the compiled modules there with line tracing, runs the
 tests in that copy and prints a table per package. The build in use is left alone. Without arguments
 it runs the unit, model and fault tests that are not marked as slow. That takes long, for loops per
 byte are traced per byte: a package at a time is better. Lines of programs that a test kills are not
 counted, nor are those of .pxd files.
+`--add` adds to what the runs before have found, except in files that have changed since: several
+short runs give the result of a long one.
 `--missing store` lists the lines of that package that nothing ran, after the last run.
 """
 
@@ -62,9 +64,13 @@ def project_files(root: Path) -> set[Path]:
     return {path for path in found if path.suffix not in MADE}
 
 
-def copy_project() -> None:
-    """Bring the copy up to date; files that are the same keep what was made of them."""
+def copy_project() -> set[Path]:
+    """Bring the copy up to date; files that are the same keep what was made of them.
+
+    Gives what has changed.
+    """
     wanted = project_files(ROOT)
+    changed = set()
     for path in project_files(TREE) - wanted if TREE.exists() else ():
         (TREE / path).unlink()
         for made in (TREE / path).parent.glob(f"{path.stem}.*"):
@@ -76,6 +82,8 @@ def copy_project() -> None:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
+        changed.add(path)
+    return changed
 
 
 def build() -> None:
@@ -103,11 +111,30 @@ def coverage(*arguments: str) -> int:
 def run(arguments: Sequence[str]) -> int:
     """The tests; gives pytest's exit code."""
     (TREE / ".coveragerc").write_text(SETTINGS)
-    coverage("erase")
     code = coverage("run", "-m", "pytest", "-p", "no:cacheprovider", "--timeout=1200", *arguments)
     if not combine(TREE) or coverage("json", "--quiet", "-o", str(RESULT)) != 0:
         sys.exit("nothing was measured")
     return code
+
+
+def erase(folder: Path) -> None:
+    """Forget what was found before, and what is left of a run that was stopped."""
+    for path in (folder / ".coverage", *folder.glob(".coverage.*")):
+        path.unlink(missing_ok=True)
+
+
+def keep_earlier(folder: Path, changed: set[Path]) -> None:
+    """Make what was found before part of the next result, but for files whose lines have moved."""
+    earlier = CoverageData(str(folder / ".coverage"))
+    earlier.read()
+    names = earlier.measured_files() - {str(folder / path) for path in changed}
+    lines = {name: earlier.lines(name) or [] for name in names}
+    tracers = {name: earlier.file_tracer(name) or "" for name in names}
+    erase(folder)
+    kept = CoverageData(str(folder / ".coverage.earlier"))
+    kept.add_lines(lines)
+    kept.add_file_tracers(tracers)
+    kept.write()
 
 
 def combine(folder: Path) -> bool:
@@ -176,13 +203,18 @@ def missing(files: dict[str, dict[str, list[int]]], package: str) -> list[str]:
 def main() -> int:
     """Copy, build, run, print."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--add", action="store_true", help="to what the runs before have found")
     parser.add_argument("--missing", metavar="PACKAGE", help="of the last run, without a new one")
     options, arguments = parser.parse_known_args()
     code = 0
     if options.missing is None:
         say("the project, compiled with line tracing; only what has changed since the last time")
-        copy_project()
+        changed = copy_project()
         build()
+        if options.add and (TREE / ".coverage").exists():
+            keep_earlier(TREE, changed)
+        else:
+            erase(TREE)
         say("the tests")
         code = run(arguments or TESTS)
     files = json.loads(RESULT.read_text())["files"]

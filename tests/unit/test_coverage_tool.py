@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from coverage import CoverageData
-from tools.line_coverage import combine
+from tools.line_coverage import combine, erase, keep_earlier
 
 PLUGIN = "Cython.Coverage.Plugin"
 
@@ -39,3 +39,28 @@ def test_what_the_plugin_cannot_report_is_left_out(tmp_path: Path) -> None:
     whole = CoverageData(str(tmp_path / ".coverage"))
     whole.read()
     assert whole.measured_files() == {"a.pyx"}
+
+
+def test_a_run_that_adds_keeps_what_was_found_but_for_files_that_have_changed(
+    tmp_path: Path,
+) -> None:
+    same, moved = str(tmp_path / "src/same.pyx"), str(tmp_path / "src/moved.py")
+    write(tmp_path, "one", {same: [1], moved: [1, 9]}, {same: PLUGIN})
+    assert combine(tmp_path)
+    write(tmp_path, "stopped", {same: [7]}, {})
+    keep_earlier(tmp_path, {Path("src/moved.py")})
+    write(tmp_path, "two", {same: [3], moved: [2]}, {same: PLUGIN})
+    assert combine(tmp_path)
+    whole = CoverageData(str(tmp_path / ".coverage"))
+    whole.read()
+    assert sorted(whole.lines(same) or ()) == [1, 3]
+    assert whole.lines(moved) == [2]
+    assert whole.file_tracer(same) == PLUGIN
+
+
+def test_a_run_that_starts_anew_forgets_what_was_found(tmp_path: Path) -> None:
+    write(tmp_path, "one", {"a.py": [1]}, {})
+    assert combine(tmp_path)
+    write(tmp_path, "stopped", {"a.py": [7]}, {})
+    erase(tmp_path)
+    assert not combine(tmp_path)
