@@ -168,7 +168,7 @@ class _Opening:
         last_line, lines_bytes = self._read_checkpoints()
         start = self._read_state() or self._follow_covered()
         self._compare(start)
-        self._cut()
+        self._cut(start.segment)
         chain.adopt(self._end.segment, self._end.offset, lines_bytes, last_line, table)
 
     def _break(self, index: int, reason: str) -> None:
@@ -203,9 +203,11 @@ class _Opening:
         lines = content[:end].splitlines()
         if lines and b"\0" in lines[-1]:
             end -= len(lines.pop()) + 1
-        if end < len(content):
+        if content:
             with self._disk.open(path) as file:
-                file.truncate(end)
+                if end < len(content):
+                    file.truncate(end)
+                # A process that was killed may have left the line with the system only.
                 file.sync()
         if not lines:
             return b"", 0
@@ -409,21 +411,24 @@ class _Opening:
             self._removed.update(lost.sequences)
         return seq in self._removed
 
-    def _cut(self) -> None:
-        """Nothing is in the files behind the entries that hold, durably."""
-        chain, end, is_changed = self._chain, self._end, False
+    def _cut(self, first: int) -> None:
+        """Nothing is in the files behind the entries that hold, and all of those are durable.
+
+        A process that was killed may have left names and entries with the system only, but none in
+        files before `first`: a checkpoint covers these.
+        """
+        chain, end = self._chain, self._end
         for segment in self._segments():
             path = f"{chain.folder}/{segment_name(segment)}"
             if segment > end.segment or not end.offset:
                 self._disk.remove(path)
-                is_changed = True
-            elif segment == end.segment:
+            elif segment >= first:
                 with self._disk.open(path) as file:
-                    if file.size > end.offset:
+                    if segment == end.segment and file.size > end.offset:
                         file.truncate(end.offset)
                     file.sync()
-        if is_changed:
-            self._disk.sync_directory(chain.folder)
+        self._disk.sync_directory(chain.folder)
+        self._disk.sync_directory(chain.folder.rpartition("/")[0])
 
     # ---------------------------------------------------------------- what is missing in them
 

@@ -315,14 +315,14 @@ class CheckpointWrite:
         )
         self.line = checkpoints.encode(self.checkpoint)
         path = f"{chain.folder}/{CHECKPOINTS}"
-        is_new = not disk.exists(path)
-        with disk.create(path) if is_new else disk.open(path) as file:
+        with disk.open(path) if disk.exists(path) else disk.create(path) as file:
             # What a try that has failed may have left.
             if file.size > self.lines_bytes:
                 file.truncate(self.lines_bytes)
             file.write(self.line + b"\n", self.lines_bytes)
             file.sync()
-        if is_new:
+        if not self.lines_bytes:
+            # The first line; a try that has failed may have made the file.
             disk.sync_directory(chain.folder)
         with suppress(StoreError):  # then the next start reads more links
             disk.write_file_atomically(f"{chain.folder}/{STATE}", point.state(), sync=False)
