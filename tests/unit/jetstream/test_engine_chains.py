@@ -431,6 +431,23 @@ def test_undo_that_pushes_out_other_messages_says_so() -> None:
     ]
 
 
+def test_undo_that_fails_removes_nothing_from_the_chain() -> None:
+    world = ChainWorld(max_msgs=6)
+    world.fill(6)
+    world.own("TRUNCATE", {"newest": 3, "keep_for": 3600 * SECOND})
+    world.fill(2)
+    before = world.verify()
+    fault = world.disk.fail("rename", "*/snap-*/msgs")
+    assert "the messages are not restored" in world.own("UNDO")["error"]["description"]
+    assert fault.hits
+    assert world.verify() == before
+    world.stop()
+    again = ChainWorld(world.disk)
+    assert again.verify() == before
+    again.own("UNDO")
+    assert again.verify()[-2:] == ["return purged ((4, 6),)", "removal expired ((1, 2),)"]
+
+
 def test_restored_backup_begins_a_chain_of_its_own() -> None:
     world = ChainWorld()
     world.fill(6)

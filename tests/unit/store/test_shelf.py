@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from tradewind.options import NO_SECRET, EncryptionOptions, Secret
 from tradewind.store.contract import MessageCopy
+from tradewind.store.files.disk import DiskError
 from tradewind.store.files.vault import MainKeyRing
 from tradewind.store.folder.shelf import Shelf, ShelfName, put_back, read_shelf, shelf_names
 from tradewind.store.folder.stream_folder import StreamFolder
@@ -84,3 +87,35 @@ def test_a_shelf_whose_making_was_cut_off_holds_nothing() -> None:
     put_back(folder, name, folder_on(disk, None, f"{ROOT}/staging"), NOW)
     _, files, _ = folder_on(disk, None).open(NOW)
     assert list(files.table.messages()) == messages[:5] + messages[15:]
+
+
+def test_undo_that_fails_anywhere_leaves_the_stream_as_it_was() -> None:
+    """Whatever fails first: either it is said and nothing has changed, or all is back."""
+    start = SimulatedDisk()
+    messages = filled(start, None)
+    name = ShelfName(NOW + 9, 3)
+    shelf = Shelf(folder_on(start, None), name, META)
+    shelf.add(messages[5:15])
+    shelf.close()
+    failures = set()
+    for nth in count(1):
+        disk = start.crash_keeping_unsynced()
+        fault = disk.fail("*", nth=nth)
+        expected = messages
+        try:
+            put_back(folder_on(disk, None), name, folder_on(disk, None, f"{ROOT}/staging"), NOW)
+        except DiskError as error:
+            failures.add(error.operation)
+            expected = messages[:5] + messages[15:]
+        disk.clear_faults()
+        kept = read_shelf(folder_on(disk, None), name)
+        assert kept is not None
+        assert list(kept.table.messages()) == messages[5:15]
+        kept.close()
+        _, files, _ = folder_on(disk, None).open(NOW)
+        assert list(files.table.messages()) == expected, f"call {nth}, {failures}"
+        files.close()
+        assert disk.open_files == 0
+        if not fault.hits:
+            break
+    assert {"open", "create", "write", "sync", "rename", "remove", "sync_directory"} <= failures

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tradewind.errors import StoreError
 from tradewind.store.files.disk import MissingFile
 from tradewind.store.files.open_files import OpenFiles
 from tradewind.store.files.witness import WITNESS_FILE
@@ -129,10 +130,17 @@ def put_back(stream: StreamFolder, name: ShelfName, staging: StreamFolder, now_n
         with suppress(MissingFile):
             disk.remove(f"{stream.path}/{WITNESS_FILE}")
         disk.sync_directory(stream.path)
-        disk.rename(f"{staging.path}/{MESSAGES_FOLDER}", f"{stream.path}/{NEW_MESSAGES_FOLDER}")
-        disk.sync_directory(stream.path)
+        made, placed = f"{staging.path}/{MESSAGES_FOLDER}", f"{stream.path}/{NEW_MESSAGES_FOLDER}"
+        disk.rename(made, placed)
+        try:
+            disk.sync_directory(stream.path)
+        except StoreError:
+            # The next opening must not find what was not promised.
+            disk.rename(placed, made)
+            raise
     finally:
-        staging.discard()
+        with suppress(StoreError):  # the next start removes it, and what is done is done
+            staging.discard()
 
 
 def _merge(stream: StreamFolder, name: ShelfName, staging: StreamFolder, now_ns: int) -> None:
