@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tradewind.errors import StoreError
 from tradewind.jetstream.companions import CompanionKind, Wanted
 from tradewind.jetstream.replication.replica_kinds import replicas_of
 
@@ -20,11 +21,16 @@ if TYPE_CHECKING:
 def _shelves_of(hosted: HostedStream) -> Wanted:
     """What can be brought back, of the few streams that have any of it."""
     folder = hosted.stream.folder
-    if folder is None or not folder.has_shelves():
-        return {}
-    from tradewind.jetstream.undo import shelves_of
+    try:
+        if folder is None or not folder.has_shelves():
+            return {}
+        from tradewind.jetstream.undo import shelves_of
 
-    return shelves_of(hosted)
+        return shelves_of(hosted)
+    except StoreError as error:
+        # They stay longer than they have to; the stream is there all the same.
+        hosted.engine.log.error(f"JetStream stream {hosted.place}: {error}")
+        return {}
 
 
 def _chains_of(hosted: HostedStream) -> Wanted:

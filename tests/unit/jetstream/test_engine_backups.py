@@ -7,6 +7,7 @@ import json
 import os
 import tarfile
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 from backup_kit import CHUNKS, BackupPeer
@@ -318,6 +319,30 @@ def test_power_failure_at_any_step_leaves_the_whole_stream_or_nothing() -> None:
         raise AssertionError("it never came to its end")
     assert step > 10
     assert False in outcomes
+
+
+def test_restore_that_fails_anywhere_leaves_nothing_and_can_be_tried_again() -> None:
+    peer = BackupPeer(InProcessServer(disk=SimulatedDisk()))
+    fill(peer, 8)
+    data, whole = peer.backup("S"), state(peer)
+    failed = 0
+    for nth in count(1):
+        disk = SimulatedDisk()
+        peer = BackupPeer(InProcessServer(disk=disk))
+        subject = peer.begin_restore("S")
+        fault = disk.fail("*", nth=nth)
+        answer = peer.upload(subject, data)
+        if not fault.hits:
+            break
+        disk.clear_faults()
+        if "error" in answer:
+            failed += 1
+            assert state(peer) == {}, f"call {nth}: {answer}"
+            later = BackupPeer(InProcessServer(disk=disk.crash_keeping_unsynced()))
+            assert state(later) == {}, f"call {nth}"
+            assert "error" not in peer.upload(peer.begin_restore("S"), data), f"call {nth}"
+        assert state(peer) == whole
+    assert failed > 30
 
 
 def test_restore_that_stalls_leaves_nothing(server: InProcessServer, peer: BackupPeer) -> None:

@@ -440,17 +440,25 @@ class StreamFolder:
         return any(name.startswith(SHELF_PREFIX) for name in names)
 
     def move_to(self, target: StreamFolder) -> None:
-        """A complete stream takes its place, durably; after a crash it is here or there."""
+        """A complete stream takes its place, durably; after a crash it is here or there.
+
+        After a StoreError it is here.
+        """
         target._check_unused()
         self.disk.remove_tree(target.path)
         self.disk.make_directory(target.path.rpartition("/")[0])
         self.disk.sync_directory(self.path)
         self.disk.rename(self.path, target.path)
-        for folder, named in target._names():
-            self.disk.sync_directory(folder)
-            if named:
-                target._durable.add(named)
-        self.disk.sync_directory(self.path.rpartition("/")[0])
+        try:
+            for folder, named in target._names():
+                self.disk.sync_directory(folder)
+                if named:
+                    target._durable.add(named)
+            self.disk.sync_directory(self.path.rpartition("/")[0])
+        except StoreError:
+            # Nobody may find a stream there of which an error was told.
+            self.disk.rename(target.path, self.path)
+            raise
 
     def discard(self) -> None:
         """A stream that is not to be: nothing of it is left."""
