@@ -14,6 +14,8 @@ from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import SimulatedDisk
 
 CHANGING: tuple[Operation, ...] = ("write", "sync", "sync_directory", "create", "rename", "remove")
+READING: tuple[Operation, ...] = ("open", "read", "size", "map", "exists", "list_directory")
+OPERATIONS: tuple[Operation, ...] = (*CHANGING, *READING, "truncate", "make_directory")
 FOR_EVER = 1 << 30
 NAMES = {errno.EIO: "EIO", errno.ENOSPC: "ENOSPC"}
 # What a state looks like from outside: configurations of streams and consumers.
@@ -118,7 +120,7 @@ def test_refused_call_leaves_the_old_state_or_the_new_one(ask: Ask, error: int) 
     after = seen(peer)
     assert before != after
     refused = 0
-    for operation in CHANGING:
+    for operation in OPERATIONS:
         for nth in range(1, calls(start, ask, operation) + 1):
             place = f"{operation} {nth}"
             disk = start.crash_keeping_unsynced()
