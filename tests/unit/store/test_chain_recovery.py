@@ -148,6 +148,28 @@ def test_checkpoint_that_a_killed_process_has_written_is_durable_before_it_is_to
     assert chain_of(crashed).checkpoint == told
 
 
+@pytest.mark.parametrize("covered", [0, 8])
+def test_loss_that_a_start_has_found_which_was_cut_off_is_explained_by_the_next(
+    covered: int,
+) -> None:
+    """The repair of the blocks is durable by then: only the report of it knows what was lost."""
+    disk = closed(8, covered=covered)
+    disk.remove(f"{FOLDER}/msgs/index.db")
+    blocks = f"{FOLDER}/msgs/1.blk"
+    change(disk, blocks, disk.content_of(blocks).index(b"payload-5"))
+    disk.fail("sync", f"{CHAIN}/*.links")
+    with pytest.raises(StoreError, match="sync failed"):
+        chained(disk)
+    disk.clear_faults()
+    sizes = set()
+    for _ in range(3):
+        store, _ = chained(disk)
+        assert [message.seq for message in store.table.messages()] == [1, 2, 3, 4, 6, 7, 8]
+        sizes.add(len(verify_chain(store)))
+        store.close()
+    assert sizes == {9}
+
+
 # --- what does not fit ----------------------------------------------------------------------------
 
 

@@ -169,7 +169,10 @@ class Recovery:
         from tradewind.store.folder.chain_recovery import StoreTail, open_chain
 
         tail = self._tail or StoreTail(store.table.last_seq)
-        tail.lost = list(self.report.lost)
+        # Also what a start has found that was cut off before the chain could say it.
+        tail.lost = [*self.report.lost]
+        for report in self._evidence.earlier():
+            tail.lost += report.lost
         open_chain(store, settings, tail)
         self.report.notes += store.chain.notes if store.chain is not None else []
 
