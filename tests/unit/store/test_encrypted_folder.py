@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import count
 
 import pytest
 
@@ -178,6 +179,28 @@ def test_conversion_that_is_cut_off_anywhere_is_finished_by_the_next_start(
     for step, after in cut_off(before, lambda disk: opened(disk, new), crashes):
         assert opened(after, new) == expected, step
         assert not readable(after), step
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["plain to aes", "another key and cipher"])
+def test_conversion_in_which_any_call_to_the_disk_fails_is_finished_by_the_next_start(
+    name: str,
+) -> None:
+    old, new = CHANGES[name]
+    before = made(old, killed=True)
+    expected = opened(before.crash_keeping_unsynced(), old)
+    for nth in count(1):
+        disk = before.crash_keeping_unsynced()
+        fault = disk.fail("*", nth=nth)
+        with suppress(StoreError):
+            folder_on(disk, new).open(NOW, block_bytes_max=BLOCK_BYTES)
+        if not fault.hits:
+            break
+        disk.clear_faults()
+        for after in (disk.crash(nth), disk):
+            assert opened(after, new) == expected, nth
+            assert not readable(after), nth
+    assert nth > 100
 
 
 def test_rotation_of_the_main_key_rewrites_no_message() -> None:
