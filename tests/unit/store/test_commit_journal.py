@@ -19,6 +19,7 @@ from tradewind.store.format.commit_log import (
     JournaledPart,
     JournaledVoid,
     JournalEntry,
+    journal_record,
 )
 from tradewind.testing.fake_disk import SimulatedDisk
 
@@ -163,3 +164,19 @@ def test_an_encrypted_store_has_nothing_in_clear() -> None:
     assert found_on(after, MainKeyRing(EncryptionOptions(Secret("a main key")))) == [entry(1)]
     with pytest.raises(StoreError, match="key"):
         found_on(after, MainKeyRing(EncryptionOptions(Secret("another key"))))
+
+
+def test_record_that_is_whole_and_none_of_ours_is_named_and_kept() -> None:
+    """Another version may have written it: nothing is repeated before somebody has looked."""
+    disk = new_disk()
+    journal = journal_on(disk)
+    journal.append(entry(1))
+    segment, _ = journal.append(entry(2))
+    sync(journal)
+    content = disk.content_of(segment.path)
+    content += journal_record(segment.number, len(content), b"\xc1 of another version")
+    disk.put_durable_file(segment.path, content)
+    with pytest.raises(StoreError, match="a record is not one of ours") as caught:
+        found_on(disk)
+    assert segment.path in str(caught.value)
+    assert disk.content_of(segment.path) == content

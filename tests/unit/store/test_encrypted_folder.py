@@ -277,3 +277,38 @@ def test_evidence_of_earlier_damage_is_sealed_with_the_stream() -> None:
     _, store, _ = folder_on(disk, ring("k")).open(NOW)
     assert not readable(disk)
     assert store.lost is not None
+
+
+@pytest.mark.parametrize("size", [0, 71, 73])
+def test_key_file_of_a_size_that_no_cipher_has_is_named_and_changes_nothing(size: int) -> None:
+    disk = made(ring("k"))
+    disk.put_durable_file(f"{FOLDER}/meta.key", bytes(size))
+    before = disk.snapshot_tree()
+    what = rf"meta\.key: the key file is damaged: it has {size} bytes, not 64 or 72"
+    with pytest.raises(NotReadable, match=what):
+        folder_on(disk, ring("k")).open(NOW)
+    assert disk.snapshot_tree() == before
+
+
+def test_summary_of_an_encrypted_stream_that_is_damaged_costs_nothing() -> None:
+    disk = made(ring("k"))
+    expected = opened(disk.crash_keeping_unsynced(), ring("k"))
+    path = f"{FOLDER}/msgs/index.db"
+    content = bytearray(disk.content_of(path))
+    content[len(content) // 2] ^= 1
+    disk.put_durable_file(path, bytes(content))
+    assert opened(disk, ring("k")) == expected
+
+
+def test_block_that_neither_of_its_keys_opens_stops_the_conversion_and_stays() -> None:
+    """Its conversion was cut off, and what is left of it is damaged."""
+    disk = made(ring("k"))
+    block = f"{FOLDER}/msgs/1.blk"
+    disk.put_durable_file(block, bytes(300))
+    disk.put_durable_file(f"{block}.converted", bytes(range(256)))
+    disk.put_durable_file(f"{FOLDER}/msgs/1.key.converted", bytes(5))
+    before = disk.snapshot_tree()
+    what = r"1\.blk: neither it nor its converted copy can be decrypted"
+    with pytest.raises(StoreError, match=what):
+        folder_on(disk, ring("k", "aes")).open(NOW)
+    assert disk.snapshot_tree() == before

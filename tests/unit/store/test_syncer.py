@@ -7,12 +7,15 @@ import errno
 import pytest
 
 from tradewind.errors import StoreError
+from tradewind.faults import INTERNAL_ERROR
 from tradewind.store.commits.commit import SyncTarget
 from tradewind.store.commits.syncer import (
     ASYNC_BYTES_MIN,
     ASYNC_WAIT_NS,
     RETRY_NS,
     SyncEntry,
+    Syncer,
+    SyncJob,
     SyncMode,
 )
 from tradewind.store.files.disk import DiskFull
@@ -605,3 +608,54 @@ def test_a_worker_that_fails_before_it_syncs_has_promised_nothing(kit: Kit) -> N
     [(name, error)] = kit.said
     assert name == "A"
     assert "fault of the program" in str(error)
+
+
+def test_sync_that_no_worker_takes_ends_the_promises_of_its_store(kit: Kit) -> None:
+    def refuse(_job: SyncJob) -> None:
+        raise RuntimeError("no threads left")
+
+    syncer = Syncer(refuse, interval_ns=INTERVAL_NS)
+    lines: list[str] = []
+    syncer.faults.report = lines.append
+    store = kit.open("A")
+    kit.syncer.detach(store)
+    said: list[object] = []
+    syncer.attach(
+        store,
+        on_synced=lambda _target, number: said.append(number),
+        on_failure=lambda _target, error: said.append(str(error)),
+    )
+    store.table.store(b"s", b"", b"x", 1)
+    syncer.mark_dirty(store, 0)
+    syncer.end_turn(0)
+    assert said == ["a sync could not begin: RuntimeError('no threads left')"]
+    assert (syncer.faults.total, syncer.statistics.read_only, len(lines)) == (1, 1, 1)
+    with pytest.raises(ReadOnlyError):
+        store.table.store(b"s", b"", b"y", 2)
+    syncer.tick(RETRY_NS + 1)
+    assert len(said) == 1
+
+
+def test_owner_that_fails_when_it_is_told_ends_its_own_promises_and_no_others(kit: Kit) -> None:
+    def fail(_target: SyncTarget, _number: int) -> None:
+        raise RuntimeError("a bug of the owner")
+
+    kit.syncer.faults.report = lambda _line: None
+    one, other = kit.open("A"), kit.open("B")
+    kit.syncer.detach(one)
+    kit.syncer.attach(
+        one, on_synced=fail, on_failure=lambda target, error: kit.say(target, str(error))
+    )
+    for store in (one, other):
+        kit.put(store)
+    kit.end_turn()
+    kit.syncer.run_all()
+    assert sorted(kit.said, key=str) == [("A", INTERNAL_ERROR), ("B", 1)]
+    assert kit.syncer.faults.total == 1
+    assert kit.kept_after_power_cut("A") == kit.kept_after_power_cut("B") == 1
+
+
+@pytest.mark.parametrize("interval_ns", [0, -1])
+def test_interval_that_cannot_be_is_refused(interval_ns: int) -> None:
+    with pytest.raises(ValueError, match=f"interval_ns is {interval_ns}, it must be above 0"):
+        SteppedSyncer(FakeClock(), interval_ns=interval_ns)

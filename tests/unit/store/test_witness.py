@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tradewind.store.files.disk import OsDisk
+from tradewind.store.files.disk import DiskFull, OsDisk
 from tradewind.store.files.witness import RESERVE_MAX, RESERVE_MIN, WITNESS_FILE, read_testimony
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import RecoveryReport, open_store
@@ -234,3 +234,18 @@ def test_a_full_disk_leaves_the_witness_for_a_later_commit() -> None:
     assert now is not None
     assert now.serial > said.serial
     assert now.reserved_seq >= store.table.last_seq
+
+
+def test_a_sync_of_the_witness_that_finds_no_room_makes_the_store_read_only() -> None:
+    """After a failed sync nobody knows what is on the disk; a failed write has done nothing."""
+    disk = SimulatedDisk()
+    store, _ = opened(disk)
+    put(store, RESERVE_MIN)
+    disk.fail("sync", "*/tradewind.seq", error=errno.ENOSPC, times=RESERVE_MAX)
+    with pytest.raises(DiskFull, match=r"tradewind\.seq: sync failed"):
+        put(store, RESERVE_MAX)
+    assert store.failure is not None
+    told = store.table.synced_seq
+    again, report = opened(disk.crash_losing_unsynced())
+    assert not report.lost
+    assert again.table.last_seq >= told
