@@ -253,6 +253,8 @@ class Dispatcher:
                     f"{error.description.removeprefix('invalid JSON: ')}"
                 )
             return error, None
+        except StoreError as error:  # a disk that fails is no fault of ours
+            return errors.STREAM_STORE_FAILED(err=str(error)), None
         except Exception as error:  # a fault of ours must not leave the client waiting
             self._engine.faults.contain("request", error, message.subject)
             return errors.STREAM_GENERAL(err=INTERNAL_ERROR), None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import errno
 import json
+from itertools import count
 from typing import Any
 
 import pytest
@@ -347,6 +348,32 @@ def test_power_failure_at_any_step_loses_nothing(kind: str) -> None:
         raise AssertionError("it never came to its end")
     assert step > 20
     assert lefts >= {6} if kind == "TRUNCATE" else lefts == {2, 6}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["TRUNCATE", "UNDO"])
+def test_any_call_to_the_disk_that_fails_is_told_and_loses_nothing(kind: str) -> None:
+    base = World()
+    base.fill(6)
+    everything = base.found()
+    if kind == "UNDO":
+        base.own("TRUNCATE", newest=4, keep_for=HOUR)
+    before = base.disk.crash_losing_unsynced()
+    failed = 0
+    for nth in count(1):
+        world = World(before.crash_losing_unsynced())
+        fault = world.disk.fail("*", nth=nth)
+        body = {"newest": 4, "keep_for": HOUR} if kind == "TRUNCATE" else {}
+        answer = world.own(kind, **body)
+        if not fault.hits:
+            break
+        world.disk.clear_faults()
+        if "error" in answer:
+            failed += 1
+            assert "EIO" in answer["error"]["description"], f"call {nth}: {answer}"
+        again = World(world.disk.crash(seed=nth))
+        everything_is_somewhere(again, everything)
+    assert failed > 20
 
 
 def test_a_full_disk_changes_nothing() -> None:
