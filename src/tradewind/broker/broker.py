@@ -604,9 +604,12 @@ class Broker:
         self._set_accounts(accounts)
         self.admission.gates = gates
         for session in list(self.sessions.values()):
-            session.apply_limits(self.admission.limits_of(session))
-            if identities_changed:
-                self.admission.recheck(session)
+            try:
+                session.apply_limits(self.admission.limits_of(session))
+                if identities_changed:
+                    self.admission.recheck(session)
+            except Exception as error:  # nobody else may keep what is no longer allowed
+                self.session_failed(session, error)
         for session in self.sessions.values():
             session.trace = self.log.trace_enabled
         if self.leaves is not None and options.leafnodes is not None:

@@ -599,10 +599,13 @@ class Leaves:
         self.follow_accounts()
         broker = self._broker
         for session in list(self.sessions.values()):
-            session.apply_limits(broker.options)
-            session.trace = broker.log.trace_enabled
-            if identities_changed and not session.is_solicited and session.is_ready:
-                broker.admission.login(session, partial(self._confirmed, session))
+            try:
+                session.apply_limits(broker.options)
+                session.trace = broker.log.trace_enabled
+                if identities_changed and not session.is_solicited and session.is_ready:
+                    broker.admission.login(session, partial(self._confirmed, session))
+            except Exception as error:  # nobody else may keep what is no longer allowed
+                broker.session_failed(session, error)
 
     def _confirmed(self, session: LeafSession, identity: Identity) -> None:
         if identity != self._identities.get(session.cid):
