@@ -30,6 +30,7 @@ from tradewind.store.format.consumer_file import (
     encode_consumer_state,
     read_consumer_state,
 )
+from tradewind.store.format.varint import append_uvarint, append_varint
 from tradewind.testing.fake_disk import SimulatedDisk
 
 SECOND = 1_000_000_000
@@ -278,6 +279,28 @@ def test_a_number_that_nobody_has_given_is_refused() -> None:
     data = with_trailer(encode_consumer_state(ConsumerState(), 0), NUMBER_MAX)
     with pytest.raises(CorruptRecord, match="must be below"):
         decode_with_trailer(data)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rest_ns", "reason"),
+    [
+        (1 << 62, 0, "a pending message has the time 4611686018427387904 s"),
+        (5, 1_000_000_000, "a time has 1000000000 ns beside its seconds"),
+        (5, -1_000_000_000, "a time has -1000000000 ns beside its seconds"),
+    ],
+)
+def test_time_that_cannot_be_is_refused_with_its_file(
+    seconds: int, rest_ns: int, reason: str
+) -> None:
+    changes = bytearray()
+    for number in (0, 0, 1, 1, 1, 1, 1 | 4, 1):  # floors, delivered, one change: pending and exact
+        append_uvarint(changes, number)
+    append_varint(changes, seconds)
+    append_varint(changes, rest_ns)
+    data = log_header(7) + log_record(7, HEADER_BYTES, "C", 3, bytes(changes))
+    with pytest.raises(CorruptRecord, match=reason) as caught:
+        apply_records(ConsumerState(), 3, read_log(7, data, "/disk/the.log"))
+    assert "/disk/the.log" in str(caught.value)
 
 
 class Counting:

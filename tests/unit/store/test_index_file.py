@@ -172,6 +172,8 @@ def changed(**fields: object) -> bytes:
         (changed(blocks=[IndexBlock(1, 0, 9, 0, 7, 0)]), "block 1 goes from 9 to 7"),
         (changed(blocks=[IndexBlock(0, 0, 9, 0, 8, 0)]), "cannot have the number 0"),
         (changed(blocks=[IndexBlock(1 << 32, 0, 9, 0, 8, 0)]), "cannot have the number 4294967296"),
+        (changed(blocks=[IndexBlock(1, 0, 9, 0, 1 << 62, 0)]), f"no block has a message {1 << 62}"),
+        (changed(blocks=[IndexBlock(1, 0, 1, 0, 1 << 40, 0)]), f"cannot have {1 << 40} messages"),
     ],
 )
 def test_what_contradicts_itself_is_refused(data: bytes, reason: str) -> None:
