@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 from tradewind.testing.gates import User, UserGate
 
+NOBODY_KNOWS = 20008
 FOR_EVER = 1 << 30
 
 
@@ -228,6 +230,40 @@ def test_a_part_that_the_disk_refuses_takes_back_the_others() -> None:
     assert [payload for _, _, payload in stored(peer, "A")] == [b"again"]
     again = Peer(InProcessServer(disk=disk.crash_losing_unsynced()))
     assert [payload for _, _, payload in stored(again, "A")] == [b"again"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_any_call_to_the_disk_that_fails_leaves_all_of_it_or_nothing(error: int) -> None:
+    server, peer = new_peer()
+    peer.create("C")
+    peer.publish("B.in")
+    pull(peer, "B", 1)
+    server.advance(2)
+    start = server.engine.root.disk.crash_keeping_unsynced()  # type: ignore[union-attr]
+    codes = set()
+    for nth in count(1):
+        disk = start.crash_keeping_unsynced()
+        server = InProcessServer(disk=disk)
+        fault = disk.fail("*", nth=nth, error=error)
+        answer = commit(Peer(server), [message("A.x"), message("C.x")], [ack_of("B", 1)])
+        for _ in range(3):
+            server.advance(1.2)
+            server.syncer.tick(server.clock.monotonic_ns())
+            server.run_until_idle()
+        if not fault.hits:
+            break
+        disk.clear_faults()
+        codes.add(code := answer.get("error", {}).get("err_code", 0))
+        for outcome in (disk.crash_losing_unsynced(), disk.crash(nth)):
+            started = InProcessServer(disk=outcome)
+            after = Peer(started)
+            started.advance(31)  # until it is due again, if it was delivered
+            done = {bool(stored(after, "A")), bool(stored(after, "C")), not pull(after, "B", 1)}
+            assert len(done) == 1, f"call {nth}: {answer}"
+            if code != NOBODY_KNOWS:
+                assert done == {code == 0}, f"call {nth}: {answer}"
+    assert codes == {0, 10077, NOBODY_KNOWS}
 
 
 def test_a_journal_that_cannot_be_synced_leaves_all_of_it_or_nothing() -> None:
