@@ -321,6 +321,7 @@ def test_power_failure_at_any_step_leaves_the_whole_stream_or_nothing() -> None:
     assert False in outcomes
 
 
+@pytest.mark.slow
 def test_restore_that_fails_anywhere_leaves_nothing_and_can_be_tried_again() -> None:
     peer = BackupPeer(InProcessServer(disk=SimulatedDisk()))
     fill(peer, 8)
