@@ -53,9 +53,14 @@ def recover(
     try:
         for path in root.finish_deletions():
             engine.log.notice(f"  Removed {path}, left by an interrupted deletion or restore")
+    except StoreError as error:  # it takes room, and is in nobody's way
+        engine.log.error(f"JetStream cannot remove what a deletion has left: {error}")
+    try:
         names = root.accounts()
     except StoreError as error:
         engine.log.error(f"JetStream cannot read {root.folder}: {error}")
+        for tenant in engine.accounts.values():
+            tenant.problems[_label(tenant)] = str(error)
         return
     for name in names:
         if name not in engine.accounts:
@@ -63,8 +68,21 @@ def recover(
                 f"JetStream is not enabled for account {name!r}, its streams stay closed"
             )
     for tenant in engine.accounts.values():
-        if tenant.name in names or root.has_templates(tenant.name):
+        if tenant.name in names or _may_have_templates(root, tenant.name):
             recover_account(engine, tenant, root, run_all)
+
+
+def _may_have_templates(root: StoreRoot, account: str) -> bool:
+    """Also if the disk does not say: the problem is that of the account then."""
+    try:
+        return root.has_templates(account)
+    except StoreError:
+        return True
+
+
+def _label(tenant: JetStreamAccount) -> str:
+    """Under which a problem of all streams of an account is listed."""
+    return f"account {tenant.name}"
 
 
 def recover_account(
@@ -74,9 +92,10 @@ def recover_account(
     run_all: Callable[[list[Callable[[], None]]], None] = run_each,
 ) -> None:
     """Open the streams of one account that are not open yet."""
-    label = f"account {tenant.name}"
+    label = _label(tenant)
     try:
         folders = root.folders(tenant.name)
+        has_templates = root.has_templates(tenant.name)
         # What a journal says is stored again under its sequences: they must not be taken.
         has_journal = _has_journal(root, tenant.name)
         units = replace(BATCHES, ends_at_hole=has_journal)
@@ -85,7 +104,7 @@ def recover_account(
         tenant.problems[label] = str(error)
         engine.log.error(f"JetStream cannot read the streams of account {tenant.name!r}: {error}")
         return
-    if root.has_templates(tenant.name):
+    if has_templates:
         from tradewind.jetstream.template_streams import load_templates
 
         load_templates(engine, tenant)

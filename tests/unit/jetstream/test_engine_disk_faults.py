@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
 from engine_kit import Peer
 
-from tradewind.store.files.disk import Operation
+from tradewind.store.files.disk import DiskError, Operation
 from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import SimulatedDisk
 
@@ -20,6 +23,7 @@ FOR_EVER = 1 << 30
 NAMES = {errno.EIO: "EIO", errno.ENOSPC: "ENOSPC"}
 # What a state looks like from outside: configurations of streams and consumers.
 Seen = dict[str, tuple[str, dict[str, str]]]
+Everything = dict[str, tuple[str, dict[str, str], int]]
 Ask = Callable[[Peer], dict[str, Any]]
 
 
@@ -183,3 +187,58 @@ def pass_time(server: InProcessServer) -> None:
         server.advance(1.0)
         server.syncer.tick(server.clock.monotonic_ns())
         server.run_until_idle()
+
+
+def everything(peer: Peer) -> Everything:
+    """What is there, with the number of messages."""
+    return {
+        name: (*found, peer.api(f"STREAM.INFO.{name}")["state"]["messages"])
+        for name, found in seen(peer).items()
+    }
+
+
+def hindered(server: InProcessServer, peer: Peer, expected: Everything) -> list[str]:
+    """The streams that a start could not open, or only for reading; each with its reason."""
+    found = everything(peer)
+    missing = [name for name in expected if found.get(name) != expected[name]]
+    if missing:
+        assert any("EIO" in line for line in server.log.texts("error"))
+    for name in set(expected) - set(missing):
+        answer = peer.publish(f"{name}.later")
+        assert answer is not None
+        if "error" in answer:
+            assert "EIO" in answer["error"]["description"]
+            missing.append(name)
+    return missing
+
+
+@pytest.mark.slow
+def test_start_in_which_any_call_to_the_disk_fails_says_what_is_closed_and_harms_nothing() -> None:
+    """What cannot be opened now is there at the next start, with all that it had."""
+    start = prepared()
+    _, peer = started(start.crash_keeping_unsynced())
+    expected = everything(peer)
+    assert set(expected) == {"S", "OTHER"}
+    counts: Counter[int] = Counter()
+    for nth in count(1):
+        disk = start.crash_keeping_unsynced()
+        fault = disk.fail("*", nth=nth)
+        with suppress(DiskError):  # without its folder there is no server
+            server, peer = started(disk)
+            disk.clear_faults()
+            closed = len(hindered(server, peer, expected))
+            counts[closed] += 1
+            if closed == len(expected):
+                # Nobody could look: the health check says so, for no stream is named.
+                assert "EIO" in server.engine.accounts["$G"].problems["account $G"]
+        if not fault.hits:
+            break
+        disk.clear_faults()
+        for after in (disk.crash_losing_unsynced(), disk.crash(nth)):
+            _, again = started(after)
+            state = everything(again)
+            for name, (description, consumers, messages) in expected.items():
+                assert state[name][:2] == (description, consumers), f"call {nth}"
+                assert state[name][2] >= messages, f"call {nth}"
+    assert counts[1] > 20
+    assert 0 < counts[2] < 10

@@ -28,7 +28,7 @@ from tradewind.api.times import format_time
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import StoreLimits
 from tradewind.store.files.creation import Creation, make
-from tradewind.store.files.disk import MissingFile
+from tradewind.store.files.disk import DiskFault, MissingFile
 from tradewind.store.files.meta_files import FoundMeta, find_meta, finish_meta, has_meta, write_meta
 from tradewind.store.files.witness import WITNESS_FILE, first_testimony
 from tradewind.store.folder.consumer_states import ConsumerStates
@@ -730,8 +730,15 @@ class StoreRoot:
         return [
             name
             for name in self.disk.list_directory(self.folder)
-            if self.disk.is_directory(f"{self.folder}/{name}/{STREAMS_FOLDER}")
+            if self._may_be_directory(f"{self.folder}/{name}/{STREAMS_FOLDER}")
         ]
+
+    def _may_be_directory(self, path: str) -> bool:
+        """Also if the disk does not say: whoever opens it is told why, and nobody else."""
+        try:
+            return self.disk.is_directory(path)
+        except DiskFault:
+            return True
 
     def has_templates(self, account: str) -> bool:
         """Whether first publishes in an account may make streams."""
@@ -745,7 +752,7 @@ class StoreRoot:
         return [
             self.stream(account, name)
             for name in self.disk.list_directory(folder)
-            if not name_problem(name) and self.disk.is_directory(f"{folder}/{name}")
+            if not name_problem(name) and self._may_be_directory(f"{folder}/{name}")
         ]
 
     def streams(self, account: str) -> StoreListing:
