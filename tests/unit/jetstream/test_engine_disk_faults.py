@@ -242,3 +242,58 @@ def test_start_in_which_any_call_to_the_disk_fails_says_what_is_closed_and_harms
                 assert state[name][2] >= messages, f"call {nth}"
     assert counts[1] > 20
     assert 0 < counts[2] < 10
+
+
+def sequences(peer: Peer) -> list[int]:
+    """Of the messages of S that can be read."""
+    asked = (peer.api("STREAM.MSG.GET.S", {"seq": seq}) for seq in range(1, 13))
+    return [answer["message"]["seq"] for answer in asked if "message" in answer]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("request_name", "body"),
+    [
+        ("STREAM.PURGE.S", {}),
+        ("STREAM.PURGE.S", {"keep": 3}),
+        ("STREAM.PURGE.S", {"filter": "S.1"}),
+        ("STREAM.MSG.DELETE.S", {"seq": 5}),
+    ],
+)
+def test_removal_is_durable_when_it_is_answered_and_harms_no_other_message(
+    request_name: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = "tradewind.store.folder.stream_folder"
+    monkeypatch.setattr(f"{folder}.block_bytes_max", lambda *_: 400)  # so that blocks go
+    start = SimulatedDisk()
+    _, peer = started(start)
+    peer.create("S")
+    peer.create("OTHER")
+    for number in range(12):
+        peer.publish(f"S.{number % 3}", b"x" * 80)
+    start = start.crash_losing_unsynced()
+    _, peer = started(start.crash_keeping_unsynced())
+    peer.api(request_name, body)
+    kept = sequences(peer)
+    refused = 0
+    for nth in count(1):
+        disk = start.crash_keeping_unsynced()
+        server, peer = started(disk)
+        fault = disk.fail("*", nth=nth)
+        answer = peer.api(request_name, body)
+        pass_time(server)
+        if not fault.hits:
+            break
+        disk.clear_faults()
+        check_others(peer)
+        if "error" in answer:
+            refused += 1
+            assert "EIO" in answer["error"]["description"], f"call {nth}: {answer}"
+        for after in (disk.crash_losing_unsynced(), disk.crash(nth)):
+            again, restarted = started(after)
+            found = sequences(restarted)
+            assert set(kept) <= set(found), f"call {nth}"
+            if "error" not in answer:
+                assert found == kept, f"call {nth}"
+            assert not again.log.texts("error")
+    assert refused > 1
