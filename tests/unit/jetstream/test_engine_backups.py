@@ -459,6 +459,39 @@ def test_consumer_that_is_wrong_is_refused(peer: BackupPeer, document: object, r
     assert state(peer) == {}
 
 
+PAIR = {"consumer_seq": 0, "stream_seq": 0}
+
+
+def consumer_entry(name: str, **state: object) -> ArchiveEntry:
+    document = {
+        "config": {"durable_name": name, "ack_policy": "explicit"},
+        "state": {"delivered": PAIR, "ack_floor": PAIR, **state},
+    }
+    return ArchiveEntry(f"consumers/{name}".encode(), 0, 0, b"", json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        ([consumer_entry("a.b")], "consumer name 'a.b' "),
+        ([consumer_entry("c"), consumer_entry("c")], "the backup has two consumers 'c'"),
+        ([consumer_entry("c", delivered={"stream_seq": 1 << 62})], "delivered: no stream has"),
+        ([consumer_entry("c", pending=[])], "pending: it must be an object"),
+        ([consumer_entry("c", pending={"x": {}})], "pending: 'x' is not a sequence"),
+        ([consumer_entry("c", pending={"1": {"Timestamp": -1}})], "the time of a pending message"),
+        ([consumer_entry("c", redelivered={"1": "many"})], "redelivered must be a whole number"),
+        ([ArchiveEntry(b"consumers/c", 0, 0, b"", b"{")], "consumer 'c': it is not JSON"),
+    ],
+)
+def test_state_of_a_consumer_that_cannot_be_is_refused_and_leaves_nothing(
+    peer: BackupPeer, entries: list[ArchiveEntry], reason: str
+) -> None:
+    data = archive(*entries, message(1), END, consumer_count=len(entries))
+    answer = peer.upload(peer.begin_restore("S"), data)
+    assert reason in answer["error"]["description"]
+    assert state(peer) == {}
+
+
 def test_consumer_that_this_server_would_not_make_fails_the_restore(peer: BackupPeer) -> None:
     pair = {"consumer_seq": 0, "stream_seq": 0}
     document = {

@@ -499,16 +499,15 @@ class StreamFolder:
 
     def _free_name(self) -> str:
         """Beside those of earlier streams of this name, which somebody may still be removing."""
-        folder = self.path.rpartition("/")[0]
-        for number in count():
-            suffix = f"-{number}" if number else ""
-            # The dot must not make the name too long for the file system.
-            room = NAME_BYTES_MAX - 1 - len(suffix)
-            name = self.stream.encode()[:room].decode(errors="ignore")
-            path = f"{folder}/.{name}{suffix}"
-            if not self.disk.exists(path):
-                return path
-        raise AssertionError("numbers do not end")
+        paths = map(self._retired_path, count())
+        return next(path for path in paths if not self.disk.exists(path))
+
+    def _retired_path(self, number: int) -> str:
+        suffix = f"-{number}" if number else ""
+        # The dot must not make the name too long for the file system.
+        room = NAME_BYTES_MAX - 1 - len(suffix)
+        name = self.stream.encode()[:room].decode(errors="ignore")
+        return f"{self.path.rpartition('/')[0]}/.{name}{suffix}"
 
     # ---------------------------------------------------------------- its consumers
 
