@@ -43,6 +43,9 @@ directives = {
     "embedsignature": True,
 }
 quick = {"boundscheck": False, "wraparound": False}
+# Its threads would take the GIL for each line that is traced, also where they hold a lock for which
+# the loop waits with the GIL.
+untraced = Path("src/tradewind/server/threads.pyx")
 # These are Python, and what they say of types is for mypy.
 plain = {"annotation_typing": False}
 
@@ -76,7 +79,11 @@ is_compiled = os.environ.get("TRADEWIND_COMPILED") == "1"
 modules = (
     []
     if is_source_only or is_compiled
-    else [*compiled(list(Path("src").rglob("*.pyx")), quick), *compiled(typed, plain)]
+    else [
+        *compiled([path for path in Path("src").rglob("*.pyx") if path != untraced], quick),
+        *compiled([untraced], quick | {"linetrace": False}),
+        *compiled(typed, plain),
+    ]
 )
 
 setup(
