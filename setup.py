@@ -71,6 +71,7 @@ def compiled(sources: list[Path], own_directives: dict[str, bool]) -> list[Exten
     )
 
 
+pure = list(Path("src").rglob("*.pyx"))
 typed = [path for path in Path("src").rglob("*.py") if path.with_suffix(".pxd").exists()]
 
 # A source distribution has no use for their translation, which takes a minute.
@@ -80,8 +81,8 @@ modules = (
     []
     if is_source_only or is_compiled
     else [
-        *compiled([path for path in Path("src").rglob("*.pyx") if path != untraced], quick),
-        *compiled([untraced], quick | {"linetrace": False}),
+        *compiled([path for path in pure if path != untraced], quick),
+        *compiled([path for path in pure if path == untraced], quick | {"linetrace": False}),
         *compiled(typed, plain),
     ]
 )
