@@ -303,7 +303,7 @@ def check_recovered(store: Store, disk: SimulatedDisk, hits: Hits) -> RecoveryRe
     left_out = gone - hits.messages - lost - given_up_messages - (crowded if is_gone else set())
     assert not left_out, f"not hit and gone: {left_out}"
     unnamed = expected - set(found) - lost - given_up_messages - misnamed(store, found, lost)
-    unnamed -= beside_moved(store, hits, found, lost)
+    unnamed -= beside_moved(store, hits, damaged, found, lost)
     assert not unnamed, f"lost without a word: {unnamed}"
     assert lost.isdisjoint(found), f"reported as lost, but there: {lost & set(found)}"
     assert lost <= hits.messages | crowded | unknown_sequences(store, lost), (
@@ -339,12 +339,20 @@ def misnamed(store: Store, found: Content, lost: set[int]) -> set[int]:
     return {seq for seq in store.live if bisect(there, seq) in strangers}
 
 
-def beside_moved(store: Store, hits: Hits, found: Content, lost: set[int]) -> set[int]:
+def beside_moved(
+    store: Store, hits: Hits, damaged: dict[str, bytes], found: Content, lost: set[int]
+) -> set[int]:
     """Messages beside one that lies whole in another place now, where some are named, but not all:
-    the damage that is left there does not say how much has been there.
+    the damage that is left there does not say how much has been there. The one that has moved need
+    not be found: it may have been deleted.
     """
+    before = store.disk.checkpoint()
     there = sorted(found)
-    moved = {bisect(there, seq) for seq in found if seq in hits.messages - hits.only_lengths}
+    moved = set[int]()
+    for record in hits.records:
+        whole = before[record.path][record.offset : record.offset + record.size]
+        if record.kind == "message" and whole in damaged.get(record.path, b""):
+            moved.add(bisect(there, record.seq))
     named = {bisect(there, seq) for seq in lost}
     beside = named & (moved | {place - 1 for place in moved})
     return {seq for seq in store.live if bisect(there, seq) in beside}
