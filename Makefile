@@ -11,6 +11,8 @@ DATA ?= data
 SECONDS ?=
 # Tests wait much of the time, for servers and for Spark.
 WORKERS ?= 4
+# Unit tests wait little, and each process reads all of them first.
+QUICK_WORKERS ?= 3
 # Keep what Python compiles, whatever the environment says: each test worker reads all tests.
 export PYTHONDONTWRITEBYTECODE :=
 CHECKS := _check-style _check-types _check-cython _check-imports _check-words
@@ -85,7 +87,7 @@ test: build $(VENV)/.browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 quick: build
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' $(QUICK_TESTS)
+	$(BIN)/python -m pytest -n $(QUICK_WORKERS) -m 'not slow' $(QUICK_TESTS)
 
 # Ratios to the official server, in one run; ARGS="--quick" for a smoke test.
 bench: build

@@ -58,6 +58,7 @@ async def filled(js: JetStream, name: str = "S", count: int = 25, **config: Any)
     await js.manager.streams.delete_message(name, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retention", ["limits", "workqueue", "interest"])
 async def test_streams_of_every_kind_are_read_as_they_are_stored(
     js: JetStream, answers: ChainAnswers, retention: str, monkeypatch: pytest.MonkeyPatch

@@ -234,6 +234,7 @@ def command_flags() -> frozenset[str]:
     return frozenset().union(*(flags_of(command) for command in made))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_named_flags_exist(page: Path) -> None:
     named = [
@@ -286,6 +287,7 @@ RUNNABLE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("page", "code"), RUNNABLE)
 def test_python_blocks_that_need_only_us_run(
     page: str, code: str, capsys: pytest.CaptureFixture[str]

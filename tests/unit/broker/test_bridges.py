@@ -100,6 +100,7 @@ def test_each_answer_of_a_series_begins_the_threshold_anew() -> None:
     assert waiting(server) == 0
 
 
+@pytest.mark.slow
 def test_a_flood_of_unanswered_requests_keeps_the_newest() -> None:
     server = pair(ServiceExport("s"))
     service, client = member(server, "E", "s"), member(server, "I", "_I.>")

@@ -113,6 +113,7 @@ def test_connections_that_come_and_go_leave_nothing_behind() -> None:
     assert server.broker.accounts["$G"].subscription_count == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(SANITIZED, reason="the sanitizer has an allocator and a leak search of its own")
 def test_subscriptions_that_come_and_go_leave_nothing_behind() -> None:
     server = InProcessServer()

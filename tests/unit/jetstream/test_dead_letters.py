@@ -340,6 +340,7 @@ def test_what_cannot_be_revived_is_refused_and_the_letter_stays() -> None:
     assert "no longer has it" in revive(world.peer)["error"]["description"]
 
 
+@pytest.mark.slow
 def test_a_power_failure_at_any_step_of_a_revival_leaves_it_in_one_place() -> None:
     from contextlib import suppress
 
@@ -378,6 +379,7 @@ def test_a_power_failure_at_any_step_of_a_revival_leaves_it_in_one_place() -> No
 # ------------------------------------------------------------------ crashes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retention", ["limits", "workqueue"])
 def test_a_power_failure_at_any_step_leaves_it_in_one_place(retention: str) -> None:
     """In the dead letters, or with the consumer: never in both, never nowhere."""

@@ -698,6 +698,7 @@ def tar_of(peer: BackupPeer, disk: SimulatedDisk) -> bytes:
     return raw.getvalue()
 
 
+@pytest.mark.slow
 def test_tar_that_is_cut_off_is_refused_wherever_that_is() -> None:
     disk = SimulatedDisk()
     peer = BackupPeer(InProcessServer(disk=disk))

@@ -82,6 +82,7 @@ def truth(peer: BackupPeer) -> dict[str, Any]:
     return {"state": state, "consumer": consumer, "messages": messages}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("storage", "other"), [("file", "memory"), ("memory", "file")])
 @settings(max_examples=20)
 @given(config=limits, history=steps)

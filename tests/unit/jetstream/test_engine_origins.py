@@ -393,6 +393,7 @@ STEPS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(STEPS, max_size=25), st.sampled_from(["limits", "workqueue", "interest"]))
 def test_whatever_happens_each_message_is_copied_once(steps: list[str], retention: str) -> None:

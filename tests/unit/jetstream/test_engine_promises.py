@@ -203,6 +203,7 @@ def test_an_ack_again_is_answered_when_the_first_one_is_kept() -> None:
     assert info(world.restarted())["num_ack_pending"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pending", [10, 2000])
 def test_acks_of_few_and_of_many_pending_messages_are_kept(pending: int) -> None:
     world = World(pending)

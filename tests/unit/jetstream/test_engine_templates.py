@@ -333,6 +333,7 @@ def test_two_templates_never_have_the_same_subject() -> None:
 tokens = st.sampled_from(["a", "b", "c", "d"])
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(tokens, tokens, st.booleans()), max_size=15), st.integers(1, 3))
 def test_streams_are_those_of_a_naive_model(

@@ -127,6 +127,7 @@ requests = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(requests, min_size=1, max_size=3), st.booleans(), st.booleans())
 def test_what_goes_and_comes_back_is_what_the_naive_model_says(
@@ -320,6 +321,7 @@ def everything_is_somewhere(world: World, everything: list[Found]) -> None:
     world.publish("S.1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["TRUNCATE", "UNDO"])
 def test_power_failure_at_any_step_loses_nothing(kind: str) -> None:
     base = World()

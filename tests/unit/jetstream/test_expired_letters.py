@@ -212,6 +212,7 @@ def test_what_expires_while_the_server_is_away_is_not_lost(
         assert stored(peer, "S") == []
 
 
+@pytest.mark.slow
 def test_a_power_failure_at_any_step_leaves_it_in_one_place() -> None:
     for step in range(1, 200):
         world = World()
@@ -241,6 +242,7 @@ def test_a_power_failure_at_any_step_leaves_it_in_one_place() -> None:
     pytest.fail("it never came to an end")
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.sampled_from(["publish", "pull", "ack", "wait", "room", "restart"]), max_size=30)

@@ -117,6 +117,7 @@ def test_groups_of_one_name_are_one_group_through_all_patterns() -> None:
         tree.discard(handle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", [b"a", b"*"])
 def test_subjects_of_very_many_tokens_need_no_deep_stack(token: bytes) -> None:
     tree = Sublist(1)

@@ -94,6 +94,7 @@ async def test_every_table_of_a_started_server_is_seeded_and_no_two_starts_agree
     assert all(number > 2**32 for number in again)
 
 
+@pytest.mark.slow
 def test_no_table_is_left_out_above() -> None:
     makes_a_table = re.compile(r"\b(table_init|timers_init|hash_bytes|fold_multiply)\(")
     found = {
@@ -105,6 +106,7 @@ def test_no_table_is_left_out_above() -> None:
     assert found - declarations == set(TABLES)
 
 
+@pytest.mark.slow
 def test_no_seed_has_a_number_as_default() -> None:
     default = re.compile(r"\bseed(: int)? ?= ?\d")
     found = [

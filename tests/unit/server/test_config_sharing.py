@@ -337,6 +337,7 @@ def test_a_long_chain_is_no_cycle_and_one_beyond_the_limit_is_refused(
     assert "search cycle depth exhausted" in (ours(config, chain(52), capsys) or "")
 
 
+@pytest.mark.slow
 def test_thousands_of_imports_are_read_at_once(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

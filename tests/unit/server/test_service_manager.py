@@ -25,6 +25,7 @@ def manager(tmp_path: Path) -> Iterator[tuple[str, socket.socket]]:
         yield path, listener
 
 
+@pytest.mark.slow
 def test_a_server_says_when_it_is_ready_and_when_it_ends(
     manager: tuple[str, socket.socket],
 ) -> None:
@@ -59,6 +60,7 @@ def test_a_manager_that_does_not_listen_is_no_failure(
     tell_service_manager(READY)
 
 
+@pytest.mark.slow
 def test_a_manager_that_does_not_read_holds_nobody_up(
     manager: tuple[str, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_plain_start_loads_nothing_that_only_some_servers_need() -> None:
     assert loaded & NOT_FOR_A_PLAIN_SERVER == set()
 
 
+@pytest.mark.slow
 def test_a_start_with_jetstream_loads_only_that_beside(tmp_path: Path) -> None:
     loaded = imported_by_a_start("-js", "-sd", str(tmp_path))
     assert loaded >= ALSO_FOR_JETSTREAM

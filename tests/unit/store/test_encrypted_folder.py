@@ -165,6 +165,7 @@ def test_stream_is_converted_when_it_is_opened(old: MainKeyRing | None, new: Mai
     assert sizes == {72 if new.kind.name == "chacha" else 64}
 
 
+@pytest.mark.slow
 @changes
 @pytest.mark.parametrize("killed", [False, True])
 def test_conversion_that_is_cut_off_anywhere_is_finished_by_the_next_start(
@@ -212,6 +213,7 @@ def test_rotation_of_the_main_key_rewrites_no_message() -> None:
     assert after == blocks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [PLAIN, ring("k")], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("second", [PLAIN, ring("k")], ids=["plain", "encrypted"])
 def test_creation_that_was_cut_off_is_used_by_the_next_one(

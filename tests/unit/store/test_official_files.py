@@ -327,6 +327,7 @@ async def test_the_name_rule_is_that_of_the_official_server(tmp_path: Path) -> N
             assert ("error" not in json.loads(reply.data)) == (not name_problem(name)), name
 
 
+@pytest.mark.slow
 def test_blocks_are_rolled_at_our_block_size(store: Store) -> None:
     config = decode_stream_meta((store.stream("SMALL") / "meta.inf").read_bytes()).config
     numbers = block_numbers(path.name for path in (store.stream("SMALL") / "msgs").iterdir())

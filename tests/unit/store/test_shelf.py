@@ -89,6 +89,7 @@ def test_a_shelf_whose_making_was_cut_off_holds_nothing() -> None:
     assert list(files.table.messages()) == messages[:5] + messages[15:]
 
 
+@pytest.mark.slow
 def test_undo_that_fails_anywhere_leaves_the_stream_as_it_was() -> None:
     """Whatever fails first: either it is said and nothing has changed, or all is back."""
     start = SimulatedDisk()

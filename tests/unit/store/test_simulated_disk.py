@@ -308,6 +308,7 @@ def test_two_generations_of_one_name_keep_their_order() -> None:
     assert found == {b"first", b"none", b"second"}
 
 
+@pytest.mark.slow
 def test_one_moment_gives_the_same_outcome_for_the_same_seed() -> None:
     def build() -> SimulatedDisk:
         disk = SimulatedDisk(3)

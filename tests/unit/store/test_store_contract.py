@@ -148,6 +148,7 @@ def test_subject_with_many_tokens_is_found(store: MessageStore) -> None:
     assert store.subject_state(deep) == SubjectState(1, 2, 2)
 
 
+@pytest.mark.slow
 def test_largest_record_is_stored_and_a_larger_one_refused(make: StoreMaker) -> None:
     store = make()
     put(store, b"before")
@@ -244,6 +245,7 @@ def test_gap_behind_removed_messages_costs_no_memory(store: MessageStore) -> Non
     assert store.state.deleted == 0
 
 
+@pytest.mark.slow
 def test_many_small_gaps_cost_no_memory_for_each_sequence(store: MessageStore) -> None:
     put(store, b"a")
     for number in range(1, 5000):
@@ -315,6 +317,7 @@ def test_kept_filter_survives_a_purge(store: MessageStore, pattern: bytes) -> No
     assert [store.count_matching(chosen, seq) for seq in (0, 4, 5, 6)] == [1, 1, 1, 0]
 
 
+@pytest.mark.slow
 def test_subjects_that_come_and_go_leave_no_memory_behind(make: StoreMaker) -> None:
     store = make(StoreLimits(msgs_max=100), block_bytes_max=20_000)
     chosen = store.filter((b"*.7",))

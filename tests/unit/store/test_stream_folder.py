@@ -85,6 +85,7 @@ def crash_everywhere(
 # ------------------------------------------------------------------ creation and change
 
 
+@pytest.mark.slow
 def test_a_new_stream_is_there_entirely_or_not_at_all() -> None:
     def judge(disk: SimulatedDisk, is_done: bool) -> None:
         folder = folder_on(disk)
@@ -297,6 +298,7 @@ def test_a_first_sequence_is_kept_over_a_restart() -> None:
 # ------------------------------------------------------------------ consumers
 
 
+@pytest.mark.slow
 def test_a_new_consumer_is_there_with_its_state_or_not_at_all() -> None:
     def judge(disk: SimulatedDisk, is_done: bool) -> None:
         folder = folder_on(disk)

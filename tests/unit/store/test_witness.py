@@ -219,6 +219,7 @@ def test_one_slot_that_is_torn_leaves_the_other(tmp_path: Path) -> None:
     assert other.serial == said.serial - 1
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_the_witness_for_a_later_commit() -> None:
     disk = SimulatedDisk()
     store, _ = opened(disk)

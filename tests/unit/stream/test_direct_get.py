@@ -226,6 +226,7 @@ def test_client_has_a_bounded_number_of_requests_open() -> None:
     assert kit.peer.session.blocked == 0
 
 
+@pytest.mark.slow
 def test_requests_of_the_server_itself_are_bounded() -> None:
     kit, _ = filled()
     receivers = [kit.account.publish(GET, b'{"seq":1}', "inbox.1") for _ in range(10_001)]

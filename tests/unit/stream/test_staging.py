@@ -106,6 +106,7 @@ def outcome(
     return answers, found, [item[:2] for item in stream.ids.items()], stream.ingest.last_id
 
 
+@pytest.mark.slow
 @given(SETTINGS, MESSAGES, st.sampled_from(["1", "eob", ""]))
 def test_quick_commit_does_what_the_careful_one_does(
     settings: dict[str, object], messages: list[tuple[int, tuple[str, ...], bytes]], end: str

@@ -287,6 +287,7 @@ def peak_bytes(decoder: FrameDecoder, raw: bytes) -> int:
     return peak
 
 
+@pytest.mark.slow
 def test_decompression_bomb_takes_bounded_memory() -> None:
     """Advisory 2026-02: a small frame that inflates to hundreds of megabytes."""
     bomb = frame(BINARY, deflate(bytes(100 * MIB), level=9), reserved=4)
