@@ -71,7 +71,7 @@ def compiled(sources: list[Path], own_directives: dict[str, bool]) -> list[Exten
     )
 
 
-pure = list(Path("src").rglob("*.pyx"))
+cython_sources = list(Path("src").rglob("*.pyx"))
 typed = [path for path in Path("src").rglob("*.py") if path.with_suffix(".pxd").exists()]
 
 # A source distribution has no use for their translation, which takes a minute.
@@ -81,8 +81,10 @@ modules = (
     []
     if is_source_only or is_compiled
     else [
-        *compiled([path for path in pure if path != untraced], quick),
-        *compiled([path for path in pure if path == untraced], quick | {"linetrace": False}),
+        *compiled([path for path in cython_sources if path != untraced], quick),
+        *compiled(
+            [path for path in cython_sources if path == untraced], quick | {"linetrace": False}
+        ),
         *compiled(typed, plain),
     ]
 )

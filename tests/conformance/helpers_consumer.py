@@ -55,14 +55,10 @@ class Peer:
         self, condition: Callable[[dict[str, Any]], bool], name: str = "C"
     ) -> dict[str, Any]:
         """The information once it is as expected."""
-        found: list[dict[str, Any]] = []
-
-        def holds() -> bool:
-            found[:] = [self.info(name)]
-            return condition(found[0])
-
-        wait_for(holds, lambda: found)
-        return found[0]
+        found: dict[str, Any] = wait_for(
+            lambda: info if condition(info := self.info(name)) else None, lambda: self.info(name)
+        )
+        return found
 
     def wait_counts(self, expected: tuple[int, int, int], name: str = "C") -> dict[str, Any]:
         """The information once its `counts` are these.

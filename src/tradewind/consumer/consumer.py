@@ -276,11 +276,8 @@ class ServerConsumer(Taker):
         now_ns = self.turn.monotonic_ns
         if delivery.closed:
             return
-        if (
-            self.acks.next_due_ns()
-            and self.acks.next_due_ns() <= now_ns
-            and self.acks.expire(now_ns)
-        ):
+        due_ns = self.acks.next_due_ns()
+        if due_ns and due_ns <= now_ns and self.acks.expire(now_ns):
             delivery.touch(delivered=False)
         if 0 < self._pause_due_ns <= now_ns:
             self._pause_due_ns = 0
