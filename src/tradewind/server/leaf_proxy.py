@@ -12,7 +12,7 @@ import ssl
 from typing import cast
 
 from tradewind.client.core.connect_options import ConnectOptions
-from tradewind.client.core.response_heads import ResponseHead
+from tradewind.client.core.first_lines import END_OF_HEAD, FirstLines
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError
 from tradewind.options import LeafProxyOptions
@@ -27,7 +27,7 @@ class Tunnel(asyncio.Protocol):
     def __init__(self, proxy: LeafProxyOptions, place: str) -> None:
         self._proxy = proxy
         self._place = place
-        self._answer = ResponseHead("the answer of the proxy", ANSWER_BYTES_MAX)
+        self._answer = FirstLines("the answer of the proxy", END_OF_HEAD, ANSWER_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         # What came behind the answer.
         self.opened: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -54,7 +54,7 @@ class Tunnel(asyncio.Protocol):
         if complete is None:
             return
         head, rest = complete
-        version, _, status = head.partition("\r\n")[0].partition(" ")
+        version, _, status = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
         if not version.startswith("HTTP/1."):
             self._fail(ProtocolError("the proxy does not speak HTTP"))
         elif status.partition(" ")[0] != _OK:

@@ -10,7 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 
-from tradewind.client.core.response_heads import ResponseHead
+from tradewind.client.core.first_lines import END_OF_HEAD, FirstLines
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError
 
@@ -24,7 +24,9 @@ class Upgrade:
     def __init__(self, host: str, path: str, headers: Mapping[str, str]) -> None:
         self._request = (host, path or "/", dict(headers))
         self._key = base64.b64encode(secrets.token_bytes(16))
-        self._response = ResponseHead("the response to the WebSocket upgrade", RESPONSE_BYTES_MAX)
+        self._response = FirstLines(
+            "the response to the WebSocket upgrade", END_OF_HEAD, RESPONSE_BYTES_MAX
+        )
         self.fields: dict[str, str] = {}
 
     def request(self) -> bytes:
@@ -47,7 +49,7 @@ class Upgrade:
         if complete is None:
             return None
         head, rest = complete
-        status, *lines = head.split("\r\n")
+        status, *lines = head.decode("latin-1").split("\r\n")
         self.fields = {
             name.strip().lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines)
