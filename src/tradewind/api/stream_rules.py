@@ -41,7 +41,7 @@ from tradewind.api.stream_types import (
 from tradewind.api.subject_tree import SubjectTree, numbered
 from tradewind.api.versioning import stored_metadata, stream_level, user_metadata
 from tradewind.durations import format_duration
-from tradewind.route.mapping import MappingError, check_mapping, compile_mapping
+from tradewind.route.mapping import MappingError, check_compiled, check_mapping, compile_mapping
 from tradewind.subjects import collide, is_subset, is_valid_subject
 
 REPLICAS_MAX: Final = 5
@@ -398,7 +398,7 @@ def _with_republish(config: StreamConfig, *, pedantic: bool) -> StreamConfig:
         raise _invalid("stream configuration for republish destination forms a cycle")
     try:
         # An empty destination is accepted and republishes nothing, as in the official server.
-        compile_mapping(source, destination, random_below=lambda _below: 0)
+        check_compiled(compile_mapping(source, destination, random_below=lambda _below: 0))
     except MappingError:
         raise _invalid(
             "stream configuration for republish with transform "
