@@ -13,10 +13,9 @@ from tradewind.route.function_calls import Functions, braced_parts, split_argume
 NAMES = ("Wildcard", "SplitFromLeft", "Split")
 FUNCTIONS = Functions(NAMES)
 BRACED = re.compile(r"\{\{([^}]*)\}\}")
-PIECES = st.sampled_from(
-    ["{{", "{", "}}", "}", "(", ")", " ", "\n", "\t", ",", "1", "x"]
-    + ["wildcard", "Wildcard", "wildCard", "splitFromLeft", "SplitfromLeft", "split", "Splitx"]
-)
+MARKS = ["{{", "{", "}}", "}", "(", ")", " ", "\n", "\t", ",", "1", "x"]
+WORDS = ["wildcard", "Wildcard", "wildCard", "splitFromLeft", "SplitfromLeft", "split", "Splitx"]
+PIECES = st.sampled_from([*MARKS, *WORDS])
 TEXTS = st.lists(PIECES, max_size=14).map("".join)
 
 
