@@ -93,7 +93,7 @@ def plain_shapes(entry: EntryPoint) -> Iterator[InputShape]:
         for example in entry.examples:
             yield InputShape(f"{example[:40]!r} repeated", b"", example, b"", frame)
             # The beginning of something valid, and then more and more of its last byte.
-            for cut in range(1, len(example), max(len(example) // 12, 1)):
+            for cut in range(1, len(example), max(len(example) // 6, 1)):
                 name = f"{example[:cut][-40:]!r} drawn out"
                 yield InputShape(name, example[: cut - 1], example[cut - 1 : cut], b"", frame)
                 yield InputShape(f"{name}, ended", example[:cut], example[cut - 1 : cut],

@@ -20,9 +20,10 @@ from thoroughness import IS_THOROUGH, some
 ROOT = Path(__file__).parent.parent.parent
 ENTRIES = all_entry_points()
 # Large enough that work by the square shows, and small enough that all shapes are tried.
-BYTES = some(16 * 1024, 64 * 1024)
-PAIRS = some(24, 100_000)
-SEARCHES = some(24, 2000)
+BYTES = some(8 * 1024, 64 * 1024)
+PIECEWISE_BYTES = 16 * 1024
+PAIRS = some(16, 100_000)
+SEARCHES = some(16, 2000)
 # Below this, the noise of the machine is as large as what is measured.
 FLOOR_SECONDS = 0.004
 GROWTH_MAX = 3.0
@@ -35,7 +36,7 @@ def seconds(entry: EntryPoint, shape: InputShape, size: int, times: int) -> floa
 
 def check_growth(entry: EntryPoint, shape: InputShape) -> float:
     """How long the shape takes; it fails if twice the size takes more than thrice the time."""
-    size = min(BYTES, entry.bytes_max)
+    size = min(PIECEWISE_BYTES if entry.piecewise else BYTES, entry.bytes_max)
     once = seconds(entry, shape, size, 1)
     if once < FLOOR_SECONDS:
         return once
