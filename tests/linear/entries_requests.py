@@ -99,7 +99,13 @@ STREAM_ATOMS = (
 register(
     EntryPoint(
         "configuration of a stream",
-        ("api.requests", "api.plain_json", "api.stream_rules", "api.source_rules", "api.subject_tree"),
+        (
+            "api.requests",
+            "api.plain_json",
+            "api.stream_rules",
+            "api.source_rules",
+            "api.subject_tree",
+        ),
         PAYLOAD_BYTES,
         checked_stream,
         STREAM_ATOMS,
@@ -176,7 +182,8 @@ def product_of_patterns(data: bytes) -> object:
     chance = random.Random(len(data))
     count = len(data) // 32
     subjects = [
-        ".".join([*chance.choices("a*", k=12), f"{data[:1].hex()}{number}"]) for number in range(count)
+        ".".join([*chance.choices("a*", k=12), f"{data[:1].hex()}{number}"])
+        for number in range(count)
     ]
     return checked_stream(json.dumps({"name": "S", "subjects": subjects}).encode())
 
@@ -220,7 +227,16 @@ def metadata(key: str, read: Callable[[dict[str, str]], object]) -> Callable[[by
     return text_reader(lambda text: read({key: text, STREAM_KEY: "D"}))
 
 
-NAK_ATOMS = (b"1s,", b"1s jitter 10%", b" jitter ", b"exponential ", b"x2 max ", b" ", b"9", b"1h1m")
+NAK_ATOMS = (
+    b"1s,",
+    b"1s jitter 10%",
+    b" jitter ",
+    b"exponential ",
+    b"x2 max ",
+    b" ",
+    b"9",
+    b"1h1m",
+)
 register(
     EntryPoint(
         "delays of refused messages",
@@ -298,6 +314,7 @@ register(
         (b"2024-01-02T03:04:05.678+01:00",),
         ((b"", b""), (b"2024-01-02T03:04:05.", b"Z")),
         refusals=(JsonError,),
+        seconds_max=4.0,
     )
 )
 register(
@@ -308,7 +325,13 @@ register(
         lambda data: parse_timing(data, None, 1_700_000_000 * 10**9),
         (b"* ", b"1,", b"1-2,", b"*/1,", b"0 0 0 29 2 *", b"@at ", b"@every 1s", b"jan,", b"0"),
         (b"0 30 4 1,15 * 5", b"@every 1h", b"@at 2024-01-02T03:04:05Z"),
-        ((b"", b""), (b"@at ", b""), (b"@every ", b""), (b"0 0 0 ", b" * *"), (b"0 0 0 29 2 ", b"")),
+        (
+            (b"", b""),
+            (b"@at ", b""),
+            (b"@every ", b""),
+            (b"0 0 0 ", b" * *"),
+            (b"0 0 0 29 2 ", b""),
+        ),
         refusals=(ValueError,),
     )
 )

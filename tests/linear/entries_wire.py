@@ -33,7 +33,18 @@ from websocket_frames import BINARY, PING, deflate, frame, request
 # What is read from a socket at a time.
 READ_BYTES = 64 * 1024
 CONTROL_LINE_BYTES = 4096
-JSON_ATOMS = (b'{"a":', b'"a":1,', b'"', b'\\"', b"\\u0000", b"\\ud800", b"[", b"1,", b"1e9", b"null")
+JSON_ATOMS = (
+    b'{"a":',
+    b'"a":1,',
+    b'"',
+    b'\\"',
+    b"\\u0000",
+    b"\\ud800",
+    b"[",
+    b"1,",
+    b"1e9",
+    b"null",
+)
 JSON_FRAMES: tuple[Frame, ...] = ((b"", b""), (b'{"name":"', b'"}'), (b'{"a":[', b"]}"))
 
 
@@ -42,7 +53,9 @@ def whole(make: Callable[[], Callable[[bytes], object]]) -> Callable[[bytes], ob
     return lambda data: make()(data)
 
 
-def in_pieces(make: Callable[[], Callable[[bytes], object]], size: int) -> Callable[[bytes], object]:
+def in_pieces(
+    make: Callable[[], Callable[[bytes], object]], size: int
+) -> Callable[[bytes], object]:
     """Everything in pieces of this size, as long as there is no answer."""
 
     def read(data: bytes) -> None:
@@ -102,7 +115,13 @@ def monitoring_heads() -> Callable[[bytes], object]:
     return feed
 
 
-CLIENT_LINES = (b"PING\r\n", b"PUB a 0\r\n\r\n", b"SUB a.%d 1\r\n", b"CONNECT {}\r\n", b"HPUB a 12 12\r\n")
+CLIENT_LINES = (
+    b"PING\r\n",
+    b"PUB a 0\r\n\r\n",
+    b"SUB a.%d 1\r\n",
+    b"CONNECT {}\r\n",
+    b"HPUB a 12 12\r\n",
+)
 register(
     EntryPoint(
         "client protocol",
@@ -111,7 +130,12 @@ register(
         whole(clients),
         (*CLIENT_LINES, b"PUB ", b"SUB ", b"UNSUB ", b"NATS/1.0\r\n", b"\r\n", b"1", b"a."),
         (b"CONNECT {}\r\nPING\r\nPUB a.b c 2\r\nhi\r\n",),
-        ((b"", b""), (b"PUB ", b" 0\r\n\r\n"), (b"SUB ", b" 1\r\n"), (b"HPUB a 4000 4000\r\n", b"")),
+        (
+            (b"", b""),
+            (b"PUB ", b" 0\r\n\r\n"),
+            (b"SUB ", b" 1\r\n"),
+            (b"HPUB a 4000 4000\r\n", b""),
+        ),
         refusals=(ProtocolError,),
     )
 )
@@ -128,7 +152,13 @@ register(
         piecewise=True,
     )
 )
-LEAF_LINES = (b"LS+ a.%d\r\n", b"LS- a\r\n", b"LMSG a 0\r\n\r\n", b"LMSG a + r q 0\r\n\r\n", b"PING\r\n")
+LEAF_LINES = (
+    b"LS+ a.%d\r\n",
+    b"LS- a\r\n",
+    b"LMSG a 0\r\n\r\n",
+    b"LMSG a + r q 0\r\n\r\n",
+    b"PING\r\n",
+)
 register(
     EntryPoint(
         "leaf protocol",
@@ -272,7 +302,11 @@ for name, size in (("16 KiB", HEADER_BYTES_MAX), ("16 bytes", 16)):
             in_pieces(monitoring_heads, size),
             (b"a: b\r\n", b"\r\n b", b"a=b&", b"%41", b"a:", b"\r"),
             (b"GET /varz?a=b HTTP/1.1\r\nHost: h\r\n\r\n",),
-            ((b"", b""), (b"GET /", b" HTTP/1.1\r\nHost: h\r\n\r\n"), (b"GET / HTTP/1.1\r\nX: ", b"")),
+            (
+                (b"", b""),
+                (b"GET /", b" HTTP/1.1\r\nHost: h\r\n\r\n"),
+                (b"GET / HTTP/1.1\r\nX: ", b""),
+            ),
             refusals=(h11.RemoteProtocolError,),
             piecewise=size < HEADER_BYTES_MAX,
         )
@@ -328,6 +362,8 @@ register(
         refusals=(ProtocolError, ClientError),
     )
 )
+
+
 class QuietOwner(WireOwner):
     """A connection that does nothing about what its server says."""
 
@@ -361,7 +397,14 @@ register(
         ("client.core.protocol",),
         READ_BYTES,
         lambda data: QuietOwner().read(data),
-        (b"PING\r\n", b"MSG a 1 0\r\n\r\n", b"HMSG a 1 12 12\r\n", b"+OK\r\n", b"-ERR 'a'\r\n", b"INFO {}\r\n"),
+        (
+            b"PING\r\n",
+            b"MSG a 1 0\r\n\r\n",
+            b"HMSG a 1 12 12\r\n",
+            b"+OK\r\n",
+            b"-ERR 'a'\r\n",
+            b"INFO {}\r\n",
+        ),
         (b"MSG a.b 1 2\r\nhi\r\n",),
         ((b"", b""), (b"MSG ", b" 1 0\r\n\r\n"), (b"INFO ", b"\r\n"), (b"-ERR '", b"'\r\n")),
         refusals=(ProtocolError,),

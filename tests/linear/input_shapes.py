@@ -96,8 +96,9 @@ def plain_shapes(entry: EntryPoint) -> Iterator[InputShape]:
             for cut in range(1, len(example), max(len(example) // 6, 1)):
                 name = f"{example[:cut][-40:]!r} drawn out"
                 yield InputShape(name, example[: cut - 1], example[cut - 1 : cut], b"", frame)
-                yield InputShape(f"{name}, ended", example[:cut], example[cut - 1 : cut],
-                                 example[cut:], frame)
+                yield InputShape(
+                    f"{name}, ended", example[:cut], example[cut - 1 : cut], example[cut:], frame
+                )
 
 
 def paired_shapes(entry: EntryPoint) -> list[InputShape]:

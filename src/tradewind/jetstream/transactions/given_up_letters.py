@@ -55,7 +55,7 @@ RETRY_NS_MAX: Final = 60_000_000_000
 DETAIL_CHARACTERS_MAX: Final = 1024
 # The name of a client in a header, and what cannot be in a list there.
 CLIENT_CHARACTERS_MAX: Final = 64
-_UNFIT: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]+")
+_UNFIT: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]{1,4096}")
 _PATH: Final = f"{HEADER_PREFIX}Path".encode()
 
 
