@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import random
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -22,22 +23,39 @@ from tradewind.client.core.addresses import parse_servers
 from tradewind.client.core.credentials import find_seed, parse_credentials
 from tradewind.client.core.headers import decode_headers
 from tradewind.client.errors import ClientError
+from tradewind.client.jetstream import has_message_id
 from tradewind.client.kv.entries import check_key
 from tradewind.client.kv.kv_types import check_filter
 from tradewind.client.objects.object_types import decode_info, encode_name
+from tradewind.client.streams.api_requests import check_answer
 from tradewind.client.streams.bucket_settings import check_bucket
+from tradewind.dashboard.data.changes import difference, line_differences, parse_config
 from tradewind.dashboard.web.forms import FORM_BYTES_MAX, read_form
+from tradewind.dashboard.web.guard import Policy, judge
 from tradewind.errors import TradewindError
+from tradewind.jetstream.preview.dialects import PreviewRefusal
+from tradewind.jetstream.preview.preview_configs import decode_stream
+from tradewind.jetstream.replication.origins import document_of
 from tradewind.jwt import codec
 from tradewind.jwt.claim_files import read_token
-from tradewind.jwt.claims import AccountClaims, ScopeTemplate, SubjectClaims, UserClaims, UserFields
+from tradewind.jwt.claim_rules import issues
+from tradewind.jwt.claims import (
+    AccountClaims,
+    ScopeTemplate,
+    SubjectClaims,
+    TimeRange,
+    UserClaims,
+    UserFields,
+)
 from tradewind.monitor.http import HEADER_BYTES_MAX
 from tradewind.monitor.page_options import (
+    ConnzOptions,
     connz_from_query,
     health_from_query,
     jsz_from_query,
     subsz_from_query,
 )
+from tradewind.monitor.system_requests import decode_options
 from tradewind.otel.spans import parse_traceparent
 from tradewind.server.auth.certificate_users import read_names
 from tradewind.server.auth.distinguished_names import parse_name, reordered
@@ -46,6 +64,7 @@ from tradewind.server.config.grammar import parse_file
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.stream import header_fields
 from tradewind.stream.counters import check_increment, count
+from tradewind.stream.publish_checks import whole_number
 from tradewind.testing import InProcessServer
 
 HEADER_BYTES = 1 << 20
@@ -452,5 +471,118 @@ register(
         ((b"", b""), (b"a=", b"&b=c")),
         refusals=REFUSALS,
         seconds_max=12.0,
+    )
+)
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def restricted(text: str) -> object:
+    fields = UserFields(
+        src=[text], times=[TimeRange(start=text, end="1:00:00")], times_location=text
+    )
+    return issues(UserClaims(name="u", nats=fields), 0)
+
+
+register(
+    EntryPoint(
+        "restrictions of a user",
+        ("jwt.claim_rules",),
+        TOKEN_BYTES,
+        text_reader(restricted),
+        (b"10.0.0.0/8", b"::", b"12:00:00", b".", b"Europe/", b"/", b"9"),
+        (b"10.0.0.0/8",),
+    )
+)
+register(
+    EntryPoint(
+        "numbers in headers",
+        ("stream.publish_checks",),
+        HEADER_BYTES,
+        whole_number,
+        (b"0", b"1", b"9"),
+        (b"0012",),
+    )
+)
+register(
+    EntryPoint(
+        "Host and Origin of a visitor",
+        ("dashboard.web.guard",),
+        HEADER_BYTES_MAX,
+        text_reader(lambda text: judge("POST", {"host": text, "origin": text}, Policy())),
+        (b"localhost", b"[", b"]", b":", b"@", b"::", b"1.", b"http://"),
+        (b"127.0.0.1:8080",),
+    )
+)
+register(
+    EntryPoint(
+        "configuration that a visitor writes",
+        ("dashboard.data.changes",),
+        1 << 20,
+        text_reader(lambda text: difference({}, parse_config(text, "S"))),
+        (*JSON_ATOMS, b',"k%d":"v"', b',"a"', b',"b","c","d"'),
+        (b'{"name":"S","subjects":["a"]}',),
+        (
+            (b"", b""),
+            (b'{"name":"S","subjects":["a"', b"]}"),
+            (b'{"name":"S","metadata":{"a":"b"', b"}}"),
+        ),
+        refusals=(TradewindError,),
+        seconds_max=8.0,
+    )
+)
+
+
+def edited(data: bytes) -> object:
+    """Two texts with the same few hundred lines in another order: what is hard to compare."""
+    chance = random.Random(len(data))
+    lines = [f"{data[:4].hex()}{number % 150}" for number in range(len(data) // 8)]
+    return line_differences(lines, chance.sample(lines, len(lines)), 3)
+
+
+register(
+    EntryPoint(
+        "lines that a visitor has changed",
+        ("dashboard.data.changes", "dashboard.data.bucket_data"),
+        1 << 20,
+        edited,
+        (b"abcd",),
+        (b"abcd",),
+        piecewise=True,
+        seconds_max=60.0,
+    )
+)
+
+
+def system_options(data: bytes) -> object:
+    return decode_options(data, ConnzOptions)
+
+
+for what, module, decode_body in (
+    ("options of a request to the system", "monitor.system_requests", system_options),
+    ("answer of an origin", "jetstream.replication.origins", document_of),
+    ("answer of the API, in a client", "client.streams.api_requests", check_answer),
+    ("stream of the preview", "jetstream.preview.preview_configs", decode_stream),
+):
+    register(
+        EntryPoint(
+            what,
+            (module,),
+            1 << 20,
+            cast("Callable[[bytes], object]", decode_body),
+            (*JSON_ATOMS, b'"error":{"code":'),
+            (b'{"name":"S","subjects":["a"]}',),
+            refusals=(TradewindError, ApiError, ValueError, PreviewRefusal),
+        )
+    )
+register(
+    EntryPoint(
+        "header that a client may have given an id",
+        ("client.jetstream",),
+        HEADER_BYTES,
+        has_message_id,
+        (b"\r\nNats-Msg-Id:", b" ", b"\t", b"\r\n"),
+        (b"NATS/1.0\r\nNats-Msg-Id: x\r\n\r\n",),
     )
 )

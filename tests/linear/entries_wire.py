@@ -360,6 +360,7 @@ register(
         (b'{"server_id":"a","connect_urls":["a:1","[::1]:2"],"max_payload":9}',),
         (*JSON_FRAMES, (b'{"connect_urls":[', b'"h:1"]}'), (b'{"connect_urls":["', b'"]}')),
         refusals=(ProtocolError, ClientError),
+        seconds_max=4.0,
     )
 )
 

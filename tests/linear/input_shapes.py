@@ -71,23 +71,20 @@ PAIRS = ((b"{", b"}"), (b"[", b"]"), (b"(", b")"), (b"{{", b"}}"), (b'{"a":', b"
 
 
 def atom_shapes(entry: EntryPoint) -> list[InputShape]:
-    """Each atom repeated, and no more."""
+    """Each atom repeated, or with another number each time, and no more."""
     return [
-        InputShape(f"{part!r} repeated", b"", part, b"", frame)
+        kind(f"{part!r} repeated", b"", part, b"", frame)
         for frame in entry.frames
         for part in (*entry.atoms, b"a")
+        for kind in ((InputShape, CountedShape) if b"%d" in part else (InputShape,))
     ]
 
 
 def plain_shapes(entry: EntryPoint) -> Iterator[InputShape]:
     """One part repeated, alone or behind the beginning of something valid."""
-    parts = dict.fromkeys((*entry.atoms, *BYTE_CLASSES))
     for frame in entry.frames:
-        for part in parts:
+        for part in BYTE_CLASSES:
             yield InputShape(f"{part!r} repeated", b"", part, b"", frame)
-        for part in entry.atoms:
-            if b"%d" in part:
-                yield CountedShape(f"{part!r} counted", b"", part, b"", frame)
         for opening, closing in PAIRS:
             yield NestedShape(opening, closing, frame)
         for example in entry.examples:

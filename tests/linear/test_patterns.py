@@ -72,6 +72,8 @@ def compiled(call: ast.Call, place: str) -> re.Pattern[Any]:
 
 
 def uses_in(path: Path, constants: dict[str, re.Pattern[Any]]) -> Iterator[Use]:
+    if not constants and "import re\n" not in path.read_text():
+        return
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
@@ -95,7 +97,7 @@ def uses_in(path: Path, constants: dict[str, re.Pattern[Any]]) -> Iterator[Use]:
 
 def constants_of(path: Path) -> dict[str, re.Pattern[Any]]:
     """The compiled patterns that a module holds, its own and those of others."""
-    if "re." not in path.read_text() and "Pattern" not in path.read_text():
+    if not any(f".{method}" in path.read_text() for method in USES):
         return {}
     names = vars(importlib.import_module(module_of(path)))
     return {name: value for name, value in names.items() if isinstance(value, re.Pattern)}
@@ -125,6 +127,8 @@ def test_every_compiled_pattern_is_a_constant() -> None:
     """What is compiled in a function, or from other texts, is not among those above."""
     hidden: list[str] = []
     for path in MODULES:
+        if "re.compile" not in path.read_text():
+            continue
         tree = ast.parse(path.read_text())
         top = {
             id(node.value)
