@@ -27,7 +27,7 @@ _UNIT_NS: Final = {
     "m": MINUTE_NS,
     "h": HOUR_NS,
 }
-_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_PART: Final = re.compile(r"([0-9]{1,256}(?:\.[0-9]{0,256})?|\.[0-9]{1,256})(ns|us|µs|μs|ms|s|m|h)")
 _DURATION: Final = re.compile(rf"[+-]?(?:0|(?:{_PART.pattern})+)\Z")
 
 

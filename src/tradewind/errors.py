@@ -7,6 +7,11 @@ assertions.
 
 from __future__ import annotations
 
+from typing import Final
+
+# What reading JSON of others can raise: it is none, not UTF-8, not of the wanted type, or too deep.
+JSON_ERRORS: Final = (ValueError, RecursionError)
+
 
 class TradewindError(Exception):
     """Base of all errors that a user may see; `str(error)` is one readable line."""

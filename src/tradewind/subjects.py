@@ -6,6 +6,8 @@ Owns the comparison of two patterns; matching per message (a literal against the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def is_valid_subject(subject: str) -> bool:
     """Whether it may be subscribed to: no empty token, no blanks, '>' only as the last token."""
@@ -27,28 +29,50 @@ def is_valid_literal(subject: str) -> bool:
 
 def is_subset(narrow: str, wide: str) -> bool:
     """Whether every literal subject that `narrow` matches is matched by `wide` too."""
-    narrow_parts = narrow.split(".")
-    wide_parts = wide.split(".")
-    for index, wide_part in enumerate(wide_parts):
-        if index >= len(narrow_parts):
-            return False
-        if wide_part == ">":
-            return True
-        narrow_part = narrow_parts[index]
-        if narrow_part == ">":
-            return False
-        if wide_part != "*" and narrow_part != wide_part:
-            return False
-    return len(narrow_parts) == len(wide_parts)
+    return _is_subset(narrow.split("."), wide.split("."))
+
+
+def is_subset_of_any(narrow: str, wides: Iterable[str]) -> bool:
+    """Whether one of the patterns matches all that `narrow` matches.
+
+    The work is that for all texts together: `narrow` is taken apart once.
+    """
+    tokens = narrow.split(".")
+    return any(_is_subset(tokens, wide.split(".")) for wide in wides)
 
 
 def collide(first: str, second: str) -> bool:
     """Whether some literal subject is matched by both patterns."""
-    first_tokens = first.split(".")
-    second_tokens = second.split(".")
-    for one, other in zip(first_tokens, second_tokens, strict=False):
+    return _collide(first.split("."), second.split("."))
+
+
+def collides_with_any(subject: str, others: Iterable[str]) -> bool:
+    """Whether one of the other patterns matches a literal subject that this one matches.
+
+    The work is that for all texts together: `subject` is taken apart once.
+    """
+    tokens = subject.split(".")
+    return any(_collide(tokens, other.split(".")) for other in others)
+
+
+def _is_subset(narrow: list[str], wide: list[str]) -> bool:
+    for index, wide_part in enumerate(wide):
+        if index >= len(narrow):
+            return False
+        if wide_part == ">":
+            return True
+        narrow_part = narrow[index]
+        if narrow_part == ">":
+            return False
+        if wide_part != "*" and narrow_part != wide_part:
+            return False
+    return len(narrow) == len(wide)
+
+
+def _collide(first: list[str], second: list[str]) -> bool:
+    for one, other in zip(first, second, strict=False):
         if ">" in (one, other):
             return True
         if one != other and "*" not in (one, other):
             return False
-    return len(first_tokens) == len(second_tokens)
+    return len(first) == len(second)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from certificates import Authority
+from cpu_clock import process_seconds
 from harness import REPLY_SECONDS, RawClient, ServerProcess, StartServer
 from websocket_frames import (
     BINARY,
@@ -27,6 +29,8 @@ from websocket_frames import (
 )
 
 REFUSED = b"-ERR 'Authorization Violation'"
+# Far above what a few requests take, and far below what one took that was read again and again.
+CPU_SECONDS_MAX = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -121,14 +125,34 @@ def test_malformed_request_is_refused_and_closed(port: int, upgrade: bytes, stat
         request(version="HTTP/1.0"),
         request().replace(b"\r\n", b"\n"),
         request(path="http://elsewhere/x"),
+        request(path="http:///x"),
         request(path="/xmqtt"),
         request(Connection="keep-alive,\r\n\tUpgrade"),
         request(X="a" * 60_000),
+        request(path="/" + "a" * 60_000),
+        request(path="/" + "a:/" * 20_000),
+        request(X="a" + "\r\n a" * 15_000),
     ],
 )
 def test_unusual_but_valid_upgrade_is_accepted(port: int, upgrade: bytes) -> None:
     with FrameClient(port, upgrade) as client:
         client.connect()
+
+
+def test_long_request_of_a_stranger_takes_next_to_no_time(start: StartServer) -> None:
+    """SIGTERM is heard at once too: no part of the request keeps the server to itself."""
+    server = start(websocket_config())
+    port = websocket_port(server)
+    with RawClient(server.port) as bystander:
+        bystander.connect()
+        before = process_seconds(server.process.pid)
+        for path in ("/" + "a" * 60_000, "/" + "a.+" * 20_000, "x://" + "/a" * 30_000):
+            with FrameClient(port, request(path=path)) as stranger:
+                assert stranger.response.status == 101
+            bystander.ping()
+        assert process_seconds(server.process.pid) - before < CPU_SECONDS_MAX
+    server.signal(signal.SIGTERM)
+    server.wait()
 
 
 def test_data_before_the_answer_is_refused(port: int) -> None:

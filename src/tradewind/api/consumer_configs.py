@@ -62,7 +62,8 @@ class ConsumerConfigs(MutableMapping[str, ConsumerConfig]):
 
     def others_take(self, name: str, subjects: list[str]) -> bool:
         """Whether a consumer of another name takes something of these subjects."""
-        return any(self._owners.others(name, subject) for subject in subjects)
+        effort = self._owners.effort(subjects)
+        return any(self._owners.others(name, subject, effort) for subject in subjects)
 
 
 def filters_of(config: ConsumerConfig) -> list[str]:

@@ -39,7 +39,7 @@ from tradewind.api.subject_tree import numbered
 from tradewind.api.times import parse_time
 from tradewind.api.versioning import consumer_level, stored_metadata, user_metadata
 from tradewind.durations import format_duration
-from tradewind.subjects import is_literal, is_subset, is_valid_subject
+from tradewind.subjects import is_literal, is_subset_of_any, is_valid_subject
 
 ACK_WAIT_NS: Final = 30_000_000_000
 MAX_ACK_PENDING: Final = 1000
@@ -293,7 +293,7 @@ def _check_push(config: ConsumerConfig, stream: StreamConfig) -> None:
         raise errors.CONSUMER_DELIVER_TO_WILDCARDS()
     if not is_valid_subject(config.deliver_subject):
         raise errors.CONSUMER_INVALID_DELIVER_SUBJECT()
-    if any(is_subset(config.deliver_subject, subject) for subject in stream.subjects):
+    if is_subset_of_any(config.deliver_subject, stream.subjects):
         raise errors.CONSUMER_DELIVER_CYCLE()
     if config.max_waiting:
         raise errors.CONSUMER_PUSH_MAX_WAITING()
@@ -345,10 +345,11 @@ def _check_filters(config: ConsumerConfig) -> None:
         raise errors.CONSUMER_EMPTY_FILTER()
     filters = filters_of(config)
     tree = numbered(filters)
+    effort = tree.effort(filters)
     for index, subject in enumerate(filters):
         if not is_valid_subject(subject):
             raise _invalid("invalid subject")
-        if any(found != index for found in tree.covering(subject)):
+        if any(found != index for found in tree.covering(subject, effort)):
             raise errors.CONSUMER_OVERLAPPING_SUBJECT_FILTERS()
 
 

@@ -24,7 +24,7 @@ from tradewind.api.event_types import ApiEvent
 from tradewind.api.names import is_valid_name
 from tradewind.api.own_errors import DEAD_LETTER_INVALID
 from tradewind.api.stream_types import StreamConfig
-from tradewind.subjects import is_subset, is_valid_subject
+from tradewind.subjects import is_subset_of_any, is_valid_subject
 
 PREFIX: Final = "tradewind.dead_letter."
 STREAM_KEY: Final = f"{PREFIX}stream"
@@ -116,7 +116,7 @@ def check_dead_letters(
             key=STREAM_KEY, err=f"stream {settings.stream} does not exist; create it first"
         )
     pattern = _pattern(settings, stream, name)
-    if not any(is_subset(pattern, subject) for subject in target.subjects):
+    if not is_subset_of_any(pattern, target.subjects):
         raise DEAD_LETTER_INVALID(
             key=SUBJECT_KEY, err=f"stream {settings.stream} does not store subject {pattern}"
         )

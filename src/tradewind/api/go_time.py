@@ -15,6 +15,8 @@ _LAYOUT: Final = "2006-01-02T15:04:05Z07:00"
 _DIGITS: Final = re.compile(r"\d*", re.ASCII)
 _FRACTION: Final = re.compile(r"[.,]\d+", re.ASCII)
 _ZONE: Final = re.compile(r"Z|([+-])(\d\d):(\d\d)", re.ASCII)
+# Each byte as Go quotes it where it stands alone.
+_QUOTED_BYTES: Final = tuple(quote_bytes(bytes([byte]))[1:-1] for byte in range(256))
 # The name in the layout, how many digits, the range, and what follows.
 _FIELDS: Final = (
     ("2006", 4, 4, "", 0, 9999, "-"),
@@ -92,5 +94,4 @@ def _quoted(text: str) -> str:
 
 
 def _quoted_bytes(data: bytes) -> str:
-    parts = [quote_bytes(bytes([byte]))[1:-1] for byte in data]
-    return f'"{"".join(parts)}"'
+    return f'"{"".join([_QUOTED_BYTES[byte] for byte in data])}"'

@@ -30,7 +30,7 @@ FACTOR_MAX: Final = 100
 DELAY_NS_MAX: Final = DURATION_NS_MAX // 4
 
 _CLASS: Final = re.compile(r"[A-Za-z0-9_-]{1,32}", re.ASCII)
-_JITTER: Final = re.compile(r"(.*\S)\s+jitter\s+([0-9]{1,3})%", re.ASCII | re.DOTALL)
+_PERCENT: Final = re.compile(r"[0-9]{1,3}%", re.ASCII)
 _EXPONENTIAL: Final = re.compile(
     r"exponential\s+(\S+)\s+x([0-9]{1,3}(?:\.[0-9]{1,3})?)\s+max\s+(\S+)", re.ASCII
 )
@@ -172,8 +172,9 @@ def _class_name(key: str) -> str:
 
 def _delay_rule(key: str, text: str) -> DelayRule:
     rest, jitter = text.strip(), 0.0
-    if (match := _JITTER.fullmatch(rest)) is not None:
-        rest, percent = match[1], int(match[2])
+    words = rest.rsplit(maxsplit=2)
+    if len(words) == 3 and words[1] == "jitter" and _PERCENT.fullmatch(words[2]):
+        rest, percent = words[0], int(words[2][:-1])
         if percent > 100:
             raise NakPolicyError(f"{key}: a jitter of 0% to 100%, not {percent}%")
         jitter = percent / 100

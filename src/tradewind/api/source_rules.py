@@ -6,7 +6,8 @@ exist: an origin may be created later, or belong to another account.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -15,11 +16,19 @@ from tradewind.api import errors
 from tradewind.api.errors import STREAM_INVALID_CONFIG, ApiError
 from tradewind.api.names import is_valid_name
 from tradewind.api.stream_types import StreamConfig, StreamSource
-from tradewind.api.subject_tree import has_subset, numbered
+from tradewind.api.subject_tree import (
+    FULL_WILDCARD,
+    Effort,
+    SubjectTree,
+    has_subset,
+    numbered,
+)
 from tradewind.route.mapping import MappingError, check_mapping
 from tradewind.subjects import collide, is_valid_literal, is_valid_subject
 
 _API_PREFIX: Final = "$JS.API"
+# Comparing two texts of this length takes as long as visiting a node of a tree.
+_CHARACTERS_PER_VISIT: Final = 16
 
 
 def check_mirror_and_sources(
@@ -113,7 +122,9 @@ def _has_valid_consumer(source: StreamSource) -> bool:
 
 
 def _check_mirror_transforms(mirror: StreamSource) -> None:
-    tree = numbered([transform.src for transform in mirror.subject_transforms])
+    sources = [transform.src for transform in mirror.subject_transforms]
+    tree = numbered(sources)
+    effort = tree.effort(sources)
     for index, transform in enumerate(mirror.subject_transforms):
         if transform.src and not is_valid_subject(transform.src):
             raise errors.MIRROR_INVALID_SUBJECT_FILTER(err=f"invalid subject {transform.src}")
@@ -121,7 +132,7 @@ def _check_mirror_transforms(mirror: StreamSource) -> None:
             check_mapping(transform.src, transform.dest)
         except MappingError as error:
             raise errors.MIRROR_INVALID_TRANSFORM_DESTINATION(err=str(error)) from None
-        if tree.others(index, transform.src):
+        if tree.others(index, transform.src, effort):
             raise errors.MIRROR_OVERLAPPING_SUBJECT_FILTERS()
 
 
@@ -175,20 +186,17 @@ def _all_sources(config: StreamConfig) -> Iterator[StreamSource]:
 
 
 def _check_external(config: StreamConfig, streams: Mapping[str, StreamConfig]) -> None:
-    subjects = [
-        subject
-        for source in _all_sources(config)
-        if source.external is None and source.name in streams
-        for subject in streams[source.name].subjects
-    ]
     externals = [source.external for source in _all_sources(config) if source.external]
+    prefixes = {external.deliver for external in externals if external.deliver}
+    overlaps = _PrefixOverlaps(config, streams, prefixes)
     for external in externals:
         prefix = external.deliver
         if prefix and not is_valid_literal(prefix):
             raise errors.STREAM_INVALID_EXTERNAL_DELIVER_SUBJECT(prefix=prefix)
-        for subject in subjects if prefix else ():
-            if collide(subject, f"{prefix}.{subject}"):
-                raise errors.STREAM_EXTERNAL_DELIVER_PREFIX_OVERLAPS(prefix=prefix, subject=subject)
+        subject = overlaps.first(prefix) if prefix in prefixes else None
+        if subject is not None:
+            raise errors.STREAM_EXTERNAL_DELIVER_PREFIX_OVERLAPS(prefix=prefix, subject=subject)
+        prefixes.discard(prefix)
     for external in externals:
         prefix = external.api
         if prefix and not is_valid_literal(prefix):
@@ -200,33 +208,103 @@ def _check_external(config: StreamConfig, streams: Mapping[str, StreamConfig]) -
             raise errors.STREAM_EXTERNAL_API_OVERLAP(prefix=prefix, subject=_API_PREFIX)
 
 
+class _PrefixOverlaps:
+    """The subjects of local origins, which must not match themselves behind a prefix.
+
+    Behind a literal prefix a subject is longer, so only one that ends in '>' can match it. Those
+    that match something behind the prefix are found in a tree; looking at each origin for each
+    prefix would take the product of two lists of the request.
+    """
+
+    def __init__(
+        self, config: StreamConfig, streams: Mapping[str, StreamConfig], prefixes: Collection[str]
+    ) -> None:
+        names = (source.name for source in _all_sources(config) if source.external is None)
+        self._subjects = [
+            subject
+            for name in (dict.fromkeys(names) if prefixes else ())
+            if name in streams
+            for subject in streams[name].subjects
+            if subject.endswith(FULL_WILDCARD)
+        ]
+        self._tree = numbered(self._subjects)
+        self._effort = self._tree.effort(prefixes)
+
+    def first(self, prefix: str) -> str | None:
+        """The first subject that matches itself behind the prefix."""
+        found = [
+            number
+            for number in self._tree.colliding(f"{prefix}.{FULL_WILDCARD}", self._effort)
+            if self._matches_behind(prefix, self._subjects[number])
+        ]
+        return self._subjects[min(found)] if found else None
+
+    def _matches_behind(self, prefix: str, subject: str) -> bool:
+        self._effort.spend((len(prefix) + len(subject)) // _CHARACTERS_PER_VISIT)
+        return collide(subject, f"{prefix}.{subject}")
+
+
+class _Queue:
+    """The streams that are to be looked at for a cycle, in the order of nats-server.
+
+    A stream may be named by thousands of sources. Looking at it a second time can find a cycle only
+    because others were looked at meanwhile, so of all times the first and the last are enough.
+    """
+
+    def __init__(self, first: StreamConfig) -> None:
+        self.visited: set[str] = set()
+        self._waiting: deque[StreamConfig] = deque((first,))
+        self._counts = {first.name: 1}
+
+    def add(self, stream: StreamConfig) -> None:
+        self._waiting.append(stream)
+        self._counts[stream.name] = self._counts.get(stream.name, 0) + 1
+
+    def __iter__(self) -> Iterator[StreamConfig]:
+        while self._waiting:
+            stream = self._waiting.popleft()
+            self._counts[stream.name] -= 1
+            if stream.name not in self.visited or not self._counts[stream.name]:
+                self.visited.add(stream.name)
+                yield stream
+
+
 def _check_cycles(config: StreamConfig, streams: Mapping[str, StreamConfig], domain: str) -> None:
-    to_visit = [config]
-    visited: set[str] = set()
-    while to_visit:
-        current = to_visit.pop(0)
-        visited.add(current.name)
+    queue = _Queue(config)
+    for current in queue:
+        feedback = _Feedback(current)
         for source in current.sources:
             if not is_local(source, domain):
                 continue
-            if source.name in visited:
-                if _feeds_back(current, source):
+            if source.name in queue.visited:
+                if feedback.comes_from(source):
                     raise _cycle()
             elif source.name in streams:
-                to_visit.append(streams[source.name])
+                queue.add(streams[source.name])
         mirror = current.mirror
         if mirror is not None and is_local(mirror, domain):
-            if mirror.name in visited:
+            if mirror.name in queue.visited:
                 raise _cycle()
             if mirror.name in streams:
-                to_visit.append(streams[mirror.name])
+                queue.add(streams[mirror.name])
 
 
-def _feeds_back(config: StreamConfig, source: StreamSource) -> bool:
-    subject_filter = source.filter_subject
-    return not subject_filter or any(
-        collide(subject, subject_filter) for subject in config.subjects
-    )
+class _Feedback:
+    """Which sources of a stream bring messages that it takes by its own subjects."""
+
+    def __init__(self, config: StreamConfig) -> None:
+        self._config = config
+        self._tree: SubjectTree[int] | None = None
+        self._effort: Effort | None = None
+
+    def comes_from(self, source: StreamSource) -> bool:
+        if not source.filter_subject:
+            return True
+        if self._tree is None or self._effort is None:
+            self._tree = numbered(self._config.subjects)
+            filters = [other.filter_subject for other in self._config.sources]
+            self._effort = self._tree.effort(filters)
+        return any(True for _ in self._tree.colliding(source.filter_subject, self._effort))
 
 
 def _cycle() -> ApiError:

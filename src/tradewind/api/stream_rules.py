@@ -41,8 +41,8 @@ from tradewind.api.stream_types import (
 from tradewind.api.subject_tree import SubjectTree, numbered
 from tradewind.api.versioning import stored_metadata, stream_level, user_metadata
 from tradewind.durations import format_duration
-from tradewind.route.mapping import MappingError, check_mapping, compile_mapping
-from tradewind.subjects import collide, is_subset, is_valid_subject
+from tradewind.route.mapping import MappingError, check_compiled, check_mapping, compile_mapping
+from tradewind.subjects import collide, collides_with_any, is_subset, is_valid_subject
 
 REPLICAS_MAX: Final = 5
 # Bit 62 of a sequence is a flag in the files of a stream.
@@ -126,7 +126,8 @@ def check_stream_update(
 
 def check_overlap(config: StreamConfig, owners: SubjectTree[str]) -> None:
     """ApiError if another stream takes some of its subjects."""
-    if any(owners.others(config.name, subject) for subject in config.subjects):
+    effort = owners.effort(config.subjects)
+    if any(owners.others(config.name, subject, effort) for subject in config.subjects):
         raise errors.STREAM_SUBJECT_OVERLAP()
 
 
@@ -326,6 +327,7 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
             config = _replace(config, subjects=[config.name])
         return config
     tree = numbered(config.subjects)
+    effort = tree.effort(config.subjects)
     for index, subject in enumerate(config.subjects):
         if not is_valid_subject(subject):
             raise _invalid("invalid subject")
@@ -336,7 +338,8 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
                 raise _invalid("capturing all subjects requires replicas of 1")
         if not config.no_ack:
             _check_reserved(subject)
-        other = min((found for found in tree.colliding(subject) if found > index), default=0)
+        colliding = tree.colliding(subject, effort)
+        other = min((found for found in colliding if found > index), default=0)
         if other:
             raise _invalid(f'subject "{subject}" overlaps with "{config.subjects[other]}"')
     return config
@@ -394,11 +397,11 @@ def _with_republish(config: StreamConfig, *, pedantic: bool) -> StreamConfig:
         if pedantic:
             raise PEDANTIC(err="implicit republish based on subject transform")
         source = destination = transform.dest
-    if any(collide(destination, subject) for subject in config.subjects):
+    if collides_with_any(destination, config.subjects):
         raise _invalid("stream configuration for republish destination forms a cycle")
     try:
         # An empty destination is accepted and republishes nothing, as in the official server.
-        compile_mapping(source, destination, random_below=lambda _below: 0)
+        check_compiled(compile_mapping(source, destination, random_below=lambda _below: 0))
     except MappingError:
         raise _invalid(
             "stream configuration for republish with transform "

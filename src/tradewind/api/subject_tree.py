@@ -1,7 +1,8 @@
 """An index of subjects and patterns by token, to find those that overlap or cover a given one.
 
-Owns the tree. The cost of a lookup depends on the tokens and wildcards of the subject, never on the
-number of entries; comparing all pairs of a request with thousands took seconds.
+Owns the tree, and the bound on the work of looking something up in it: patterns can be chosen such
+that each lookup follows most of the others, which nothing but comparing all pairs would decide.
+Comparing all pairs of a request with thousands took seconds.
 """
 
 from __future__ import annotations
@@ -9,10 +10,32 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
+from tradewind.api.own_errors import SUBJECTS_TOO_INTRICATE
+
 WILDCARD: Final = "*"
 FULL_WILDCARD: Final = ">"
+# How many nodes of a tree a request may visit: some for each token of its subjects (an ordinary
+# subject needs two), and a few times the whole tree for its wildcards.
+VISITS_PER_TOKEN: Final = 16
+VISITS_PER_NODE: Final = 8
+VISITS_MIN: Final = 100_000
 
 _Owner = TypeVar("_Owner", bound=Hashable)
+
+
+class Effort:
+    """The visits of nodes that one request has left."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, visits: int) -> None:
+        self._left = visits
+
+    def spend(self, visits: int = 1) -> None:
+        """Count visits; ApiError if there were too many."""
+        self._left -= visits
+        if self._left < 0:
+            raise SUBJECTS_TOO_INTRICATE()
 
 
 class _Node(Generic[_Owner]):
@@ -24,10 +47,21 @@ class _Node(Generic[_Owner]):
 
 
 class SubjectTree(Generic[_Owner]):
-    """Subjects, which may be patterns, by those who have them."""
+    """Subjects, which may be patterns, by those who have them.
+
+    A lookup spends the effort that its request has left, which `effort` gives.
+    """
 
     def __init__(self) -> None:
         self._root: _Node[_Owner] = _Node()
+        self._node_count = 0
+
+    def effort(self, subjects: Iterable[str]) -> Effort:
+        """What looking up all these subjects may take: linear in them and in the tree."""
+        token_count = sum(subject.count(".") + 1 for subject in subjects)
+        return Effort(
+            VISITS_MIN + VISITS_PER_TOKEN * token_count + VISITS_PER_NODE * self._node_count
+        )
 
     def add(self, owner: _Owner, subjects: Iterable[str]) -> None:
         """`owner` has these too from now on."""
@@ -37,6 +71,7 @@ class SubjectTree(Generic[_Owner]):
                 child = node.children.get(token)
                 if child is None:
                     child = node.children[token] = _Node()
+                    self._node_count += 1
                 node = child
             node.owners.add(owner)
 
@@ -57,18 +92,55 @@ class SubjectTree(Generic[_Owner]):
             while path and not node.owners and not node.children:
                 node, token = path.pop()
                 del node.children[token]
+                self._node_count -= 1
 
-    def colliding(self, subject: str) -> Iterator[_Owner]:
+    def colliding(self, subject: str, effort: Effort) -> Iterator[_Owner]:
         """Whoever has a subject that shares a literal one with this; some more than once."""
-        return _colliding(self._root, _tokens(subject), 0)
+        tokens = _tokens(subject)
+        nodes = [(self._root, 0)]
+        while nodes:
+            effort.spend()
+            node, index = nodes.pop()
+            if index == len(tokens):
+                yield from node.owners
+                continue
+            children, token = node.children, tokens[index]
+            if token == FULL_WILDCARD:
+                yield from _all_owners(children.values(), effort)
+                continue
+            if (full := children.get(FULL_WILDCARD)) is not None:
+                yield from full.owners
+            if token == WILDCARD:
+                for name, child in children.items():
+                    if name != FULL_WILDCARD:
+                        nodes.append((child, index + 1))
+                continue
+            nodes += [(children[name], index + 1) for name in (WILDCARD, token) if name in children]
 
-    def covering(self, subject: str) -> Iterator[_Owner]:
+    def covering(self, subject: str, effort: Effort) -> Iterator[_Owner]:
         """Whoever has a subject that matches all that this one matches."""
-        return _covering(self._root, _tokens(subject), 0)
+        tokens = _tokens(subject)
+        nodes = [(self._root, 0)]
+        while nodes:
+            effort.spend()
+            node, index = nodes.pop()
+            if index == len(tokens):
+                yield from node.owners
+                continue
+            if (full := node.children.get(FULL_WILDCARD)) is not None:
+                yield from full.owners
+            token = tokens[index]
+            if token == FULL_WILDCARD:
+                continue
+            nodes += [
+                (node.children[name], index + 1)
+                for name in {token, WILDCARD}
+                if name in node.children
+            ]
 
-    def others(self, owner: _Owner, subject: str) -> bool:
+    def others(self, owner: _Owner, subject: str, effort: Effort) -> bool:
         """Whether somebody else has a subject that shares a literal one with this."""
-        return any(found != owner for found in self.colliding(subject))
+        return any(found != owner for found in self.colliding(subject, effort))
 
 
 def numbered(subjects: Sequence[str]) -> SubjectTree[int]:
@@ -82,10 +154,11 @@ def numbered(subjects: Sequence[str]) -> SubjectTree[int]:
 def has_subset(subjects: Sequence[str]) -> bool:
     """Whether one of them matches all that another one matches."""
     tree = numbered(subjects)
+    effort = tree.effort(subjects)
     return any(
         found != number
         for number, subject in enumerate(subjects)
-        for found in tree.covering(subject)
+        for found in tree.covering(subject, effort)
     )
 
 
@@ -97,50 +170,10 @@ def _tokens(subject: str) -> list[str]:
     return tokens
 
 
-def _colliding(node: _Node[_Owner], tokens: list[str], index: int) -> Iterator[_Owner]:
-    """The owners below a node that collide with the rest of a subject."""
-    if index == len(tokens):
+def _all_owners(nodes: Iterable[_Node[_Owner]], effort: Effort) -> Iterator[_Owner]:
+    left = list(nodes)
+    while left:
+        effort.spend()
+        node = left.pop()
         yield from node.owners
-        return
-    token = tokens[index]
-    if token == FULL_WILDCARD:
-        for child in node.children.values():
-            yield from _all_owners(child)
-        return
-    full = node.children.get(FULL_WILDCARD)
-    if full is not None:
-        yield from full.owners
-    if token == WILDCARD:
-        for name, child in node.children.items():
-            if name != FULL_WILDCARD:
-                yield from _colliding(child, tokens, index + 1)
-        return
-    for name in (token, WILDCARD):
-        child_or_none = node.children.get(name)
-        if child_or_none is not None:
-            yield from _colliding(child_or_none, tokens, index + 1)
-
-
-def _covering(node: _Node[_Owner], tokens: list[str], index: int) -> Iterator[_Owner]:
-    """The owners below a node that cover the rest of a subject."""
-    if index == len(tokens):
-        yield from node.owners
-        return
-    full = node.children.get(FULL_WILDCARD)
-    if full is not None:
-        yield from full.owners
-    token = tokens[index]
-    if token == FULL_WILDCARD:
-        return
-    for name in {token, WILDCARD}:
-        child = node.children.get(name)
-        if child is not None:
-            yield from _covering(child, tokens, index + 1)
-
-
-def _all_owners(node: _Node[_Owner]) -> Iterator[_Owner]:
-    nodes = [node]
-    while nodes:
-        current = nodes.pop()
-        yield from current.owners
-        nodes.extend(current.children.values())
+        left.extend(node.children.values())

@@ -28,7 +28,7 @@ from tradewind.broker.identity import (
 )
 from tradewind.broker.room import Guests, Room
 from tradewind.broker.session import BLOCKED_AUTHENTICATION_FLAG, Session
-from tradewind.errors import ProtocolError
+from tradewind.errors import JSON_ERRORS, ProtocolError
 from tradewind.options import ServerOptions
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.permissions import Permissions
@@ -490,7 +490,7 @@ class Admission:
         """
         try:
             document = msgspec.json.decode(argument.decode("utf-8", "replace"))
-        except (msgspec.MsgspecError, RecursionError):
+        except JSON_ERRORS:
             document = None
         if not isinstance(document, dict):
             return f"({len(argument)} bytes that are not a JSON object)"

@@ -40,6 +40,7 @@ from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
 from tradewind.broker.turn_end import end_turn, next_deadline_ns
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
+from tradewind.errors import JSON_ERRORS
 from tradewind.options import GLOBAL_ACCOUNT, AccountOptions, LeafOptions, ServerOptions
 from tradewind.route.remapping import AccountMappings, Destination, MappingRule
 from tradewind.route.sharing_rules import Shares
@@ -302,7 +303,7 @@ class Broker:
         """Clients have no business to send INFO; a valid one is ignored, as nats-server does."""
         try:
             msgspec.json.decode(argument, type=dict[str, Any])
-        except (msgspec.MsgspecError, RecursionError):
+        except JSON_ERRORS:
             session.close(ops.CLOSED_PROTOCOL)
 
     def first_pong_sent(self, session: Session) -> None:

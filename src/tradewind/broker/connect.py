@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tradewind.errors import ProtocolError
+from tradewind.errors import JSON_ERRORS, ProtocolError
 
 _PROTOCOL_INT_MAX = 2**63
 
@@ -77,7 +77,7 @@ def parse_connect(argument: bytes, current: ConnectRequest) -> ConnectRequest:
     """Merge the JSON of a CONNECT into `current`; ProtocolError when it is not as it should be."""
     try:
         document: Any = msgspec.json.decode(argument.decode("utf-8", "replace"))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ProtocolError(f"CONNECT is not valid JSON: {error}") from None
     if document is None:
         return current

@@ -13,7 +13,7 @@ import msgspec
 from tradewind._version import __version__
 from tradewind.broker.connect import ConnectRequest
 from tradewind.broker.info import RUNTIME
-from tradewind.errors import ProtocolError
+from tradewind.errors import JSON_ERRORS, ProtocolError
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.wire import ops
 
@@ -125,7 +125,7 @@ def parse_info(argument: bytes) -> LeafInfo:
     """INFO of a server."""
     try:
         return _info_decoder.decode(argument)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ProtocolError(f"INFO of a leaf node cannot be read: {error}") from None
 
 
@@ -133,7 +133,7 @@ def parse_leaf_connect(argument: bytes) -> LeafConnect:
     """CONNECT of a server."""
     try:
         return _connect_decoder.decode(argument)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except JSON_ERRORS as error:
         raise ProtocolError(f"CONNECT of a leaf node cannot be read: {error}") from None
 
 

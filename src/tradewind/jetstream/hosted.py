@@ -32,7 +32,7 @@ from tradewind.store.commits.commit import SyncTarget
 from tradewind.store.folder.consumer_states import ConsumerFiles
 from tradewind.stream.stream import Stream
 from tradewind.stream.stream_queries import to_text
-from tradewind.subjects import is_subset
+from tradewind.subjects import is_subset, is_subset_of_any
 
 if TYPE_CHECKING:
     from tradewind.jetstream.companions import StreamFollower
@@ -453,7 +453,7 @@ class HostedStream:
             filters = [to_text(own) for own in filters_of(consumer.config)]
             if not pattern or (filters and all(is_subset(own, purged) for own in filters)):
                 consumer.purged(first_left)
-            elif not filters or any(is_subset(purged, own) for own in filters):
+            elif not filters or is_subset_of_any(purged, filters):
                 consumer.purged(store.first_seq)
 
     def save_consumer(self, consumer: ServerConsumer) -> None:

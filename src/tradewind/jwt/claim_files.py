@@ -13,11 +13,9 @@ because they know the required permissions.
 
 from __future__ import annotations
 
-import re
-
 from tradewind.jwt.codec import JwtError
+from tradewind.key_blocks import key_blocks
 
-_BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+(\S+)\s+-{3,}END \1-{3,}")
 _SEED_WARNING = """
 ************************* IMPORTANT *************************
 NKEY Seed printed below can be used to sign and prove identity.
@@ -44,10 +42,10 @@ def credentials(token: str, seed: str) -> str:
 
 def read_token(text: str) -> str:
     """The JWT in a file, decorated or bare; JwtError if there is none."""
-    for match in _BLOCK.finditer(text):
-        if match[1].endswith("JWT"):
-            return match[2]
-    bare = text.strip()
-    if bare.startswith("eyJ") and not re.search(r"\s", bare):
-        return bare
+    for name, word in key_blocks(text):
+        if name.endswith("JWT"):
+            return word
+    words = text.split(maxsplit=1)
+    if len(words) == 1 and words[0].startswith("eyJ"):
+        return words[0]
     raise JwtError("there is no JWT: neither a line that begins with eyJ nor a block -----BEGIN")

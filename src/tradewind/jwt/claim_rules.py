@@ -41,6 +41,7 @@ from tradewind.jwt.sharing_claims import (
 )
 from tradewind.subjects import is_literal
 
+_LOCATION_LENGTH_MAX = 128
 _CIDR = re.compile(r"[0-9A-Fa-f:.]+/[0-9]{1,3}")
 _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,][0-9]+)?")
 
@@ -161,6 +162,9 @@ def time_of_day(text: str) -> int | None:
 def _is_location(name: str) -> bool:
     if name in ("Local", "UTC"):
         return True
+    # The library follows the parts of a name one by one, each a call deeper.
+    if len(name) > _LOCATION_LENGTH_MAX:
+        return False
     # Loaded when it is needed: few users have times.
     import zoneinfo
 

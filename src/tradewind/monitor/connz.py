@@ -22,7 +22,7 @@ from tradewind.monitor.views import (
     SubscriptionView,
 )
 from tradewind.options import GLOBAL_ACCOUNT
-from tradewind.subjects import collide
+from tradewind.subjects import collides_with_any
 
 if TYPE_CHECKING:
     from tradewind.broker.identity import Identity
@@ -181,7 +181,7 @@ def _filtered(chosen: list[AnyConnection], options: ConnzOptions) -> list[AnyCon
         chosen = [c for c in chosen if c.user == options.user]
     if options.filter_subject:
         wanted = options.filter_subject
-        chosen = [c for c in chosen if any(collide(wanted, s) for s in c.subscription_subjects())]
+        chosen = [c for c in chosen if collides_with_any(wanted, c.subscription_subjects())]
     return chosen
 
 

@@ -14,15 +14,16 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tradewind.errors import TradewindError
+from tradewind.route.function_calls import BLANKS, Functions, looks_like_call, split_arguments
+from tradewind.route.translator import fnv1a
 
 INT32_MAX: Final = 2**31 - 1
 _ONE: Final = "*"
 _REST: Final = ">"
-_FNV_OFFSET: Final = 2166136261
-_FNV_PRIME: Final = 16777619
-_BLANKS: Final = re.compile(r"[\t\n\f\r ]")
+# What a new destination may have at most, because it is applied to every message.
+DESTINATION_LENGTH_MAX: Final = 16 * 1024
+USES_MAX: Final = 64
 _INTEGER: Final = re.compile(r"[+-]?\d{1,40}", re.ASCII)
-_COMMA: Final = re.compile(r",\s*", re.ASCII)
 
 _INVALID: Final = "invalid transform"
 _UNKNOWN: Final = "unknown function"
@@ -30,6 +31,8 @@ _OUT_OF_RANGE: Final = "wildcard index out of range"
 _NOT_ENOUGH: Final = "not enough arguments passed to the function"
 _TOO_MANY: Final = "too many arguments passed to the function"
 _WRONG_ARGUMENT: Final = "function argument is invalid or in the wrong format"
+_TOO_LONG: Final = f"more than {DESTINATION_LENGTH_MAX} characters"
+_TOO_MANY_USES: Final = f"the subject or a wildcard is used more than {USES_MAX} times"
 
 # A number below the given one, which is at least 1.
 RandomBelow = Callable[[int], int]
@@ -53,6 +56,7 @@ class SubjectMapping:
         "destination",
         "is_random",
         "source",
+        "use_count",
     )
 
     def __init__(
@@ -63,6 +67,7 @@ class SubjectMapping:
         rest_from: int | None,
         *,
         is_random: bool = False,
+        use_count: int = 0,
     ) -> None:
         self.source = source
         self.destination = destination
@@ -73,6 +78,8 @@ class SubjectMapping:
         self._is_identity = not destination or source == destination == ">"
         # The same subject may become another one the next time.
         self.is_random = is_random
+        # How often the parts copy or hash a token, or all of them: what a result may cost.
+        self.use_count = use_count
 
     @property
     def is_identity(self) -> bool:
@@ -111,10 +118,21 @@ class SubjectMapping:
 
 
 def check_mapping(source: str, destination: str) -> None:
-    """MappingError unless `compile_mapping` can make it. An empty destination changes nothing."""
+    """MappingError unless a user may have it: `compile_mapping` can make it, and it is small.
+
+    An empty destination changes nothing.
+    """
     if destination:
         _check_destination(destination)
-        compile_mapping(source, destination, random_below=_zero)
+        check_compiled(compile_mapping(source, destination, random_below=_zero))
+
+
+def check_compiled(mapping: SubjectMapping) -> None:
+    """MappingError if the work for one message could be a large multiple of its size."""
+    if len(mapping.destination) > DESTINATION_LENGTH_MAX:
+        raise _refuse(_TOO_LONG)
+    if mapping.use_count > USES_MAX:
+        raise _refuse(_TOO_MANY_USES)
 
 
 def compile_mapping(source: str, destination: str, *, random_below: RandomBelow) -> SubjectMapping:
@@ -136,7 +154,14 @@ def compile_mapping(source: str, destination: str, *, random_below: RandomBelow)
     compiler = _Compiler(wildcards, random_below, is_literal=not wildcards and not has_rest)
     parts = [compiler.part(token) for token in tokens if token != _REST]
     rest_from = len(source_tokens) - 1 if has_rest else None
-    return SubjectMapping(source, destination, parts, rest_from, is_random=compiler.has_met_random)
+    return SubjectMapping(
+        source,
+        destination,
+        parts,
+        rest_from,
+        is_random=compiler.has_met_random,
+        use_count=compiler.use_count,
+    )
 
 
 def _is_well_formed(tokens: list[str]) -> bool:
@@ -159,29 +184,18 @@ def _check_destination(destination: str) -> None:
     for token in destination.split("."):
         if not token or ended:
             raise _refuse(_INVALID, token)
-        if _looks_like_function(token):
-            if not any(pattern.search(token) for pattern in _FUNCTIONS.values()):
+        if looks_like_call(token):
+            if _FUNCTIONS.find(token) is None:
                 raise _refuse(_UNKNOWN, token)
             continue
         if token == _REST:
             ended = True
-        elif _BLANKS.search(token):
+        elif any(blank in token for blank in BLANKS):
             raise _refuse(_INVALID)
 
 
-def _looks_like_function(token: str) -> bool:
-    return len(token) > 4 and token.startswith("{{") and token.endswith("}}")
-
-
-def _function(name: str) -> re.Pattern[str]:
-    # Each word may begin with a capital letter or a small one.
-    words = re.sub(r"[A-Z]", lambda match: f"[{match[0]}{match[0].lower()}]", name)
-    return re.compile(rf"{{{{\s*{words}\s*\((.*)\)\s*}}}}", re.ASCII)
-
-
-_FUNCTIONS: Final[Mapping[str, re.Pattern[str]]] = {
-    name: _function(name)
-    for name in (
+_FUNCTIONS: Final = Functions(
+    (
         "Wildcard",
         "Partition",
         "SplitFromLeft",
@@ -193,7 +207,7 @@ _FUNCTIONS: Final[Mapping[str, re.Pattern[str]]] = {
         "Right",
         "Random",
     )
-}
+)
 
 
 class _Compiler:
@@ -206,17 +220,18 @@ class _Compiler:
         self._is_literal = is_literal
         self._random_below = random_below
         self.has_met_random = False
+        self.use_count = 0
 
     def part(self, token: str) -> _Part:
         if len(token) > 1 and token.startswith("$") and _INTEGER.fullmatch(token[1:]):
             return self._wildcard(token, [token[1:]])
-        if not _looks_like_function(token):
+        if not looks_like_call(token):
             text = token.encode()
             return lambda _tokens: text
-        for name, pattern in _FUNCTIONS.items():
-            if match := pattern.search(token):
-                return self._call(name, token, _COMMA.split(match[1]))
-        raise _refuse(_UNKNOWN, token)
+        call = _FUNCTIONS.find(token)
+        if call is None:
+            raise _refuse(_UNKNOWN, token)
+        return self._call(call[0], token, split_arguments(call[1]))
 
     def _call(self, name: str, token: str, arguments: list[str]) -> _Part:
         if name == "Wildcard":
@@ -242,10 +257,11 @@ class _Compiler:
         numbers = [_integer(token, argument) for argument in arguments[1:]]
         indexes = [self._token_index(token, number) for number in numbers]
         modulus = count % 2**32
+        self.use_count += not indexes
 
         def part(tokens: list[bytes]) -> bytes:
             key = b"".join([tokens[index] for index in indexes]) if indexes else b".".join(tokens)
-            return str(_fnv1a(key) % modulus if modulus else 0).encode()
+            return str(fnv1a(key) % modulus if modulus else 0).encode()
 
         return part
 
@@ -292,6 +308,7 @@ class _Compiler:
             raise _refuse(_OUT_OF_RANGE, token)
         if number > len(self._wildcards):
             raise _refuse(_OUT_OF_RANGE, f"{token}: [{number}]")
+        self.use_count += 1
         return self._wildcards[number - 1] if number > 0 else 0
 
 
@@ -309,30 +326,26 @@ def _int32(token: str, argument: str) -> int:
     return number
 
 
-def _fnv1a(key: bytes) -> int:
-    """The 32 bit hash by Fowler, Noll and Vo."""
-    value = _FNV_OFFSET
-    for byte in key:
-        value = (value ^ byte) * _FNV_PRIME & 0xFFFFFFFF
-    return value
-
-
 def _split(text: bytes, separator: bytes) -> bytes:
     if not separator:
-        characters = text.decode(errors="surrogateescape")
-        return b".".join(character.encode(errors="surrogateescape") for character in characters)
-    return b".".join(piece for piece in text.split(separator) if piece)
+        return ".".join(text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+    return b".".join(filter(None, text.split(separator)))
 
 
 def _slice_from_left(text: bytes, size: int) -> bytes:
-    return b".".join(text[start : start + size] for start in range(0, len(text), size))
+    """Points between the slices; a column at a time, because many slices are short."""
+    if size > len(text) // size:
+        return b".".join(text[start : start + size] for start in range(0, len(text), size))
+    result = bytearray(b"." * (len(text) + (len(text) - 1) // size))
+    for column in range(size):
+        result[column :: size + 1] = text[column::size]
+    return bytes(result)
 
 
 def _slice_from_right(text: bytes, size: int) -> bytes:
     first = len(text) % size
-    pieces = [text[:first]] if first else []
-    pieces += [text[start : start + size] for start in range(first, len(text), size)]
-    return b".".join(pieces)
+    rest = _slice_from_left(text[first:], size)
+    return text[:first] + b"." + rest if first else rest
 
 
 _CUTS: Final[Mapping[str, _Cut]] = {

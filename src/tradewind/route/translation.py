@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
+from tradewind.route.function_calls import looks_like_call
 from tradewind.route.mapping import MappingError, compile_mapping
 
 _NUMBER: Final = re.compile(r"\$(\d{1,9})", re.ASCII)
 _WILDCARD: Final = re.compile(r"\{\{\s*[Ww]ildcard\s*\(\s*(\d{1,9})\s*\)\s*\}\}", re.ASCII)
-_FUNCTION: Final = re.compile(r"\{\{.+\}\}")
 
 
 class SubjectTemplate(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ def template(source: str, destination: str) -> SubjectTemplate:
         number = _place(word)
         if number is not None:
             parts.append(wildcards[number - 1] if number else 0)
-        elif _FUNCTION.fullmatch(word):
+        elif looks_like_call(word):
             raise MappingError(
                 "invalid mapping destination: the only mapping function allowed for import "
                 f"transforms is {{{{Wildcard()}}}} in {word}"

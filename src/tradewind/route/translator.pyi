@@ -1,5 +1,7 @@
 from tradewind.route.translation import SubjectTemplate
 
+def fnv1a(key: bytes) -> int: ...
+
 class Translator:
     @property
     def template(self) -> SubjectTemplate: ...

@@ -1,7 +1,7 @@
 """Applies a subject template to bytes, once per message that changes accounts.
 
-Owns the compiled parts of one template. The meaning of a template, and how it is built, is in
-`route.translation`.
+Owns the compiled parts of one template, and the hash that partitions subjects. The meaning of a
+template, and how it is built, is in `route.translation`.
 """
 
 from libc.stdlib cimport calloc, free
@@ -21,6 +21,16 @@ cdef inline uint32_t token_start(const char* subject, uint32_t size,
         at += 1
         wanted -= 1
     return at
+
+
+def fnv1a(bytes key not None):
+    """The 32 bit hash by Fowler, Noll and Vo."""
+    cdef uint32_t value = 2166136261
+    cdef const unsigned char* text = key
+    cdef Py_ssize_t index
+    for index in range(len(key)):
+        value = (value ^ text[index]) * <uint32_t>16777619
+    return value
 
 
 cdef class Translator:

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 from typing import cast
 
+from tradewind.client.core.first_lines import END_OF_LINE, FirstLines
 from tradewind.client.core.upgrade import Upgrade
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError
@@ -26,7 +27,7 @@ class LeafGreeting(asyncio.Protocol):
 
     def __init__(self, upgrade: Upgrade | None) -> None:
         self._upgrade = upgrade
-        self._text = b""
+        self._first_line = FirstLines("the first line of the server", END_OF_LINE, INFO_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self.decoder: FrameDecoder | None = None
         self.encoder: FrameEncoder | None = None
@@ -45,18 +46,17 @@ class LeafGreeting(asyncio.Protocol):
             self._fail(ProtocolError("the server sent more than INFO before it was answered"))
             return
         try:
-            self._text += self._plain(data)
+            complete = self._first_line.feed(self._plain(data))
         except (ProtocolError, ClientError) as error:
             self._fail(error)
             return
-        line, end, rest = self._text.partition(b"\n")
-        if end:
-            if rest.strip():
-                self._fail(ProtocolError("the server sent more than INFO before it was answered"))
-            else:
-                self.info.set_result(line.rstrip(b"\r"))
-        elif len(self._text) > INFO_BYTES_MAX:
-            self._fail(ProtocolError("the first line of the server does not end"))
+        if complete is None:
+            return
+        line, rest = complete
+        if rest.strip():
+            self._fail(ProtocolError("the server sent more than INFO before it was answered"))
+        else:
+            self.info.set_result(line.rstrip(b"\r"))
 
     def _plain(self, data: bytes) -> bytes:
         if self._upgrade is None:

@@ -12,6 +12,7 @@ import ssl
 from typing import cast
 
 from tradewind.client.core.connect_options import ConnectOptions
+from tradewind.client.core.first_lines import END_OF_HEAD, FirstLines
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError
 from tradewind.options import LeafProxyOptions
@@ -26,7 +27,7 @@ class Tunnel(asyncio.Protocol):
     def __init__(self, proxy: LeafProxyOptions, place: str) -> None:
         self._proxy = proxy
         self._place = place
-        self._text = b""
+        self._answer = FirstLines("the answer of the proxy", END_OF_HEAD, ANSWER_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         # What came behind the answer.
         self.opened: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -43,14 +44,16 @@ class Tunnel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """The answer; nothing more is read before somebody takes over."""
         assert self._transport is not None
-        self._text += data
         if self.opened.done():
             return
-        head, end, rest = self._text.partition(b"\r\n\r\n")
-        if not end:
-            if len(self._text) > ANSWER_BYTES_MAX:
-                self._fail(ProtocolError("the answer of the proxy does not end"))
+        try:
+            complete = self._answer.feed(data)
+        except ProtocolError as error:
+            self._fail(error)
             return
+        if complete is None:
+            return
+        head, rest = complete
         version, _, status = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
         if not version.startswith("HTTP/1."):
             self._fail(ProtocolError("the proxy does not speak HTTP"))
@@ -58,7 +61,6 @@ class Tunnel(asyncio.Protocol):
             self._fail(ClientError(f"the proxy refused the connection: {status[:200]!r}"))
         else:
             self._transport.pause_reading()
-            self._text = b""
             self.opened.set_result(rest)
 
     def connection_lost(self, error: Exception | None) -> None:

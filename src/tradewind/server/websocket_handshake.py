@@ -14,6 +14,7 @@ import base64
 import hashlib
 import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -34,11 +35,12 @@ _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _HOST = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:%\[\]]*")
 _HTTP_VERSION = re.compile(r"HTTP/([0-9])\.([0-9])")
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
-_ABSOLUTE_FORM = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://([^/?]*)")
 # A path or an absolute URL, in which every % starts an escape.
 _TARGET = re.compile(r"(?:/|[A-Za-z][A-Za-z0-9+.\-]*://)(?:[!-$&-~\x80-\xff]|%[0-9A-Fa-f]{2})*")
 _BLANKS = " \t"
 _TOO_LARGE = f"the request has more than {REQUEST_BYTES_MAX} bytes"
+# A longer one is cut in the log.
+_SHOWN_URL_LENGTH_MAX = 128
 
 _DEFLATE_ANSWER = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
 # zlib cannot make a raw stream with a window of 8 bits.
@@ -76,7 +78,7 @@ class _Request:
     """A request head that is well formed; nothing about WebSocket has been checked."""
 
     method: str
-    target: str
+    path: str  # as sent, still escaped, without the query
     host: str
     headers: Headers
 
@@ -92,11 +94,6 @@ class _Request:
             for value in self.headers.get(name, ())
             for word in value.split(",")
         )
-
-    @property
-    def path(self) -> str:
-        """The path as sent, still escaped, without the query."""
-        return _ABSOLUTE_FORM.sub("", self.target).partition("?")[0] or "/"
 
 
 class _RefusedError(Exception):
@@ -143,12 +140,12 @@ class Handshake:
 
     def feed(self, data: bytes) -> HandshakeResult | None:
         """Take bytes; give the result as soon as the request is complete or wrong, else None."""
-        searched = max(len(self._head) - 2, 0)  # the end mark may straddle two chunks
-        self._head += data[: REQUEST_BYTES_MAX + 1 - len(self._head)]
-        end = _END_OF_HEAD.search(self._head, searched)
+        known = len(self._head)
+        self._head += data[: REQUEST_BYTES_MAX + 1 - known]
+        end = _END_OF_HEAD.search(self._head, max(known - 2, 0))  # it may straddle two chunks
         try:
             if end is None:
-                self._check_beginning()
+                self._check_beginning(known)
                 return None
             return self._answer(end.start(), end.end())
         except _RefusedError as refused:
@@ -188,17 +185,20 @@ class Handshake:
             return b""
         return _error_response(_RefusedError(400, "handshake timeout", malformed=True))
 
-    def _check_beginning(self) -> None:
-        """Refuse as early as possible what can never become a request, such as a TLS greeting."""
+    def _check_beginning(self, known: int) -> None:
+        """Refuse as early as possible what can never become a request, such as a TLS greeting.
+
+        The first `known` bytes were here before: they are not looked through again.
+        """
         if len(self._head) > REQUEST_BYTES_MAX:
             raise _RefusedError(431, _TOO_LARGE, malformed=True)
         if self._has_request_line or not self._head:
             return
-        line, newline, _ = self._head.partition(b"\n")
-        if newline:
-            _parse_request_line(line.decode("latin-1").removesuffix("\r"))
+        end = self._head.find(b"\n", known)
+        if end >= 0:
+            _parse_request_line(self._head[:end].decode("latin-1").removesuffix("\r"))
             self._has_request_line = True
-        elif not _TOKEN.match(chr(line[0])):
+        elif not _TOKEN.match(chr(self._head[0])):
             raise _RefusedError(
                 400, "the first byte is not that of an HTTP request", malformed=True
             )
@@ -224,21 +224,7 @@ def _parse_request(head: str) -> _Request:
     """Parse the request head, without the empty line at its end; lines may end in LF alone."""
     request_line, *lines = (line.removesuffix("\r") for line in head.split("\n"))
     method, target, minor_version = _parse_request_line(request_line)
-    headers: Headers = {}
-    values: list[str] = []  # those of the previous line, which a folded line continues
-    for line in lines:
-        if _CONTROL_CHARACTER.search(line):
-            raise _RefusedError(400, "control character in a header", malformed=True)
-        if line[:1] in (" ", "\t") and values:
-            values[-1] = f"{values[-1]} {line.strip(_BLANKS)}".strip(_BLANKS)
-            continue
-        name, colon, value = line.partition(":")
-        if colon and " " in name.lstrip(_BLANKS):
-            raise _RefusedError(400, "space in a header name", detail="invalid header name")
-        if not colon or not _TOKEN.fullmatch(name):
-            raise _RefusedError(400, "malformed header line", malformed=True)
-        values = headers.setdefault(name.lower(), [])
-        values.append(value.strip(_BLANKS))
+    headers = _parse_header_lines(lines)
     hosts = headers.get("host", [])
     if len(hosts) > 1:
         raise _RefusedError(400, "more than one 'Host' in request", malformed=True)
@@ -247,9 +233,41 @@ def _parse_request(head: str) -> _Request:
     host = hosts[0] if hosts else ""
     if not _HOST.fullmatch(host):
         raise _RefusedError(400, "malformed 'Host' in request", detail="malformed Host header")
-    if absolute := _ABSOLUTE_FORM.match(target):
-        host = absolute[1]
-    return _Request(method, target, host, headers)
+    named_host, path = _split_target(target)
+    return _Request(method, path, named_host or host, headers)
+
+
+def _parse_header_lines(lines: Iterable[str]) -> Headers:
+    """The fields of a request head. A folded line continues the value before it."""
+    pieces: dict[str, list[list[str]]] = {}
+    values: list[list[str]] = []  # those of the field that a folded line continues
+    for line in lines:
+        if _CONTROL_CHARACTER.search(line):
+            raise _RefusedError(400, "control character in a header", malformed=True)
+        if line[:1] in (" ", "\t") and values:
+            values[-1].append(line.strip(_BLANKS))
+            continue
+        name, colon, value = line.partition(":")
+        if colon and " " in name.lstrip(_BLANKS):
+            raise _RefusedError(400, "space in a header name", detail="invalid header name")
+        if not colon or not _TOKEN.fullmatch(name):
+            raise _RefusedError(400, "malformed header line", malformed=True)
+        values = pieces.setdefault(name.lower(), [])
+        values.append([value.strip(_BLANKS)])
+    return {
+        name: [" ".join(filter(None, value)) for value in values] for name, values in pieces.items()
+    }
+
+
+def _split_target(target: str) -> tuple[str, str]:
+    """The host of an absolute target (empty for a path), and the path without the query."""
+    host = ""
+    if not target.startswith("/"):
+        target = target.partition("://")[2]
+        ends = [end for end in (target.find("/"), target.find("?")) if end >= 0]
+        host = target[: min(ends, default=len(target))]
+        target = target[len(host) :]
+    return host, target.partition("?")[0] or "/"
 
 
 def _check_upgrade(request: _Request, absent: tuple[str, ...]) -> None:
@@ -282,7 +300,7 @@ def _origin(url: str) -> tuple[str, str, int]:
     """Scheme, host and port of a URL; raises ValueError when it is none."""
     parts = urlsplit(url)
     if not parts.scheme:
-        raise ValueError(f"{url!r} is not an absolute URL")
+        raise ValueError(f"{url[:_SHOWN_URL_LENGTH_MAX]!r} is not an absolute URL")
     default_port = 443 if parts.scheme == "https" else 80
     return parts.scheme, parts.hostname or "", parts.port or default_port
 

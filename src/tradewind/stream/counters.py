@@ -17,6 +17,7 @@ import msgspec
 
 from tradewind.api import errors
 from tradewind.api.base import encode
+from tradewind.errors import JSON_ERRORS
 from tradewind.stream import header_fields
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def _digits(number: Decimal) -> str:
 def _value_of(payload: bytes) -> Decimal:
     try:
         text = msgspec.json.decode(payload, type=_Sum).val.encode()
-    except (msgspec.DecodeError, UnicodeError):
+    except JSON_ERRORS:
         raise errors.MESSAGE_COUNTER_BROKEN() from None
     if not _INTEGER.fullmatch(text):
         raise errors.MESSAGE_COUNTER_BROKEN()
@@ -140,6 +141,6 @@ def _sources_of(message: MessageCopy) -> dict[str, dict[str, str]]:
         return {}
     try:
         found = msgspec.json.decode(text, type=dict[str, dict[str, str]])
-    except (msgspec.DecodeError, UnicodeError):
+    except JSON_ERRORS:
         raise errors.MESSAGE_COUNTER_BROKEN() from None
     return {name: dict(sorted(found[name].items())) for name in sorted(found)}

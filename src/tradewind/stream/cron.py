@@ -26,6 +26,8 @@ import msgspec
 
 YEARS_MAX: Final = 5
 TEXT_LENGTH_MAX: Final = 1024
+# Names of time zones have less than 40 characters.
+ZONE_LENGTH_MAX: Final = 128
 _MONTHS: Final = [
     "jan",
     "feb",
@@ -176,6 +178,9 @@ def load_zone(name: str) -> tzinfo:
     """The time zone of an IANA name, or of this machine (`Local`); ValueError if there is none."""
     if name == "Local":
         return _local_zone()
+    # The library follows the parts of a name one by one, each a call deeper.
+    if len(name) > ZONE_LENGTH_MAX:
+        raise ValueError(f"the name of a time zone has at most {ZONE_LENGTH_MAX} characters")
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, OSError, ValueError) as error:

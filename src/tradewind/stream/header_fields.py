@@ -59,13 +59,11 @@ def special_fields(header: bytes) -> dict[bytes, bytes]:
 
 def remove_field(header: bytes, name: bytes) -> bytes:
     """The block without all fields of that name; empty if no field is left."""
-    start = header.find(b"\r\n" + name + b":")
-    if start < 0:
+    mark = name + b":"
+    if b"\r\n" + mark not in header:
         return header
-    while start >= 0:
-        end = header.find(b"\r\n", start + 2)
-        header = header[:start] + header[end if end >= 0 else len(header) :]
-        start = header.find(b"\r\n" + name + b":")
+    first, *lines = header.split(b"\r\n")
+    header = b"\r\n".join([first, *(line for line in lines if not line.startswith(mark))])
     return b"" if header == EMPTY else header
 
 

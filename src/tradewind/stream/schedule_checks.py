@@ -13,7 +13,7 @@ from tradewind.store.contract import NotFoundError
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.stream import header_fields, stream_queries
 from tradewind.stream.timings import Timing, ZoneError, parse_timing
-from tradewind.subjects import is_subset, is_valid_subject
+from tradewind.subjects import is_subset_of_any, is_valid_subject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,7 +85,7 @@ def _check_places(subject: bytes, fields: Mapping[bytes, bytes], config: StreamC
 
 def _is_taken(subject: bytes, config: StreamConfig) -> bool:
     text = stream_queries.to_text(subject)
-    return any(is_subset(text, pattern) for pattern in config.subjects)
+    return is_subset_of_any(text, config.subjects)
 
 
 def is_literal(subject: bytes) -> bool:

@@ -20,7 +20,7 @@ from tradewind.api.go_json import JsonError
 from tradewind.api.go_time import parse_go_time
 from tradewind.api.times import format_time, parse_time
 from tradewind.durations import SECOND_NS, later, parse_duration_ns
-from tradewind.stream.cron import Cron, load_zone, parse_cron
+from tradewind.stream.cron import TEXT_LENGTH_MAX, Cron, load_zone, parse_cron
 
 AT: Final = "@at "
 EVERY: Final = "@every "
@@ -85,6 +85,8 @@ def _rounded_ns(time_ns: int) -> int:
 def parse_timing(pattern: bytes, zone_name: bytes | None, now_ns: int) -> Timing:
     """What the headers say; ZoneError or ValueError if that is nothing. None: no zone is named."""
     zone = _zone_of(zone_name) if zone_name is not None else UTC
+    if len(pattern) > TEXT_LENGTH_MAX:
+        raise ValueError(f"a schedule has at most {TEXT_LENGTH_MAX} bytes")
     text = pattern.decode()
     if text.startswith((AT, EVERY)):
         if zone_name is not None:

@@ -103,7 +103,9 @@ def parse_servers(servers: str | Sequence[str]) -> list[Address]:
 def _shown(text: str) -> str:
     """A url without the part that may hold a password."""
     # A password may hold any character, so everything before the last @ is hidden.
-    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*://)?.*@", r"\1***@", text, flags=re.DOTALL)
+    hidden, at, shown = text.rpartition("@")
+    scheme = _SCHEME.match(hidden)
+    return f"{scheme[0] if scheme else ''}***@{shown}" if at else text
 
 
 class ServerPool:

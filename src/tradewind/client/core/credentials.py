@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tradewind.client.errors import CredentialsError
+from tradewind.key_blocks import key_blocks
 from tradewind.nkeys import KeyPair, NkeyError
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tradewind.client.core.connect_options import ConnectOptions
 
 FILE_BYTES_MAX = 1 << 20
-_BLOCK = re.compile(r"-{3,}BEGIN ([A-Z ]+)-{3,}\s+(\S+)\s+-{3,}END \1-{3,}")
 _SEED = re.compile(r"\bS[ACNOU][A-Z2-7]{56}\b")
 
 
@@ -56,7 +56,7 @@ def login_fields(options: ConnectOptions, address: Address, nonce: str) -> dict[
 
 def parse_credentials(text: str) -> tuple[str, str]:
     """The token and the seed in a credentials file."""
-    blocks = {match[1]: match[2] for match in _BLOCK.finditer(text)}
+    blocks = dict(key_blocks(text))
     jwt = blocks.get("NATS USER JWT")
     seed = blocks.get("USER NKEY SEED")
     if not jwt or not seed:

@@ -63,7 +63,7 @@ CONNECTED, RECONNECTING, CLOSED = range(3)
 # The same server may refuse the same login so often before the connection gives up.
 REFUSALS_MAX = 2
 CLOSE_SECONDS_MAX = 2.0
-_DENIED = re.compile(r'Permissions Violation for (Publish|Subscription) to "([^"]*)"')
+_DENIED = re.compile(r"'?Permissions Violation for (Publish|Subscription) to \"([^\"]*)\"")
 _log = logging.getLogger("tradewind.client")
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -362,7 +362,7 @@ class Lifecycle(WireOwner):
         if closes_connection(error):
             self._wire_error = error  # the reason, when the server closes the link
             return
-        if isinstance(error, PermissionsError) and (match := _DENIED.search(wire_text)):
+        if isinstance(error, PermissionsError) and (match := _DENIED.match(wire_text)):
             if match[1] == "Publish":
                 self._fail_requests(error, match[2])
             else:

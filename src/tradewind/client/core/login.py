@@ -33,7 +33,7 @@ from tradewind.client.errors import (
     TlsError,
     error_from_wire,
 )
-from tradewind.errors import ProtocolError
+from tradewind.errors import JSON_ERRORS, ProtocolError
 from tradewind.wire.ops import PROTOCOL_VERSION
 
 CONTROL_LOST = "LOST"
@@ -71,7 +71,7 @@ def decode_info(text: bytes) -> ServerInfo:
     """The INFO of a server."""
     try:
         return _info_decoder.decode(text)
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise ProtocolError(f"the INFO of the server cannot be read: {error}") from None
 
 

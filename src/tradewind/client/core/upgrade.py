@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 
+from tradewind.client.core.first_lines import END_OF_HEAD, FirstLines
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError
 
@@ -23,7 +24,9 @@ class Upgrade:
     def __init__(self, host: str, path: str, headers: Mapping[str, str]) -> None:
         self._request = (host, path or "/", dict(headers))
         self._key = base64.b64encode(secrets.token_bytes(16))
-        self._response = b""
+        self._response = FirstLines(
+            "the response to the WebSocket upgrade", END_OF_HEAD, RESPONSE_BYTES_MAX
+        )
         self.fields: dict[str, str] = {}
 
     def request(self) -> bytes:
@@ -42,21 +45,18 @@ class Upgrade:
 
     def feed(self, data: bytes) -> bytes | None:
         """Take bytes of the answer; returns those behind it once it is complete and says yes."""
-        self._response += data
-        head, end, rest = self._response.partition(b"\r\n\r\n")
-        if not end:
-            if len(self._response) > RESPONSE_BYTES_MAX:
-                raise ProtocolError("the response to the WebSocket upgrade is too long")
+        complete = self._response.feed(data)
+        if complete is None:
             return None
+        head, rest = complete
         status, *lines = head.decode("latin-1").split("\r\n")
         self.fields = {
             name.strip().lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines)
         }
         if not status.startswith("HTTP/1.1 101"):
-            raise ClientError(f"the server refused the WebSocket upgrade: {status}")
+            raise ClientError(f"the server refused the WebSocket upgrade: {status[:200]}")
         digest = hashlib.sha1(self._key + _GUID, usedforsecurity=False).digest()
         if self.fields.get("sec-websocket-accept", "") != base64.b64encode(digest).decode():
             raise ProtocolError("the response to the WebSocket upgrade does not match the request")
-        self._response = b""
         return rest

@@ -17,6 +17,7 @@ from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.client.errors import BadAnswerError
 from tradewind.client.streams.bucket_settings import OBJECT_STREAM
 from tradewind.client.streams.bucket_status import BucketStatus
+from tradewind.errors import JSON_ERRORS
 
 CHUNK_BYTES: Final = 128 << 10
 DIGEST_PREFIX: Final = "SHA-256="
@@ -71,7 +72,7 @@ def decode_info(data: bytes, time: str) -> ObjectInfo:
     """The description in a stored message; its time is that of the message."""
     try:
         info = msgspec.json.decode(data, type=ObjectInfo)
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise BadAnswerError(f"the description of an object cannot be read: {error}") from None
     return msgspec.structs.replace(info, mtime=time)
 

@@ -25,6 +25,7 @@ from tradewind.client.services.services import (
     Service,
     StatsHandler,
 )
+from tradewind.errors import JSON_ERRORS
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection, HeaderInput, Payload
@@ -148,7 +149,7 @@ class Services:
             async for message in replies:
                 try:
                     answer = msgspec.json.decode(message.data, type=kind)
-                except msgspec.DecodeError as error:
+                except JSON_ERRORS as error:
                     text = f"a service's reply to {subject} is not a {kind.__name__}: {error}"
                     self._connection._emit(ErrorEvent(service_error(message) or _bad(text)))
                 else:

@@ -33,6 +33,7 @@ from tradewind.client.errors import (
     OperationTimeoutError,
     OptionsError,
 )
+from tradewind.errors import JSON_ERRORS
 from tradewind.subjects import is_valid_literal
 
 if TYPE_CHECKING:
@@ -291,7 +292,7 @@ def decode_answer(data: bytes, answer: type[Answer]) -> Answer:
     check_answer(data)
     try:
         return msgspec.json.decode(data, type=answer)
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise BadAnswerError(f"the server's {answer.__name__}: {error}") from None
 
 
@@ -299,7 +300,7 @@ def check_answer(data: bytes) -> None:
     """Raise the error that an answer holds, if it is a refusal."""
     try:
         refusal = _REFUSALS.decode(data).error
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise BadAnswerError(f"the server's response is not JSON: {error}") from None
     if refusal is not None:
         raise make_api_error(refusal.code, refusal.err_code, refusal.description)

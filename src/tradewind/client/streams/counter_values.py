@@ -10,6 +10,7 @@ from decimal import Decimal, InvalidOperation
 import msgspec
 
 from tradewind.client.errors import BadAnswerError
+from tradewind.errors import JSON_ERRORS
 
 INCREMENT_HEADER = "Nats-Incr"
 
@@ -37,5 +38,5 @@ def number_of(payload: bytes) -> int:
     """The number in a stored message; BadAnswerError if it is none."""
     try:
         return number_in(msgspec.json.decode(payload, type=_CounterBody).val)
-    except (msgspec.DecodeError, UnicodeError):
+    except JSON_ERRORS:
         raise BadAnswerError("counter: the last message of the subject is not a counter") from None

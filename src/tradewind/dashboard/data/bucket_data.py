@@ -6,7 +6,6 @@ million keys costs one request.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,7 @@ from tradewind.client.kv.entries import Entry, check_key
 from tradewind.client.kv.kv_types import operation_of
 from tradewind.client.streams.bucket_settings import HISTORY_MAX
 from tradewind.client.streams.direct import DirectMessage, read_batch
-from tradewind.dashboard.data.changes import DiffLine
+from tradewind.dashboard.data.changes import LINES_COMPARED_MAX, DiffLine, line_differences
 from tradewind.dashboard.data.message_data import as_json, as_text
 from tradewind.durations import parse_duration_ns
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 KV_PREFIX: Final = "KV_"
 KEYS_SHOWN: Final = 100
 HISTORY_SHOWN: Final = 64
-LINES_COMPARED_MAX: Final = 2000
 TTL_HEADER: Final = "Nats-TTL"
 
 
@@ -81,7 +79,8 @@ def _entry(bucket: str, key: str, item: DirectMessage) -> Entry:
 
 def _expires(item: DirectMessage) -> int | None:
     text = item.message.headers.get(TTL_HEADER, "")
-    left = int(text) * NS_PER_SECOND if text.isdecimal() else parse_duration_ns(text)
+    is_number = text.isascii() and text.isdecimal() and len(text) < 19
+    left = int(text) * NS_PER_SECOND if is_number else parse_duration_ns(text)
     return parse_time(item.time) + left if left and left > 0 else None
 
 
@@ -89,11 +88,4 @@ def value_difference(before: bytes, after: bytes) -> list[DiffLine]:
     """What changed between two values, by lines; JSON is put into lines first."""
     old = (as_json(before) or as_text(before)).splitlines()[:LINES_COMPARED_MAX]
     new = (as_json(after) or as_text(after)).splitlines()[:LINES_COMPARED_MAX]
-    lines = list(difflib.unified_diff(old, new, lineterm="", n=2))[2:]
-    made = []
-    for line in lines:
-        if line.startswith("@@"):
-            continue
-        kind = {"+": "added", "-": "removed"}.get(line[:1], "same")
-        made.append(DiffLine(kind, line))  # type: ignore[arg-type]
-    return made
+    return line_differences(old, new, 2)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream
 
 CONFIG_CHARACTERS_MAX: Final = 1 << 20
+LINES_COMPARED_MAX: Final = 2000
 SUBJECTS_COUNTED_MAX: Final = 100_000
 _KEPT: Final = {
     RetentionPolicy.LIMITS: "Messages stay until a limit removes them",
@@ -101,9 +102,32 @@ def _parse(text: str, convert: Callable[[Mapping[str, Any]], object]) -> dict[st
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[DiffLine]:
     """What would change, with a few lines around it."""
-    old, new = config_text(before).splitlines(), config_text(after).splitlines()
+    return line_differences(config_text(before).splitlines(), config_text(after).splitlines(), 3)
+
+
+def line_differences(old: list[str], new: list[str], around: int) -> list[DiffLine]:
+    """What changed between two texts, with some lines around it.
+
+    Where too many lines differ, all of them count as replaced: comparing them takes the square.
+    """
+    begin = next(
+        (at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other),
+        min(len(old), len(new)),
+    )
+    left = min(len(old), len(new)) - begin
+    pairs = zip(reversed(old), reversed(new), strict=False)
+    end = next((at for at, (one, other) in enumerate(pairs) if at >= left or one != other), left)
+    first, last_old, last_new = max(begin - around, 0), len(old) - end, len(new) - end
+    if max(last_old, last_new) - begin > LINES_COMPARED_MAX:
+        return [
+            *(DiffLine("same", f" {line}") for line in old[first:begin]),
+            *(DiffLine("removed", f"-{line}") for line in old[begin:last_old]),
+            *(DiffLine("added", f"+{line}") for line in new[begin:last_new]),
+            *(DiffLine("same", f" {line}") for line in old[last_old : last_old + around]),
+        ]
     kinds: dict[str, Literal["same", "added", "removed"]] = {"+": "added", "-": "removed"}
-    lines = list(difflib.unified_diff(old, new, lineterm="", n=3))[2:]
+    parts = old[first : last_old + around], new[first : last_new + around]
+    lines = list(difflib.unified_diff(*parts, lineterm="", n=around))[2:]
     return [
         DiffLine(kinds.get(line[:1], "same"), line) for line in lines if not line.startswith("@@")
     ]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # A bar of the chart of rows per second stands for this long.
 BIN_SECONDS: Final = 5.0
+_SQL_WORD: Final = re.compile(r"\w{1,256}|[^\w\s`]")
 QUERY_COLUMNS: Final = (
     "Sink",
     "Goes to",
@@ -128,13 +129,26 @@ def _graph(pipeline: Pipeline, look: PipelineLook) -> Markup:
 
 def _fed_by(step: Step, used: list[str]) -> list[str]:
     """The tables that a step reads; a name that only stands for a column in its SQL is none."""
-    listed = r"(?:`?\w+`?(?:\s+(?:as\s+)?\w+)?\s*,\s*)*"
-    named = [
-        name
-        for name in used
-        if re.search(rf"\b(?:from\s+{listed}|join\s+)`?{name}\b", step.sql, re.IGNORECASE)
-    ]
-    return named or used
+    tables = _tables_in(step.sql)
+    return [name for name in used if name.lower() in tables] or used
+
+
+def _tables_in(sql: str) -> set[str]:
+    """The names behind FROM and JOIN, also those of a list with its aliases, in small letters."""
+    found: set[str] = set()
+    behind: list[str] | None = None  # the words since the last name of a list
+    is_name_next = is_list = False
+    for word in _SQL_WORD.findall(sql.lower()):
+        if word in ("from", "join"):
+            is_name_next, is_list, behind = True, word == "from", None
+        elif is_name_next:
+            found.add(word)
+            is_name_next, behind = False, [] if is_list else None
+        elif behind is not None:
+            is_alias = len(behind) < 2 or (len(behind) == 2 and behind[0] == "as")
+            is_name_next = word == "," and is_alias
+            behind = [*behind, word] if len(behind) < 2 and word != "," else None
+    return found
 
 
 def _source_box(name: str, source: Source, lags: dict[str, StreamLag]) -> Box:

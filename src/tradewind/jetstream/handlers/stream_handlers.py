@@ -31,7 +31,7 @@ from tradewind.jetstream.api_request import ApiRequest, Durable
 from tradewind.jetstream.infos import fields_of, plain_config, stream_info
 from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.stream.stream_queries import SUBJECTS_PAGE, deleted_list, subject_page, with_details
-from tradewind.subjects import collide
+from tradewind.subjects import collides_with_any
 
 NAMES_PAGE: Final = 1024
 LIST_PAGE: Final = 256
@@ -102,7 +102,7 @@ def _matching(request: ApiRequest, subject: str) -> list[str]:
     return sorted(
         name
         for name, hosted in request.tenant.streams.items()
-        if not subject or any(collide(subject, own) for own in hosted.config.subjects)
+        if not subject or collides_with_any(subject, hosted.config.subjects)
     )
 
 

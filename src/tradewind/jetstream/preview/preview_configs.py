@@ -16,7 +16,7 @@ from tradewind.api.preview import PREVIEW_KEY, PREVIEW_SETS
 from tradewind.api.stream_types import RetentionPolicy, StorageType, StreamConfig
 from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, parse_time
 from tradewind.jetstream.preview.dialects import PreviewRefusal
-from tradewind.subjects import is_literal, is_subset
+from tradewind.subjects import is_literal, is_subset_of_any
 
 if TYPE_CHECKING:
     from tradewind.jetstream.preview.dialects import Dialect
@@ -214,7 +214,7 @@ def _check_filter(
     word = "partition" if is_sets else "filter subject"
     if is_sets and not is_literal(wanted):
         raise PreviewRefusal("observable partition subject has wildcards")
-    if not any(is_subset(wanted, subject) for subject in stream.subjects):
+    if not is_subset_of_any(wanted, stream.subjects):
         verb = "" if is_sets else "is "
         raise PreviewRefusal(
             f"{dialect.consumer} {word} {verb}not a valid subset of the interest subjects"

@@ -17,6 +17,7 @@ from tradewind.api.errors import CLUSTER_NOT_AVAILABLE, ApiError
 from tradewind.api.request_types import ConsumerCreateRequest
 from tradewind.api.stream_types import StreamSource
 from tradewind.api.times import parse_time
+from tradewind.errors import JSON_ERRORS
 
 HEARTBEAT_NS: Final = 1_000_000_000
 INACTIVE_NS: Final = 10_000_000_000
@@ -56,7 +57,7 @@ def document_of(body: bytes) -> dict[str, Any]:
     """An answer of the API; ApiError if it is a refusal, or none."""
     try:
         document = msgspec.json.decode(body)
-    except ValueError:
+    except JSON_ERRORS:
         document = None
     if not isinstance(document, dict):
         raise unavailable(f"the response is not JSON: {body[:64]!r}")

@@ -172,7 +172,8 @@ class CommitProposal:
             raise own_errors.TRANSACTION_NOT_ALLOWED(subject=subject)
 
     def _owner(self, subject: str) -> HostedStream:
-        for name in self._tenant.owners.colliding(subject):
+        owners = self._tenant.owners
+        for name in owners.colliding(subject, owners.effort([subject])):
             hosted = self._tenant.streams.get(name)
             if hosted is not None and hosted.stream.is_active:
                 return hosted

@@ -38,7 +38,7 @@ from tradewind.jetstream.transactions.rounds import transactions_of
 from tradewind.store.contract import NotFoundError
 from tradewind.stream import header_fields
 from tradewind.stream.stream_queries import to_text
-from tradewind.subjects import is_subset
+from tradewind.subjects import is_subset_of_any
 
 if TYPE_CHECKING:
     from tradewind.consumer.consumer import ServerConsumer
@@ -55,7 +55,7 @@ RETRY_NS_MAX: Final = 60_000_000_000
 DETAIL_CHARACTERS_MAX: Final = 1024
 # The name of a client in a header, and what cannot be in a list there.
 CLIENT_CHARACTERS_MAX: Final = 64
-_UNFIT: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]+")
+_UNFIT: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]{1,4096}")
 _PATH: Final = f"{HEADER_PREFIX}Path".encode()
 
 
@@ -241,7 +241,7 @@ class DeadLetterProposal(ABC):
         subject = settings.subject_of(
             hosted.name, consumer.name, to_text(copy.subject), letter.given.reason
         )
-        if not any(is_subset(subject, one) for one in target.config.subjects):
+        if not is_subset_of_any(subject, target.config.subjects):
             raise own_errors.TRANSACTION_NO_STREAM(subject=subject)
         header = _header(hosted, letter, copy, ",".join([*path, place]))
         message = target.stream.slow_path.incoming(

@@ -19,10 +19,14 @@ from itertools import product
 from msgspec.structs import replace
 
 from tradewind.jwt.claims import AccountClaims, ScopeTemplate, SubjectClaims, UserClaims
+from tradewind.route.function_calls import braced_parts
 from tradewind.subjects import is_valid_subject
 
 SUBJECTS_MAX = 4096
-_PLACE = re.compile(r"\{\{([^}]*)\}\}")
+# Of all subjects of a list together.
+CHARACTERS_MAX = 1 << 20
+# For each, all tags of the user are looked through.
+PLACES_MAX = 256
 _TAG = re.compile(r"(account-)?tag\((.*)\)")
 
 
@@ -62,27 +66,37 @@ def _expanded_list(texts: list[str], user: UserClaims, account: AccountClaims) -
     A list with a template in it can name no queue groups, as in nats-server: with a blank in it an
     entry is no subject.
     """
-    if not any(map(_PLACE.search, texts)):
+    pieces = [braced_parts(text) for text in texts]
+    place_count = sum(len(parts) // 2 for parts in pieces)
+    if not place_count:
         return list(texts)
+    if place_count > PLACES_MAX:
+        raise _NoSuchOperationError
     subjects: list[str | None] = []
-    for text in texts:
-        expanded = _expanded(text, user, account)
+    characters = 0
+    for parts in pieces:
+        expanded = _expanded(parts, user, account)
+        characters += sum(map(len, expanded))
         subjects += [subject if is_valid_subject(subject) else None for subject in expanded]
         if not expanded:
             subjects.append(None)
-        if len(subjects) > SUBJECTS_MAX:
+        if len(subjects) > SUBJECTS_MAX or characters > CHARACTERS_MAX:
             raise _NoSuchOperationError
     return subjects
 
 
-def _expanded(text: str, user: UserClaims, account: AccountClaims) -> list[str]:
-    """Every text that a template stands for; none if a tag is missing."""
-    pieces = _PLACE.split(text)
+def _expanded(pieces: list[str], user: UserClaims, account: AccountClaims) -> list[str]:
+    """Every text that a template stands for; none if a tag is missing.
+
+    `pieces` are plain text and operations, in turn.
+    """
     values = [_values(operation.strip(), user, account) for operation in pieces[1::2]]
     count = 1
+    longest = sum(map(len, pieces[::2]))
     for choices in values:
         count *= len(choices)
-    if count > SUBJECTS_MAX:
+        longest += max(map(len, choices), default=0)
+    if count > SUBJECTS_MAX or count * longest > CHARACTERS_MAX:
         raise _NoSuchOperationError
     return [
         pieces[0] + "".join(a + b for a, b in zip(chosen, pieces[2::2], strict=True))

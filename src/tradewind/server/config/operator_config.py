@@ -27,7 +27,7 @@ from tradewind.server.config.tree import ConfigNode
 
 FILE_BYTES_MAX = 1 << 20
 CACHE_COUNT_DEFAULT = 1000
-_URL = re.compile(r"url\(\s*(?P<url>[^)]*?)\s*\)", re.IGNORECASE)
+_URL = re.compile(r"url\((?P<url>[^)]*)\)", re.IGNORECASE)
 _WRONG_RESOLVER = (
     'error parsing account resolver, should be MEM or  URL("url") or a map containing dir and type '
     "state=[FULL|CACHE])"
@@ -151,7 +151,7 @@ def _resolver(reader: Reader, node: ConfigNode, key: str) -> ResolverOptions:
         if node.value.upper() in ("MEM", "MEMORY"):
             return ResolverOptions()
         if match := _URL.fullmatch(node.value.strip()):
-            return ResolverOptions("url", url=match["url"].strip("\"'"))
+            return ResolverOptions("url", url=match["url"].strip().strip("\"'"))
         raise fault(node, _WRONG_RESOLVER)
     if not isinstance(node.value, dict):
         raise fault(node, _WRONG_RESOLVER)

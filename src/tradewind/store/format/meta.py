@@ -24,7 +24,7 @@ from tradewind.store.format.layout import META_FILE
 
 # The deepest configuration of the official server has 5 levels.
 DEPTH_MAX: Final = 32
-_FRACTION: Final = re.compile(r"\.(\d*?)0*(?=[Z+-])", re.ASCII)
+_FRACTION: Final = re.compile(r"\.\d*(?=[Z+-])", re.ASCII)
 _ESCAPED: Final = re.compile('[\x00-\x1f"\\\\<>&\u2028\u2029]')
 _SHORT_ESCAPES: Final = {
     '"': '\\"',
@@ -271,7 +271,7 @@ def _escape(match: re.Match[str]) -> str:
 
 def _trim_fraction(text: str) -> str:
     """Without zeros at the end of the fraction of a time, as Go formats what it has parsed."""
-    return _FRACTION.sub(lambda match: f".{match[1]}" if match[1] else "", text, count=1)
+    return _FRACTION.sub(lambda match: match[0].rstrip("0").removesuffix("."), text, count=1)
 
 
 def _decode(data: bytes, path: str) -> dict[str, Any]:
