@@ -91,11 +91,11 @@ class ArchiveReader:
             return None
         data, start = self.data, self.offset
         try:
-            name_size, at = _uvarint(data, start)
-            folded, at = _uvarint(data, at)
-            seq, at = _uvarint(data, at)
-            header_size, at = _uvarint(data, at)
-            payload_size, at = _uvarint(data, at)
+            name_size, at = read_uvarint(data, start)
+            folded, at = read_uvarint(data, at)
+            seq, at = read_uvarint(data, at)
+            header_size, at = read_uvarint(data, at)
+            payload_size, at = read_uvarint(data, at)
         except IndexError:
             return None
         self._check_sizes(name_size, seq, header_size, payload_size)
@@ -135,7 +135,7 @@ class ArchiveReader:
             raise ArchiveError(f"an entry of {size} bytes is larger than {METADATA_BYTES_MAX}")
 
 
-def _uvarint(data: bytearray, at: int) -> tuple[int, int]:
+def read_uvarint(data: bytearray, at: int) -> tuple[int, int]:
     """A number and where the next one begins; IndexError if the data ends in it."""
     byte = data[at]
     if byte < 0x80:
