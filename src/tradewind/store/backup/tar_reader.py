@@ -24,6 +24,8 @@ BLOCK_BYTES: Final = 512
 # without a name.
 EXTENDED_BYTES_MAX: Final = 4096
 _HEADER: Final = struct.Struct("100s24x12s12x8sc100x6s2s80x155s12x")
+# Mode, user, group, time and device: nobody uses them, but a header that is one has numbers there.
+_UNUSED_NUMBERS: Final = struct.Struct("100x8s8s8s12x12s181x8s8s167x")
 _CHECKSUM: Final = slice(148, 156)
 _MAGIC: Final = (b"ustar\0", b"00")
 _ZEROS: Final = bytes(BLOCK_BYTES)
@@ -117,15 +119,17 @@ class TarReader:
 
     def _take_header(self, view: memoryview, at: int) -> int:
         """Hold what there is of it, and read it when it is whole."""
-        wanted = self._extended_bytes or BLOCK_BYTES
+        wanted = self._extended_bytes + -self._extended_bytes % BLOCK_BYTES or BLOCK_BYTES
         piece = view[at : at + wanted - len(self._held)]
         self._held += piece
         if len(self._held) == wanted:
             held, self._held = bytes(self._held), bytearray()
             if self._extended_bytes:
-                self._padding_bytes = -self._extended_bytes % BLOCK_BYTES
+                self._names = self._read_extended(held[: self._extended_bytes])
+                # Others read on to the end of the block: nobody may find another name there.
+                if any(held[self._extended_bytes :]):
+                    raise self._invalid(self.offset, "what fills its block is not zero")
                 self._extended_bytes = 0
-                self._names = self._read_extended(held)
             elif held == _ZEROS:
                 self._read_zeros()
             else:
@@ -155,6 +159,8 @@ class TarReader:
         size = _octal(size_field)
         if size is None:
             raise self._invalid(start, "its size is not an octal number")
+        if any(_octal(field or b"0") is None for field in _fields_unused(header)):
+            raise self._invalid(start, "its mode, owner, time or device is not an octal number")
         if kind == _EXTENDED:
             self._begin_extended(size, start)
         elif kind == _PLAIN:
@@ -216,13 +222,17 @@ class TarReader:
         return ArchiveError(text if offset else f"it is neither an archive nor a tar: {text}")
 
 
+def _fields_unused(header: bytes) -> list[bytes]:
+    return [_until_null(field).strip(b" ") for field in _UNUSED_NUMBERS.unpack(header)]
+
+
 def _until_null(field: bytes) -> bytes:
     return field.partition(b"\0")[0]
 
 
 def _octal(field: bytes) -> int | None:
-    """A number with blanks or zero bytes around it, as every tar writes it."""
-    digits = field.strip(b" \0")
+    """A number with blanks around it, or a zero byte behind it, as every tar writes it."""
+    digits = _until_null(field).strip(b" ")
     if not digits or digits.strip(b"01234567"):
         return None
     return int(digits, 8)
