@@ -480,7 +480,7 @@ def consumer_entry(name: str, **state: object) -> ArchiveEntry:
         ([consumer_entry("c", pending={"x": {}})], "pending: 'x' is not a sequence"),
         ([consumer_entry("c", pending={"1": {"Timestamp": -1}})], "the time of a pending message"),
         ([consumer_entry("c", redelivered={"1": "many"})], "redelivered must be a whole number"),
-        ([ArchiveEntry(b"consumers/c", 0, 0, b"", b"{")], "consumer 'c': it is not JSON"),
+        ([ArchiveEntry(b"consumers/c", 0, 0, b"", b"{")], "consumer 'c': it is not a JSON object"),
     ],
 )
 def test_state_of_a_consumer_that_cannot_be_is_refused_and_leaves_nothing(

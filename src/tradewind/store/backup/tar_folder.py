@@ -31,7 +31,7 @@ INDEX_BYTES_MAX: Final = 64 * 1024 * 1024
 META_BYTES_MAX: Final = 1024 * 1024
 STATE_BYTES_MAX: Final = 8 * 1024 * 1024
 # All consumers together: what they name is kept in memory until they are made.
-CONSUMERS_BYTES_MAX: Final = 16 * 1024 * 1024
+CONSUMERS_BYTES_MAX: Final = 8 * 1024 * 1024
 _ERRORS: Final = "errors.txt"
 _BLOCK: Final = re.compile(r"msgs/[1-9]\d{0,9}\.blk", re.ASCII)
 _CONSUMER: Final = re.compile(r"obs/([^/]{1,1024})/(meta\.inf|meta\.sum|o\.dat)")
