@@ -92,6 +92,7 @@ class HostedStream:
         # Companions of other streams that take from this one.
         self.followers: dict[StreamFollower, None] = {}
         self.shelves = dict(shelves)
+        self._chain_bytes = 0
         self.share.kept_bytes = sum(self.shelves.values())
         self._reported_disk_error = ""  # what the log was told last
         self.held_read_bytes = 0  # in answers to requests that wait until it is durable
@@ -513,7 +514,16 @@ class HostedStream:
         self.shelves[shelf] = size
         if not size:
             del self.shelves[shelf]
-        self.share.kept_bytes = sum(self.shelves.values())
+        self._kept_changed()
+
+    def keep_chain(self, size: int) -> None:
+        """The chain of the stream has this many bytes from now on."""
+        if size != self._chain_bytes:
+            self._chain_bytes = size
+            self._kept_changed()
+
+    def _kept_changed(self) -> None:
+        self.share.kept_bytes = sum(self.shelves.values()) + self._chain_bytes
         if self.is_attached:
             self.recount()
 
