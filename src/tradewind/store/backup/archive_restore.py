@@ -111,6 +111,7 @@ class ArchiveRestore:
             start,
             maximum,
             BREATH_MESSAGES,
+            bytes_allowed,
             self._keeps_ttl,
         )
         self._stored(store, bytes_allowed)
