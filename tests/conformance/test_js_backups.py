@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 from helpers_consumer import Frame
 from helpers_js import ApiClient
 
-from harness import RawClient, ServerProcess
+from harness import RawClient, ServerProcess, StartServer
+from tar_kit import END, extended, header, member, padded, record, summed
 from tradewind.store.format import s2
 
 CHUNKS = "chunks"
@@ -332,3 +334,74 @@ def test_sealed_stream_is_restored_sealed(client: BackupClient) -> None:
         10109,
         "invalid operation on sealed stream",
     ]
+
+
+# ---------------------------------------------------------------- tars of servers before 2.15
+
+HUGE = 640 * 1024 * 1024
+
+
+def sparse_header() -> bytes:
+    """A file of GNU's sparse format: four bytes in the tar, 640 MiB when written."""
+    plain = header(b"msgs/1.blk", 4, b"S", b"ustar  \0")
+    regions = b"%011o\0" % (HUGE - 4) + b"%011o\0" % 4
+    sparse = plain[:386] + regions.ljust(97, b"\0") + b"%011o\0" % HUGE
+    return summed(sparse.ljust(512, b"\0")[:512]) + padded(b"data")
+
+
+def sparse_records(version: str) -> bytes:
+    size = b"%d" % HUGE
+    if version == "0.1":
+        fields = {b"size": size, b"numblocks": b"1", b"map": b"%d,4" % (HUGE - 4)}
+        data = b"data"
+    else:
+        fields = {b"major": b"1", b"minor": b"0", b"name": b"msgs/1.blk", b"realsize": size}
+        data = padded(b"1\n%d\n4\n" % (HUGE - 4)) + b"data"
+    content = b"".join(record(b"GNU.sparse." + key, value) for key, value in fields.items())
+    return member("msgs/1.blk", data, content)
+
+
+HOSTILE_TARS = {
+    "an endless record": lambda: extended(b"1" * 60_000_000),
+    "endless records": lambda: extended(record(b"mtime", b"1") * 5_000_000),
+    "records without a key": lambda: extended(b"6 =x\n\n" * 10),
+    "a record cut off": lambda: extended(b"99 path=x\n") + header(b"a", 0),
+    "long names without end": lambda: (
+        (header(b"././@LongLink", 2, b"L", b"ustar  \0") + padded(b"a\0")) * 5000
+    ),
+    "a long name that is huge": lambda: (
+        header(b"././@LongLink", 60_000_000, b"L", b"ustar  \0") + bytes(60_000_000)
+    ),
+    "a sparse file": sparse_header,
+    "sparse file 0.1": lambda: sparse_records("0.1"),
+    "sparse file 1.0": lambda: sparse_records("1.0"),
+    "a map that is odd": lambda: member("a", b"", record(b"GNU.sparse.map", b"1,2,3")),
+    "a size that is negative": lambda: header(b"a", b"-0000000001\0"),
+    "a size of 95 bits": lambda: header(b"a", b"\x80" + b"\x7f" * 11),
+    "a wrong checksum": lambda: header(b"a", 0).replace(b"nats", b"cats"),
+    "a symbolic link": lambda: header(b"msgs", 0, b"2"),
+    "a device": lambda: header(b"msgs/1.blk", 0, b"3"),
+    "only zeros": lambda: bytes(60_000_000),
+}
+
+
+@pytest.mark.parametrize("shape", HOSTILE_TARS)
+def test_hostile_tar_is_refused_and_nobody_waits(
+    start: StartServer, tmp_path: Path, shape: str
+) -> None:
+    server = start(
+        f'jetstream {{ store_dir: "{tmp_path}" }}\n'
+        "accounts { A { users: [{user: a, password: a}], jetstream {max_file: 200M} } }\n"
+        "no_auth_user: a\n"
+    )
+    with BackupClient(server) as client, RawClient(server.port) as bystander:
+        bystander.connect()
+        config = {"name": "OLD", "subjects": ["OLD"]}
+        answer = client.restore(s2.compress(HOSTILE_TARS[shape]() + END), config, 500_000)
+        assert answer["error"]["code"] in (400, 500)
+        bystander.ping()
+        assert client.done("INFO")["storage"] == 0
+        answer = json.loads(client.ask("STREAM.INFO.OLD"))
+        assert answer["error"]["err_code"] == 10059
+    stored = sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file())
+    assert stored < 1_000_000

@@ -8,8 +8,9 @@ if the retention of the stream requires it (`retention`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.consumer_configs import ConsumerConfigs
@@ -39,14 +40,27 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.store.commits.syncer import SyncEntry
+    from tradewind.store.folder.shelf import ShelfName
     from tradewind.store.format.meta import StreamMeta
     from tradewind.store.repair.damage import RecoveryReport
 
 
-class HostedStream:
-    """`stream` in the hands of the engine, from `attach` to `detach`."""
+NO_SHELVES: Final[Mapping[ShelfName, int]] = {}
 
-    def __init__(self, engine: JetStreamEngine, tenant: JetStreamAccount, stream: Stream) -> None:
+
+class HostedStream:
+    """`stream` in the hands of the engine, from `attach` to `detach`.
+
+    `shelves` says how many bytes of removed messages are kept beside it, see `undo`.
+    """
+
+    def __init__(
+        self,
+        engine: JetStreamEngine,
+        tenant: JetStreamAccount,
+        stream: Stream,
+        shelves: Mapping[ShelfName, int] = NO_SHELVES,
+    ) -> None:
         self.engine = engine
         self.tenant = tenant
         self.stream = stream
@@ -77,6 +91,9 @@ class HostedStream:
         self.companions = Companions(self, COMPANION_KINDS)
         # Companions of other streams that take from this one.
         self.followers: dict[StreamFollower, None] = {}
+        self.shelves = dict(shelves)
+        self._chain_bytes = 0
+        self.share.kept_bytes = sum(self.shelves.values())
         self._reported_disk_error = ""  # what the log was told last
         self.held_read_bytes = 0  # in answers to requests that wait until it is durable
 
@@ -487,9 +504,32 @@ class HostedStream:
 
     # ---------------------------------------------------------------- bytes
 
+    @property
+    def usage(self) -> Usage:
+        """What the stream uses and reserves, with what is kept beside it."""
+        return stream_usage(self.config, self.stream.store.bytes + self.share.kept_bytes)
+
+    def keep(self, shelf: ShelfName, size: int) -> None:
+        """A shelf has this many bytes from now on; 0: it is gone."""
+        self.shelves[shelf] = size
+        if not size:
+            del self.shelves[shelf]
+        self._kept_changed()
+
+    def keep_chain(self, size: int) -> None:
+        """The chain of the stream has this many bytes from now on."""
+        if size != self._chain_bytes:
+            self._chain_bytes = size
+            self._kept_changed()
+
+    def _kept_changed(self) -> None:
+        self.share.kept_bytes = sum(self.shelves.values()) + self._chain_bytes
+        if self.is_attached:
+            self.recount()
+
     def recount(self) -> None:
         """Tell the account what the stream uses now, and the stream what it may still store."""
-        self.share.count(stream_usage(self.config, self.stream.store.bytes))
+        self.share.count(self.usage)
         self.share.grant_credit()
 
     def room_share(self) -> int:
@@ -499,7 +539,7 @@ class HostedStream:
 
     def room_problem(self, size: int) -> ApiError | None:
         """The error if the account or the server has no room for this many more bytes."""
-        self.share.count(stream_usage(self.config, self.stream.store.bytes))
+        self.share.count(self.usage)
         account_room = self.tenant.room_bytes(self.config.storage)
         if account_room is not None and size > account_room:
             return errors.ACCOUNT_RESOURCES_EXCEEDED()

@@ -39,6 +39,7 @@ from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.infos import fields_of, stream_info
 from tradewind.jetstream.jetstream_account import stream_usage
+from tradewind.jetstream.lanes import let_others_go_first
 from tradewind.jetstream.stream_catalog import reserved, stream_context
 from tradewind.store.backup.restore import BackupRestore
 from tradewind.store.backup.restore_types import NoRoomError, RestorePlan
@@ -58,6 +59,8 @@ RESTORES_MAX: Final = 16
 # A client waits for the answer to a chunk before it sends the next; this many bytes may be ahead.
 WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 STALL_NS: Final = 5_000_000_000
+# Everybody else goes first after so many.
+CONSUMERS_PER_STEP: Final = 50
 
 
 class Restores:
@@ -299,7 +302,7 @@ class RunningRestore:
             raise errors.STREAM_OFFLINE_REASON(err=tenant.problems[config.name])
         check_resources(config, reserved(engine, tenant), tenant.limits, engine.server_limits)
         check_overlap(config, tenant.owners)
-        consumers = self._checked_consumers()
+        consumers = yield from self._checked_consumers()
         context = stream_context(engine, tenant, config.name)
         if (store := self._backup.store) is not None:
             stream = Stream(context, self._meta, store)
@@ -317,18 +320,31 @@ class RunningRestore:
                 raise
         hosted = HostedStream(engine, tenant, stream)
         hosted.attach()
-        for stored in consumers:
-            open_consumer(engine, hosted, stored)
+        yield from self._open_consumers(hosted, consumers)
         hosted.recovered()
         self._count(0)
         engine.advisories.stream_action(tenant.account, config.name, "create")
         return hosted
 
-    def _checked_consumers(self) -> list[StoredConsumer]:
+    def _open_consumers(self, hosted: HostedStream, consumers: list[StoredConsumer]) -> Steps[None]:
+        # No message comes before all who may want it are there; a mirror takes its own anyway.
+        is_closed = len(consumers) > CONSUMERS_PER_STEP and hosted.config.mirror is None
+        if is_closed:
+            hosted.stream.deactivate()
+        for number, stored in enumerate(consumers, 1):
+            open_consumer(self._engine, hosted, stored)
+            if number % CONSUMERS_PER_STEP == 0:
+                yield let_others_go_first
+        if is_closed:
+            hosted.stream.activate()
+
+    def _checked_consumers(self) -> Steps[list[StoredConsumer]]:
         """ApiError or ValueError if this server would not have made one of them."""
         configs = ConsumerConfigs()
-        found = []
+        found: list[StoredConsumer] = []
         for restored in self._backup.consumers:
+            if len(found) % CONSUMERS_PER_STEP == CONSUMERS_PER_STEP - 1:
+                yield let_others_go_first
             name = restored.name
             if problem := name_problem(name):
                 raise errors.STREAM_RESTORE(err=f"consumer name {name[:64]!r} {problem}")

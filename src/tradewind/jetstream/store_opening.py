@@ -7,7 +7,7 @@ never deletes anything, except to finish an interrupted deletion.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,7 @@ from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.engine import run_each
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.stream_catalog import stream_context
+from tradewind.store.folder.shelf import sizes_of_shelves
 from tradewind.store.format.layout import JOURNAL_KEY_FILE, JOURNAL_PREFIX
 from tradewind.stream.half_batch import BATCHES
 from tradewind.stream.stream import Stream
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.store.folder.recover import RecoveryReport
+    from tradewind.store.folder.shelf import ShelfName
     from tradewind.store.folder.stream_folder import (
         SkippedFolder,
         StoredConsumer,
@@ -177,8 +179,12 @@ def recover_stream(
     folder: StreamFolder,
     ids: MessageIds | None = None,
     units: UnitRule = BATCHES,
+    shelves: Mapping[ShelfName, int] | None = None,
 ) -> HostedStream:
-    """A stream with its consumers, as they are on disk; `ids` as for `Stream.open`."""
+    """A stream with its consumers, as they are on disk; `ids` as for `Stream.open`.
+
+    `shelves` is what is kept beside it, if the caller knows.
+    """
     label = f"'{tenant.name} > {folder.stream}'"
     engine.log.notice(f"  Starting restore for stream {label}")
     began_ns = engine.broker.monotonic_ns()
@@ -194,7 +200,9 @@ def recover_stream(
         units=units,
         expires=not _keep_expired(consumers[0]),
     )
-    hosted = HostedStream(engine, tenant, stream)
+    if shelves is None:
+        shelves = sizes_of_shelves(folder.disk, folder.path)
+    hosted = HostedStream(engine, tenant, stream, shelves)
     hosted.attach()
     took_ms = (engine.broker.monotonic_ns() - began_ns) // 1_000_000
     count = f"{stream.store.msgs:,}"

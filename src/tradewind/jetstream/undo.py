@@ -19,8 +19,10 @@ from tradewind.consumer.consumer import SHUTDOWN, ServerConsumer
 from tradewind.errors import StoreError
 from tradewind.jetstream.consumer_catalog import consumer_context, is_stored
 from tradewind.jetstream.store_opening import recover_stream
+from tradewind.jetstream.usage import Usage
 from tradewind.store.folder.shelf import (
     ShelfName,
+    bytes_on_shelf,
     put_back,
     remove_shelf,
     shelf_names,
@@ -31,10 +33,8 @@ if TYPE_CHECKING:
     from tradewind.jetstream.companions import Wanted
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.hosted import HostedStream
-    from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.jetstream.lanes import Steps
     from tradewind.store.format.consumer_file import ConsumerState
-    from tradewind.stream.message_ids import MessageIds
 
 # A shelf whose removal has failed is tried again.
 AGAIN_NS: Final = 60_000_000_000
@@ -96,6 +96,9 @@ class ShelfEnd:
         engine = self._hosted.engine
         engine.set_time()
         if error is None:
+            # Meanwhile it may have been made anew, by an undo of another shelf.
+            current = self._hosted.tenant.streams.get(self._hosted.name, self._hosted)
+            current.keep(self._name, 0)
             self._hosted.companions.set()
             return
         engine.log.error(f"JetStream stream {self._hosted.place}: {error}")
@@ -113,10 +116,74 @@ class ShelfEnd:
 def bring_back(
     engine: JetStreamEngine, hosted: HostedStream, name: ShelfName
 ) -> Steps[HostedStream]:
-    """The stream with all that is on a shelf; ApiError leaves it as it was."""
+    """The stream with all that is on a shelf; ApiError leaves it as it was.
+
+    What it uses stays counted while it is closed, so that nobody else takes its room.
+    """
+    yield from _check_room(hosted, name)
+    held = HeldRoom(engine, hosted)
+    try:
+        carried = yield from _close(engine, hosted, held)
+        fresh = yield from _rebuild(engine, hosted, name, carried, held)
+    finally:
+        held.give_back()
+    folder = fresh.stream.folder
+    assert folder is not None
+    try:
+        yield partial(remove_shelf, folder.disk, folder.path, name)
+        fresh.keep(name, 0)
+    except StoreError as error:
+        engine.log.error(f"JetStream stream {fresh.place}: {error}")
+    fresh.companions.set()
+    return fresh
+
+
+class HeldRoom:
+    """What a stream uses, counted for its account also while the stream is closed."""
+
+    def __init__(self, engine: JetStreamEngine, hosted: HostedStream) -> None:
+        self._usage = hosted.usage
+        self._sums = (hosted.tenant.usage, engine.usage)
+        self._held = Usage()
+
+    def hold(self) -> None:
+        """The stream itself counts no more."""
+        self._replace(self._usage)
+
+    def give_back(self) -> None:
+        """The stream counts again, or is gone."""
+        self._replace(Usage())
+
+    def _replace(self, usage: Usage) -> None:
+        for total in self._sums:
+            total.replace(self._held, usage)
+        self._held = usage
+
+
+def _check_room(hosted: HostedStream, name: ShelfName) -> Steps[None]:
+    """Compressed messages take less on the shelf than they will count; ApiError if it matters."""
+    folder = hosted.stream.folder
+    assert folder is not None
+    sizes: list[int] = []
+    try:
+        yield lambda: sizes.append(bytes_on_shelf(folder, name))
+    except StoreError as error:
+        raise errors.STREAM_RESTORE(err=f"the messages are not restored: {error}") from None
+    more = sizes[0] - hosted.shelves.get(name, 0)
+    if more > 0 and (problem := hosted.room_problem(more)) is not None:
+        raise problem
+
+
+def _rebuild(
+    engine: JetStreamEngine,
+    hosted: HostedStream,
+    name: ShelfName,
+    carried: Carried,
+    held: HeldRoom,
+) -> Steps[HostedStream]:
+    """Make the messages of a closed stream anew, and open it, also if that has failed."""
     assert engine.root is not None
     tenant, stream = hosted.tenant, hosted.name
-    carried = yield from _close(engine, hosted)
     problem = ""
     try:
         yield partial(
@@ -128,16 +195,10 @@ def bring_back(
         )
     except StoreError as error:
         problem = str(error)
-    fresh = _open(engine, tenant, stream, carried, hosted.stream.ids)
+    held.give_back()
+    fresh = _open(engine, hosted, carried)
     if problem:
         raise errors.STREAM_RESTORE(err=f"the messages are not restored: {problem}")
-    folder = fresh.stream.folder
-    assert folder is not None
-    try:
-        yield partial(remove_shelf, folder.disk, folder.path, name)
-    except StoreError as error:
-        engine.log.error(f"JetStream stream {fresh.place}: {error}")
-    fresh.companions.set()
     return fresh
 
 
@@ -156,7 +217,7 @@ def _take_nothing(hosted: HostedStream) -> Steps[None]:
         raise errors.STREAM_RESTORE(err=f"the messages are not restored: {files.failure}")
 
 
-def _close(engine: JetStreamEngine, hosted: HostedStream) -> Steps[Carried]:
+def _close(engine: JetStreamEngine, hosted: HostedStream, held: HeldRoom) -> Steps[Carried]:
     """Nobody has its files open afterwards, and all is durable. Gives the consumers that are not
     on disk.
     """
@@ -170,6 +231,7 @@ def _close(engine: JetStreamEngine, hosted: HostedStream) -> Steps[Carried]:
     for consumer in list(hosted.consumers.values()):
         hosted.remove_consumer(consumer, SHUTDOWN)
     hosted.detach()
+    held.hold()
     states, stream = Event(), Event()
     assert hosted.files is not None
     engine.syncer.detach(hosted.files, states.set)
@@ -188,16 +250,14 @@ def _close(engine: JetStreamEngine, hosted: HostedStream) -> Steps[Carried]:
     return carried
 
 
-def _open(
-    engine: JetStreamEngine,
-    tenant: JetStreamAccount,
-    stream: str,
-    carried: Carried,
-    ids: MessageIds,
-) -> HostedStream:
+def _open(engine: JetStreamEngine, old: HostedStream, carried: Carried) -> HostedStream:
     assert engine.root is not None
+    tenant, stream = old.tenant, old.name
+    folder = engine.root.stream(tenant.name, stream)
     try:
-        hosted = recover_stream(engine, tenant, engine.root.stream(tenant.name, stream), ids)
+        there = shelf_names(folder.disk, folder.path)
+        shelves = {name: size for name, size in old.shelves.items() if name in there}
+        hosted = recover_stream(engine, tenant, folder, old.stream.ids, shelves=shelves)
     except (StoreError, ValueError) as error:
         tenant.problems[stream] = str(error)
         engine.log.error(f"JetStream cannot open stream '{tenant.name} > {stream}': {error}")

@@ -15,6 +15,7 @@ cdef class UsageShare:
     cdef Usage _of_account
     cdef Usage _of_server
     cdef Usage _counted                     # what the stream has in both
+    cdef public int64_t kept_bytes          # beside its messages; for file storage only
     cdef object _room_share
     cdef bint _is_tight                     # it has to request credit in every turn
 

@@ -17,6 +17,7 @@ class Usage:
     def replace(self, old: Usage, new: Usage) -> None: ...
 
 class UsageShare:
+    kept_bytes: int
     def __init__(
         self,
         ingest: Ingest,

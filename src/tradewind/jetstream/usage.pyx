@@ -45,7 +45,8 @@ cdef int check_sums(Usage account, Usage server) except -1:
 cdef class UsageShare:
     """The share of one stream in the sums of its account and of the server.
 
-    `room_share()` returns what each stream of the account could still store.
+    `room_share()` returns what each stream of the account could still store. `kept_bytes` is what
+    is stored beside the messages of the stream and counts as they do.
     """
 
     def __init__(self, Ingest ingest not None, Usage of_account not None, Usage of_server not None,
@@ -60,7 +61,8 @@ cdef class UsageShare:
     cdef int update(self) except -1:
         """The stream has stored or removed messages; what it reserves is unchanged."""
         cdef Usage usage = self._counted
-        cdef int64_t more = <int64_t>self._ingest.store.bytes - usage.memory - usage.storage
+        cdef int64_t more = (<int64_t>self._ingest.store.bytes + self.kept_bytes - usage.memory
+                             - usage.storage)
         if more:
             if not self._ingest.store.keeps_tombstones:
                 usage.memory += more

@@ -8,12 +8,11 @@ folder of the executor.
 
 from __future__ import annotations
 
-import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -23,6 +22,11 @@ from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.errors import OptionError
 from tradewind.spark.provider_contract import ReadState
 from tradewind.spark.source_options import SourceOptions
+from tradewind.store.backup.archive import ArchiveError
+from tradewind.store.backup.restore_types import NoRoomError
+from tradewind.store.backup.tar_folder import TarFolder
+from tradewind.store.backup.tar_reader import TarReader
+from tradewind.store.files.disk import OsDisk
 from tradewind.store.format.layout import stream_folder
 from tradewind.store.format.s2 import Decompressor, S2Error
 
@@ -79,34 +83,37 @@ class ArchiveTask:
         with tempfile.TemporaryDirectory(prefix="tradewind-backup-") as root:
             target = Path(root, stream_folder("$G", self.stream))
             target.mkdir(parents=True)
-            try:
-                with tarfile.open(fileobj=cast(IO[bytes], plain), mode="r|") as archive:
-                    for member in archive:
-                        # Nothing but plain files: a link would say where another file goes.
-                        if member.isreg():
-                            archive.extract(member, target, filter="data")
-                    end = archive.offset + tarfile.BLOCKSIZE
-            except tarfile.TarError as error:
-                raise CorruptRecord(self.path, 0, f"not a backup of a stream: {error}") from error
-            if plain.length() < end:
-                # Whatever is not a header ends a tar for Python.
-                raise CorruptRecord(self.path, 0, "the backup ends without its end mark")
+            self._unpack(plain, root, target)
             options = SourceOptions(stream=(self.stream,), store_dir=root)
             for task in BlocksProvider(options).tasks(self.stream, self.rows, 0):
                 # What was too old by now was not when the backup was made.
                 unaged = replace(task, age_floor_ns=-(1 << 63), ttl_now_ns=0)
                 yield from unaged.batches(columns)
 
+    def _unpack(self, plain: PlainReader, root: str, target: Path) -> None:
+        """Write the members of the tar below `target`."""
+        members = TarFolder(OsDisk(root), str(target), PLAIN_BYTES_MAX, is_durable=False)
+        reader = TarReader(members)
+        try:
+            while part := plain.read(READ_BYTES):
+                reader.feed(part)
+            reader.finish()
+        except (ArchiveError, NoRoomError) as error:
+            raise CorruptRecord(
+                self.path, reader.offset, f"not a backup of a stream: {error}"
+            ) from error
+        finally:
+            members.close()
+
 
 class PlainReader:
-    """What an S2 file holds, read from its begin to its end; enough of a file for `tarfile`."""
+    """What an S2 file holds, read from its begin to its end."""
 
     def __init__(self, file: IO[bytes], path: str) -> None:
         self._file = file
         self._path = path
         self._decoder = Decompressor(PLAIN_BYTES_MAX)
         self._held = b""
-        self._taken_bytes = 0
         self._is_ended = False
 
     def _fill(self, size: int) -> None:
@@ -134,14 +141,7 @@ class PlainReader:
         """At most this many bytes; empty at the end."""
         self._fill(size)
         result, self._held = self._held[:size], self._held[size:]
-        self._taken_bytes += len(result)
         return result
-
-    def length(self) -> int:
-        """How many bytes could be read in all; none is left then."""
-        while self.read(READ_BYTES):
-            pass
-        return self._taken_bytes
 
 
 class ArchiveProvider:

@@ -28,6 +28,7 @@ from tradewind.chain.checkpoints import Checkpoint
 from tradewind.monitor.health import HealthRegistry
 from tradewind.monitor.jsz import JetStreamMonitor
 from tradewind.monitor.page_options import HealthzOptions, JszOptions
+from tradewind.store.table.chain_links import ChainLinks
 from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import SimulatedDisk
 
@@ -517,3 +518,45 @@ def test_key_that_cannot_be_read_is_named() -> None:
     assert error["err_code"] == 20204
     assert "chain.nk" in error["description"]
     assert "nonsense" not in error["description"]
+
+
+def chain_on_disk(world: ChainWorld) -> int:
+    tree = world.disk.snapshot_tree()
+    return sum(
+        len(data or b"")
+        for path, data in tree.items()
+        if "/S/chain/" in path and path.endswith((".links", "/checkpoints"))
+    )
+
+
+@pytest.mark.parametrize("segment_entries", [7, 1_000_000])
+def test_chain_counts_in_the_storage_of_the_account(
+    monkeypatch: pytest.MonkeyPatch, segment_entries: int
+) -> None:
+    """It only grows: a stream that holds one message has entries for all that it ever had."""
+    monkeypatch.setattr(
+        "tradewind.store.folder.stream_chain.ChainSettings.new_links",
+        lambda self: ChainLinks(self.number, self.first_link, self.clock, segment_entries),
+    )
+    world = ChainWorld(max_msgs=1)
+    world.fill(30)
+    world.chain("CHECKPOINT")
+    world.fill(3, 30)
+    size = world.peer.api("STREAM.INFO.S")["state"]["bytes"]
+    assert chain_on_disk(world) > 30 * size
+    assert world.peer.api("INFO")["storage"] == size + chain_on_disk(world)
+    again = ChainWorld(world.disk.crash_keeping_unsynced())
+    assert again.peer.api("INFO")["storage"] == size + chain_on_disk(again)
+    again.peer.api("STREAM.DELETE.S")
+    assert again.peer.api("INFO")["storage"] == 0
+
+
+def test_account_is_full_of_its_chains() -> None:
+    world = ChainWorld(max_msgs=1)
+    assert world.server.engine is not None
+    tenant = world.server.engine.accounts["$G"]
+    tenant.limits = type(tenant.limits)(max_storage=10_000)
+    answers = [world.peer.publish("S.a", b"x") for _ in range(300)]
+    assert "error" not in (answers[50] or {})
+    assert (answers[-1] or {})["error"]["err_code"] == 10002
+    assert chain_on_disk(world) < 11_000

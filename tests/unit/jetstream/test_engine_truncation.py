@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tradewind.api.times import format_time, parse_time
+from tradewind.store.folder.shelf import put_back
 from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
 
@@ -74,6 +75,34 @@ class World:
 
     def after_a_crash(self) -> World:
         return World(self.disk.crash_losing_unsynced())
+
+
+def used(world: World) -> int:
+    """What the account says that it stores."""
+    engine = world.server.engine
+    assert engine is not None
+    storage: int = world.peer.api("INFO")["storage"]
+    assert storage == engine.accounts["$G"].usage.storage == engine.usage.storage
+    return storage
+
+
+def on_disk(world: World) -> int:
+    """The bytes in the folders of removed messages."""
+    tree = world.disk.snapshot_tree()
+    return sum(len(data or b"") for path, data in tree.items() if "/tradewind.purged." in path)
+
+
+def limit(world: World, max_storage: int) -> None:
+    assert world.server.engine is not None
+    tenant = world.server.engine.accounts["$G"]
+    tenant.limits = type(tenant.limits)(max_storage=max_storage)
+    for hosted in tenant.streams.values():
+        hosted.recount()
+
+
+def streams_bytes(world: World) -> int:
+    size: int = world.state()["bytes"]
+    return size
 
 
 def naive(messages: list[Found], request: dict[str, Any]) -> list[Found]:
@@ -344,7 +373,10 @@ def test_power_failure_at_any_step_loses_nothing(kind: str) -> None:
         for after in (world.disk.crash_losing_unsynced(), world.disk.crash(seed=step)):
             again = World(after)
             lefts.add(len(again.found()))
+            # Also if it ended between keeping messages and removing them: they are there twice.
+            assert used(again) == streams_bytes(again) + on_disk(again)
             everything_is_somewhere(again, everything)
+            assert used(again) == streams_bytes(again) + on_disk(again)
             assert not [path for path in after.snapshot_tree() if "__new_msgs__" in path]
     else:
         raise AssertionError("it never came to its end")
@@ -413,3 +445,92 @@ def test_a_failure_in_the_middle_says_what_can_be_brought_back(
     assert f"{removed} messages were removed; undo" in text
     assert world.own("UNDO", id=text.split()[-3])["messages"] == removed
     assert world.found() == everything
+
+
+# ---------------------------------------------------------------- what is kept counts
+
+
+def test_messages_that_are_kept_count_until_they_are_gone_for_good() -> None:
+    world = World()
+    world.fill()
+    whole = used(world)
+    assert whole == streams_bytes(world)
+    assert world.own("TRUNCATE", subjects=["S.1"], keep_for=HOUR)["messages"] == 4
+    assert used(world) == streams_bytes(world) + on_disk(world) > whole
+    assert world.own("TRUNCATE", subjects=["S.2"], keep_for=2 * HOUR)["messages"] == 4
+    assert used(world) == streams_bytes(world) + on_disk(world)
+    again = World(world.disk.crash_keeping_unsynced())
+    assert used(again) == used(world)
+    again = World(world.disk.crash_losing_unsynced())
+    assert used(again) == streams_bytes(again) + on_disk(again)
+    again.server.advance(3700)
+    again.peer = Peer(again.server)  # the other one has answered no PING
+    assert len(again.own("UNDO", dry_run=True)["windows"]) == 1
+    assert used(again) == streams_bytes(again) + on_disk(again) < used(world)
+    assert again.own("UNDO")["messages"] == 4
+    assert used(again) == streams_bytes(again)
+    assert on_disk(again) == 0
+
+
+def test_account_cannot_hold_more_than_its_limit_by_truncating() -> None:
+    world = World()
+    limit(world, 100_000)
+    refused = 0
+    for _ in range(30):
+        answer = json.loads(world.peer.ask("S.a", bytes(20_000))[0][2])
+        if "error" in answer:
+            refused += 1
+        world.own("TRUNCATE", subjects=["S.a"], keep_for=HOUR)
+        assert used(world) == streams_bytes(world) + on_disk(world) <= 100_000
+    assert refused == 26
+    assert len(world.own("UNDO", dry_run=True)["windows"]) == 4
+
+
+def test_truncation_without_room_for_what_is_kept_changes_nothing() -> None:
+    world = World()
+    world.fill()
+    before = world.found()
+    limit(world, used(world) + 5000)
+    answer = world.own("TRUNCATE", subjects=["S.1"], keep_for=HOUR)
+    assert "keep_for: the account or the server has no storage left" in str(answer["error"])
+    assert (world.found(), on_disk(world)) == (before, 0)
+    assert used(world) == streams_bytes(world)
+    assert world.own("TRUNCATE", subjects=["S.1"])["messages"] == 4
+
+
+@pytest.mark.slow
+def test_undo_that_would_exceed_the_limit_is_refused_and_changes_nothing() -> None:
+    world = World(compression="s2")
+    for _ in range(12):
+        world.publish("S.a", payload=bytes(900_000))
+    whole = used(world)
+    world.own("TRUNCATE", subjects=["S.a"], keep_for=HOUR)
+    kept = used(world)
+    assert kept < whole // 2
+    limit(world, whole - 1)
+    answer = world.own("UNDO")
+    assert answer["error"]["err_code"] == 10002
+    assert used(world) == kept
+    limit(world, whole)
+    assert world.own("UNDO")["messages"] == 12
+    assert used(world) == whole
+
+
+def test_nobody_takes_the_room_of_a_stream_during_its_undo(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.peer.create("O")
+    world.fill()
+    world.own("TRUNCATE", subjects=["S.1"], keep_for=HOUR)
+    before = used(world)
+    seen = []
+
+    def watched(*arguments: Any) -> None:
+        assert world.server.engine is not None
+        seen.append(world.server.engine.accounts["$G"].usage.storage)
+        put_back(*arguments)
+
+    monkeypatch.setattr("tradewind.jetstream.undo.put_back", watched)
+    assert world.own("UNDO")["messages"] == 4
+    assert seen == [before]

@@ -180,3 +180,30 @@ def test_record_that_is_whole_and_none_of_ours_is_named_and_kept() -> None:
         found_on(disk)
     assert segment.path in str(caught.value)
     assert disk.content_of(segment.path) == content
+
+
+def test_journal_whose_records_nobody_releases_takes_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commit_journal, "JOURNAL_BYTES_MAX", 400)
+    monkeypatch.setattr(commit_journal, "JOURNALS_BYTES_MAX", 2000)
+    disk = new_disk()
+    journal = journal_on(disk)
+    segments = []
+    while not journal.is_full:
+        segments.append(journal.append(entry(len(segments)))[0])
+    with pytest.raises(StoreError, match="has 2000 bytes that wait until streams are synced"):
+        journal.append(entry(100))
+    sync(journal)
+    assert 2000 <= sum(len(data or b"") for data in disk.snapshot_tree().values()) < 2400
+    # After a start it is as full.
+    assert len(journal_on(disk).read()) == len(segments)
+    again = journal_on(disk.crash_losing_unsynced())
+    again.read()
+    assert again.is_full
+    for segment in segments:
+        journal.release(segment)
+    remove = journal.take_unneeded(also_current=False)
+    assert remove is not None
+    remove()
+    journal.append(entry(100))

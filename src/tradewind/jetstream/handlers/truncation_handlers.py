@@ -28,7 +28,16 @@ from tradewind.errors import StoreError
 from tradewind.jetstream.api_request import Answer, ApiRequest, Durable
 from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.undo import bring_back
-from tradewind.store.folder.shelf import Shelf, ShelfName, read_shelf, remove_shelf, shelf_names
+from tradewind.store.folder.shelf import (
+    SHELF_OVERHEAD_BYTES,
+    Shelf,
+    ShelfName,
+    needed_bytes,
+    read_shelf,
+    remove_shelf,
+    shelf_bytes,
+    shelf_names,
+)
 from tradewind.stream.truncation import Selection, Tally
 
 if TYPE_CHECKING:
@@ -52,12 +61,14 @@ def truncate(request: ApiRequest) -> Steps[Answer]:
                 yield let_others_go_first
                 continue
             if shelf is not None and found:
+                _make_room(hosted, shelf, found)
                 yield partial(shelf.add, found)
             else:
                 yield let_others_go_first
             _remove(tally, hosted, found)
         if shelf is not None:
             yield shelf.close
+            yield from _weigh(hosted, shelf)
     except StoreError as error:
         text = str(error)
         if shelf is not None:
@@ -74,16 +85,45 @@ def truncate(request: ApiRequest) -> Steps[Answer]:
     return Durable(hosted, response, errors.STREAM_PURGE_FAILED)
 
 
+def _make_room(hosted: HostedStream, shelf: Shelf, found: list[MessageCopy]) -> None:
+    """Count what is about to be kept; StoreError if the account has no room for it.
+
+    The messages leave the stream when they are kept, so what they count there is free for it.
+    """
+    size = needed_bytes(found, hosted.stream.store.counted_size)
+    kept = hosted.shelves.get(shelf.name, 0)
+    if not kept:
+        size += SHELF_OVERHEAD_BYTES
+    freed = sum(hosted.stream.store.counted_size(message) for message in found)
+    if hosted.room_problem(size - freed) is not None:
+        raise StoreError(
+            "keep_for: the account or the server has no storage left for kept messages; remove"
+            " them without it, or in smaller parts"
+        )
+    hosted.keep(shelf.name, kept + size)
+
+
+def _weigh(hosted: HostedStream, shelf: Shelf) -> Steps[None]:
+    """Count what the shelf takes on disk, as the next start will find it."""
+    folder = hosted.stream.folder
+    assert folder is not None
+    sizes: list[int] = []
+    yield lambda: sizes.append(shelf_bytes(folder.disk, folder.path, shelf.name))
+    hosted.keep(shelf.name, sizes[0])
+
+
 def _break_off(hosted: HostedStream, shelf: Shelf, removed: int) -> Steps[str]:
     """What has gone until then can be brought back; a shelf with nothing of it is not needed."""
     folder = hosted.stream.folder
     assert folder is not None
     shelf.abandon()
     if removed:
+        yield from _weigh(hosted, shelf)
         hosted.companions.set()
         return f"; {removed} messages were removed; undo {shelf.name.number} restores them"
     try:
         yield partial(remove_shelf, folder.disk, folder.path, shelf.name)
+        hosted.keep(shelf.name, 0)
     except StoreError:
         hosted.companions.set()  # it is removed later
     return ""

@@ -220,6 +220,8 @@ class Transactions:
         segment, offset = None, 0
         try:
             if self.journal is not None and plan.outlives_server:
+                if self.journal.is_full:
+                    self.tick()
                 segment, offset = self.journal.append(plan.journaled())
                 for hosted in plan.hosts:
                     fenced[hosted] = None

@@ -29,6 +29,8 @@ CONSUMER_PREFIX: Final = b"consumers/"
 NAME_BYTES_MAX: Final = 1024 * 1024
 # The state of a consumer with a million messages that wait for their acknowledgements.
 METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
+# That of a stream is a dozen numbers.
+STATE_BYTES_MAX: Final = 64 * 1024
 _NUMBER_BYTES_MAX: Final = 10
 _NUMBER_MAX: Final = (1 << 64) - 1
 
@@ -67,12 +69,14 @@ def append_entry(
 class ArchiveReader:
     """Takes an archive apart piece by piece.
 
-    `message_bytes_max` is the largest header block and payload together. `data` is what was fed
-    and not passed over yet, from `offset` on.
+    `message_bytes_max` is the largest header block and payload together, `metadata_bytes_max` that
+    of an entry that is no message; the first is small, and who has read it allows more. `data` is
+    what was fed and not passed over yet, from `offset` on.
     """
 
     def __init__(self, message_bytes_max: int) -> None:
         self.message_bytes_max = message_bytes_max
+        self.metadata_bytes_max = STATE_BYTES_MAX
         self.is_ended = False
         self.data = bytearray()
         self.offset = 0
@@ -91,11 +95,11 @@ class ArchiveReader:
             return None
         data, start = self.data, self.offset
         try:
-            name_size, at = _uvarint(data, start)
-            folded, at = _uvarint(data, at)
-            seq, at = _uvarint(data, at)
-            header_size, at = _uvarint(data, at)
-            payload_size, at = _uvarint(data, at)
+            name_size, at = read_uvarint(data, start)
+            folded, at = read_uvarint(data, at)
+            seq, at = read_uvarint(data, at)
+            header_size, at = read_uvarint(data, at)
+            payload_size, at = read_uvarint(data, at)
         except IndexError:
             return None
         self._check_sizes(name_size, seq, header_size, payload_size)
@@ -105,13 +109,14 @@ class ArchiveReader:
         if end > len(data):
             return None
         self.offset = end
-        entry = ArchiveEntry(
-            bytes(data[at:header_at]),
-            folded >> 1 ^ -(folded & 1),
-            seq,
-            bytes(data[header_at:payload_at]),
-            bytes(data[payload_at:end]),
-        )
+        with memoryview(data) as view:  # one copy: some are large
+            entry = ArchiveEntry(
+                bytes(view[at:header_at]),
+                folded >> 1 ^ -(folded & 1),
+                seq,
+                bytes(view[header_at:payload_at]),
+                bytes(view[payload_at:end]),
+            )
         self.is_ended = entry == END
         return entry
 
@@ -131,11 +136,11 @@ class ArchiveReader:
         size = header_size + payload_size
         if seq and size > self.message_bytes_max:
             raise ArchiveError(f"message sequence {seq} exceeds maximum payload size")
-        if not seq and size > METADATA_BYTES_MAX:
-            raise ArchiveError(f"an entry of {size} bytes is larger than {METADATA_BYTES_MAX}")
+        if not seq and size > self.metadata_bytes_max:
+            raise ArchiveError(f"an entry of {size} bytes is larger than {self.metadata_bytes_max}")
 
 
-def _uvarint(data: bytearray, at: int) -> tuple[int, int]:
+def read_uvarint(data: bytearray, at: int) -> tuple[int, int]:
     """A number and where the next one begins; IndexError if the data ends in it."""
     byte = data[at]
     if byte < 0x80:

@@ -1,26 +1,33 @@
 """The JSON documents in a backup: the state of the stream and of its consumers.
 
 Owns their fields and valid values. A backup is untrusted input, so every number is checked before
-it is used.
+it is used, and no more is decoded at a time than a turn of the event loop has time for.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from tradewind.store.backup.archive import ArchiveError
+from tradewind.store.backup.json_slices import first_member, is_end, next_members
 from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.format.layout import SEQUENCE_MAX
 from tradewind.store.format.varint import U64_MASK
 
 TIME_NS_MAX: Final = (1 << 63) - 1
+# What is decoded in one go, which holds the interpreter lock.
+DOCUMENT_BYTES_MAX: Final = 1024 * 1024
+SLICE_BYTES: Final = 64 * 1024
+# Fields of a consumer, and of its state.
+FIELDS_MAX: Final = 16
 _SEQUENCE_DIGITS_MAX: Final = 19
 
 
 def decode_document(data: bytes, what: str) -> dict[str, Any]:
-    """A JSON object; `what` is named if it is none."""
+    """A JSON object of moderate size; `what` is named if it is none."""
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -45,45 +52,101 @@ class Numbers:
         return value
 
 
-def consumer_state_from(document: dict[str, Any], what: str) -> ConsumerState:
-    """The state of a consumer as archives have it."""
+class Part(NamedTuple):
+    """A value inside a large document, from `start` to `end`; blanks may follow it."""
+
+    data: bytes
+    start: int
+    end: int
+
+    def is_object(self) -> bool:
+        """Whether it begins like one."""
+        return self.data[self.start : self.start + 1] == b"{"
+
+    def is_null(self) -> bool:
+        """Whether there is no value."""
+        return self.data[self.start : self.start + 5].strip() == b"null"
+
+    def decoded(self, what: str) -> dict[str, Any]:
+        """The object itself, which is not large."""
+        if self.end - self.start > DOCUMENT_BYTES_MAX:
+            size = self.end - self.start
+            raise ArchiveError(f"{what}: {size} bytes are more than {DOCUMENT_BYTES_MAX}")
+        return decode_document(self.data[self.start : self.end], what)
+
+    def slices(self, bytes_max: int, what: str) -> Iterator[tuple[int, int, int]]:
+        """Its members, some at a time: where they begin, where the first value does, their end."""
+        at = first_member(self.data, self.start, what)
+        if is_end(self.data, at, self.end):
+            return
+        end = at
+        while at:
+            value, end, next_at = next_members(self.data, at, bytes_max, what)
+            yield at, value, end
+            at = next_at
+        if not is_end(self.data, end, self.end):
+            raise ArchiveError(f"{what}: it is not a JSON object")
+
+    def fields(self, what: str) -> dict[str, Part]:
+        """Its members, which are few."""
+        found: dict[str, Part] = {}
+        for start, value, end in self.slices(0, what):
+            part = Part(self.data, value, end)
+            key = decode_document(b"{" + self.data[start:value] + b"0}", what)
+            found.update(dict.fromkeys(key, part))
+            if len(found) > FIELDS_MAX:
+                raise ArchiveError(f"{what}: it has more than {FIELDS_MAX} fields")
+        return found
+
+
+def consumer_state_from(part: Part, what: str, entries_max: int) -> ConsumerState:
+    """The state of a consumer as archives have it, with at most so many messages in it."""
+    fields = part.fields(what)
     state = ConsumerState(
-        _pair(document.get("delivered"), f"{what}, delivered"),
-        _pair(document.get("ack_floor"), f"{what}, ack_floor"),
+        _pair(fields.get("delivered"), f"{what}, delivered"),
+        _pair(fields.get("ack_floor"), f"{what}, ack_floor"),
     )
-    for text, entry in _table(document.get("pending"), f"{what}, pending"):
+    for text, entry in _table(fields.get("pending"), f"{what}, pending"):
         number = Numbers(entry if isinstance(entry, dict) else {"Sequence": entry}, what)
         time_ns = entry.get("Timestamp", 0) if isinstance(entry, dict) else -1
         if type(time_ns) is not int or not 0 <= time_ns <= TIME_NS_MAX:
             raise ArchiveError(f"{what}: the time of a pending message must be a whole number")
         state.pending[text] = PendingDelivery(number("Sequence"), time_ns)
-    for text, count in _table(document.get("redelivered"), f"{what}, redelivered"):
+        _check_count(state, what, entries_max)
+    for text, count in _table(fields.get("redelivered"), f"{what}, redelivered"):
         state.redelivered[text] = Numbers({"redelivered": count}, what)("redelivered")
+        _check_count(state, what, entries_max)
     return state
 
 
-def _pair(document: object, what: str) -> SequencePair:
-    if not isinstance(document, dict):
+def _check_count(state: ConsumerState, what: str, entries_max: int) -> None:
+    if state.entry_count > entries_max:
+        raise ArchiveError(f"{what}: the consumers have more messages in progress than allowed")
+
+
+def _pair(part: Part | None, what: str) -> SequencePair:
+    if part is None or not part.is_object():
         raise ArchiveError(f"{what}: it must be an object")
-    number = Numbers(document, what)
+    number = Numbers(part.decoded(what), what)
     consumer_seq, stream_seq = number("consumer_seq"), number("stream_seq")
     if stream_seq > SEQUENCE_MAX:
         raise ArchiveError(f"{what}: no stream has a message {stream_seq}")
     return SequencePair(consumer_seq, stream_seq)
 
 
-def _table(document: object, what: str) -> list[tuple[int, Any]]:
-    if document is None:
-        return []
-    if not isinstance(document, dict):
+def _table(part: Part | None, what: str) -> Iterator[tuple[int, Any]]:
+    if part is None or part.is_null():
+        return
+    if not part.is_object():
         raise ArchiveError(f"{what}: it must be an object")
-    rows = []
-    for text, value in document.items():
-        is_number = text.isascii() and text.isdigit() and len(text) <= _SEQUENCE_DIGITS_MAX
-        if not is_number or not 0 < int(text) <= SEQUENCE_MAX:
-            raise ArchiveError(f"{what}: {text[:32]!r} is not a sequence")
-        rows.append((int(text), value))
-    return rows
+    for start, _, end in part.slices(SLICE_BYTES, what):
+        if end - start > DOCUMENT_BYTES_MAX:
+            raise ArchiveError(f"{what}: a member has more than {DOCUMENT_BYTES_MAX} bytes")
+        for text, value in decode_document(b"{" + part.data[start:end] + b"}", what).items():
+            is_number = text.isascii() and text.isdigit() and len(text) <= _SEQUENCE_DIGITS_MAX
+            if not is_number or not 0 < int(text) <= SEQUENCE_MAX:
+                raise ArchiveError(f"{what}: {text[:32]!r} is not a sequence")
+            yield int(text), value
 
 
 def consumer_state_document(state: ConsumerState, last_seq: int) -> dict[str, Any]:

@@ -10,5 +10,6 @@ def store_messages(
     offset: int,
     bytes_max: int,
     count_max: int,
+    bytes_allowed: int,
     leaves_headers: bool,
 ) -> int: ...

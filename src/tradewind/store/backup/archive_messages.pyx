@@ -139,12 +139,13 @@ cdef bint is_subject(const char* name, size_t size) noexcept nogil:
 
 
 def store_messages(MessageStore store not None, bytearray data not None, size_t offset,
-                   uint64_t bytes_max, uint64_t count_max, bint leaves_headers):
+                   uint64_t bytes_max, uint64_t count_max, uint64_t bytes_allowed,
+                   bint leaves_headers):
     """Store up to `count_max` messages that are complete in `data`; returns where it stopped.
 
     It stops in front of anything but a plain message of at most `bytes_max` bytes, with
-    `leaves_headers` also in front of one that has a header. ArchiveError if a message cannot be
-    stored.
+    `leaves_headers` also in front of one that has a header, and behind the message with which the
+    store has more than `bytes_allowed`. ArchiveError if a message cannot be stored.
     """
     cdef const uint8_t* start = <const uint8_t*>PyByteArray_AS_STRING(data)
     cdef const uint8_t* end = start + PyByteArray_GET_SIZE(data)
@@ -154,7 +155,7 @@ def store_messages(MessageStore store not None, bytearray data not None, size_t 
     cdef uint64_t size
     if offset > <size_t>PyByteArray_GET_SIZE(data):
         raise ValueError("the offset is behind the data")
-    while count_max:
+    while count_max and store.bytes <= bytes_allowed:
         count_max -= 1
         at = start + offset
         if read_head(&at, end, &head) != NUMBER_READ or head.seq == 0 \

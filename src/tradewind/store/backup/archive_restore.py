@@ -21,6 +21,7 @@ from tradewind.store.backup.archive import (
 from tradewind.store.backup.archive_documents import (
     TIME_NS_MAX,
     Numbers,
+    Part,
     consumer_state_from,
     decode_document,
 )
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from tradewind.store.backup.restore_types import RestorePlan
 
 CONSUMERS_MAX: Final = 100_000
+# Messages that all consumers together have delivered, and that wait for acknowledgements.
+ENTRIES_MAX: Final = 1_000_000
 # This much is stored between two syncs.
 COMMIT_BYTES: Final = 8 * 1024 * 1024
 # A worker lets the event loop go first after this many messages.
@@ -60,6 +63,7 @@ class ArchiveRestore:
         self._files: FileStore | None = None  # with the store, unless that is in memory
         self._consumers_left = 0
         self._metadata_bytes = 0
+        self._consumer_entries = 0
         self._last_seq = self._last_ns = 0
         self._committed_bytes = 0
         self._keeps_ttl = bool(plan.meta.config.get("allow_msg_ttl"))
@@ -107,6 +111,7 @@ class ArchiveRestore:
             start,
             maximum,
             BREATH_MESSAGES,
+            bytes_allowed,
             self._keeps_ttl,
         )
         self._stored(store, bytes_allowed)
@@ -139,6 +144,7 @@ class ArchiveRestore:
         self.claimed_bytes = claimed_bytes
         self._consumers_left = consumers
         self._last_seq = last_seq
+        self._reader.metadata_bytes_max = METADATA_BYTES_MAX
         self._store = self._new_store()
         self._last_ns = _time_ns(state.get("last_ts"))
         if first_seq > 1 and messages:
@@ -162,13 +168,15 @@ class ArchiveRestore:
             raise ArchiveError(f"its consumers take more than {METADATA_BYTES_MAX} bytes")
         name = entry.name.removeprefix(CONSUMER_PREFIX).decode("utf-8", "replace")
         what = f"consumer {name!r}"
-        document = decode_document(entry.payload, what)
+        document = Part(entry.payload, 0, len(entry.payload)).fields(what)
         config, state = document.get("config"), document.get("state")
-        if not isinstance(config, dict):
+        if config is None or not config.is_object():
             raise ArchiveError(f"{what} is missing config")
-        if not isinstance(state, dict):
+        if state is None or not state.is_object():
             raise ArchiveError(f"{what} is missing state")
-        self.consumers.append(RestoredConsumer(name, config, consumer_state_from(state, what)))
+        found = consumer_state_from(state, what, ENTRIES_MAX - self._consumer_entries)
+        self._consumer_entries += found.entry_count
+        self.consumers.append(RestoredConsumer(name, config.decoded(what), found))
         self._consumers_left -= 1
 
     def _store_message(self, store: MessageStore, entry: ArchiveEntry) -> None:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 # A file that has grown so large is followed by another one.
 JOURNAL_BYTES_MAX: Final = 4_194_304
+# All files together. They go as soon as the streams are synced, so this much waits for a disk that
+# is slow or has failed.
+JOURNALS_BYTES_MAX: Final = 268_435_456
 _KEY_CONTEXT: Final = "commits"
 
 
@@ -118,7 +121,9 @@ class CommitJournal:
             segment = Segment(number, f"{self._folder}/{journal_name(number)}", is_named=True)
             self._segments[number] = segment
             self._last_number = number
-            bodies = read_bodies(number, self._disk.read_file(segment.path))
+            content = self._disk.read_file(segment.path)
+            segment.size = len(content)
+            bodies = read_bodies(number, content)
             found += [(segment, self._opened(segment, body)) for body in bodies]
         return found
 
@@ -151,6 +156,11 @@ class CommitJournal:
         """Write a record; returns its file, and where it begins. StoreError if the disk refuses,
         and then it does not count.
         """
+        if self.is_full:
+            raise StoreError(
+                f"the journal of account {self._account!r} has {JOURNALS_BYTES_MAX} bytes that"
+                " wait until streams are synced; try again later"
+            )
         body = encode_entry(entry)
         if self._ring is not None:
             body = self._key().seal(body)
@@ -162,6 +172,11 @@ class CommitJournal:
         segment.size += len(record)
         segment.needed += 1
         return segment, offset
+
+    @property
+    def is_full(self) -> bool:
+        """Whether its files have become so large together that nothing more is appended."""
+        return sum(each.size for each in self._segments.values()) >= JOURNALS_BYTES_MAX
 
     def _segment(self) -> Segment:
         """The file that is appended to."""

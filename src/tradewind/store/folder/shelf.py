@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 COMMIT_BYTES: Final = 8 * 1024 * 1024
 # A worker lets the event loop go first after this many messages.
 BREATH_MESSAGES: Final = 256
+# Files that every shelf has, and what a message takes beside its record.
+SHELF_OVERHEAD_BYTES: Final = 8 * 1024
+MESSAGE_OVERHEAD_BYTES: Final = 64
 _TTL_FIELD: Final = b"\r\nNats-TTL:"
 _WITHOUT_LIMITS: Final[dict[str, Any]] = {
     "max_msgs": -1,
@@ -78,6 +81,38 @@ def shelf_names(disk: Disk, path: str) -> list[ShelfName]:
     return sorted(found, key=lambda each: each.number)
 
 
+def shelf_bytes(disk: Disk, path: str, name: ShelfName) -> int:
+    """What a shelf of the stream at `path` takes: all its files.
+
+    One that the disk does not open counts nothing: it keeps no stream closed.
+    """
+    total = 0
+    folders = [f"{path}/{name.folder}"]
+    while folders:
+        folder = folders.pop()
+        with suppress(StoreError):
+            for each in disk.list_directory(folder):
+                if disk.is_directory(f"{folder}/{each}"):
+                    folders.append(f"{folder}/{each}")
+                    continue
+                with suppress(StoreError), disk.open(f"{folder}/{each}") as file:
+                    total += file.size
+    return total
+
+
+def sizes_of_shelves(disk: Disk, path: str) -> dict[ShelfName, int]:
+    """What each shelf of the stream at `path` takes."""
+    return {name: shelf_bytes(disk, path, name) for name in shelf_names(disk, path)}
+
+
+def needed_bytes(messages: Iterable[MessageCopy], counted_size: Callable[[Any], int]) -> int:
+    """The most that these take on a shelf: their records, gaps before them, and an index."""
+    return sum(
+        counted_size(message) + len(message.subject) + MESSAGE_OVERHEAD_BYTES
+        for message in messages
+    )
+
+
 class Shelf:
     """One that is being filled."""
 
@@ -113,6 +148,16 @@ def read_shelf(stream: StreamFolder, name: ShelfName) -> FileStore | None:
     """What is on a shelf, to be closed by the caller; None: nothing, its making was cut off."""
     folder = stream.beside(name.folder)
     return None if folder.is_unfinished() else _opened(folder)
+
+
+def bytes_on_shelf(stream: StreamFolder, name: ShelfName) -> int:
+    """What the messages on a shelf count in the stream."""
+    files = read_shelf(stream, name)
+    if files is None:
+        return 0
+    size: int = files.table.bytes
+    files.close()
+    return size
 
 
 def remove_shelf(disk: Disk, path: str, name: ShelfName) -> None:

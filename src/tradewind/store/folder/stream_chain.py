@@ -28,6 +28,7 @@ from tradewind.chain.chain_folder import (
     FOLDER,
     HEADER_BYTES,
     SEGMENT_ENTRIES_MAX,
+    SUFFIX,
     LinksHeader,
     encode_header,
     segment_name,
@@ -136,6 +137,7 @@ class StreamChain:
         self._path = path
         self._segment = 0
         self._offset = 0
+        self._earlier_bytes = 0  # in the files before the one that is being written
         self._begun: ChainPoint | None = None
         self._previous = ""  # the hash of the last line of the checkpoints
         self._lines_bytes = 0
@@ -152,9 +154,27 @@ class StreamChain:
         self._segment, self._offset = segment, offset
         if offset:
             self.file = self._files.file(f"{self.folder}/{segment_name(segment)}")
+        self._earlier_bytes = self._bytes_before(segment)
         self._lines_bytes = lines_bytes
         self._previous = checkpoints.digest(last_line) if last_line else ""
         self.synced = self._point(table.first_seq, table.last_seq, table.msgs)
+
+    def _bytes_before(self, segment: int) -> int:
+        """What the files of links before that of an entry take."""
+        if not self.disk.is_directory(self.folder):
+            return 0
+        total, current = 0, segment_name(segment)
+        for name in self.disk.list_directory(self.folder):
+            if name.endswith(SUFFIX) and name < current:
+                with self.disk.open(f"{self.folder}/{name}") as file:
+                    total += file.size
+        return total
+
+    @property
+    def stored_bytes(self) -> int:
+        """What links and checkpoints take on disk, now or with the next commit."""
+        waiting: int = self.links.pending_bytes
+        return self._earlier_bytes + self._offset + waiting + self._lines_bytes
 
     def opened(self) -> None:
         """All that was missing is in the chain."""
@@ -204,6 +224,8 @@ class StreamChain:
         if self.file is not None and self.file.path == path:
             self.file.close()  # the first try has failed
         self.file = self._files.create(path)
+        if index != self._segment or not self._offset:
+            self._earlier_bytes += self._offset
         self._segment, self._offset = index, HEADER_BYTES
         header = encode_header(LinksHeader(self.settings.algorithm, index, before))
         self.file.write(header, 0)

@@ -36,6 +36,8 @@ OUTPUT_BYTES_PER_FEED = S2_CHUNK_BYTES_MAX
 cdef enum:
     BLOCK_TAIL_BYTES = 8                # the checksum of a block's last record, never packed
     BLOCK_ALGORITHM_S2 = 1
+    LARGE_CHUNK_BYTES = 262144          # it takes longer than letting others run and coming back
+    CHUNKS_PER_FEED = 16384             # chunks may be empty: there is no end of them in a few MB
     IDENTIFIER_BYTES_ALIKE_MIN = 8
     SNAPPY_CHUNK_BYTES = 65536
 
@@ -292,7 +294,7 @@ cdef class Decompressor:
     """Decodes one stream that arrives in any pieces; holds at most one chunk and what was fed.
 
     `decoded_bytes` never exceeds `size_limit`. While `pending` is True there is more to fetch with
-    `feed(b"")`: each call returns at most OUTPUT_BYTES_PER_FEED.
+    `feed(b"")`: each call returns at most OUTPUT_BYTES_PER_FEED, and looks at CHUNKS_PER_FEED.
     """
 
     def __cinit__(self, size_t size_limit):
@@ -304,7 +306,7 @@ cdef class Decompressor:
 
         What precedes a fault is returned first; after that every call raises the S2Error.
         """
-        cdef size_t used = 0, budget = OUTPUT_BYTES_PER_FEED
+        cdef size_t used = 0, budget = OUTPUT_BYTES_PER_FEED, chunks = 0
         if self._error is not None:
             self.pending = False
             raise self._error
@@ -313,7 +315,12 @@ cdef class Decompressor:
         try:
             while (piece := self._next(&used, budget)) is not None:
                 budget -= len(piece)
-                pieces.append(piece)
+                if piece:
+                    pieces.append(piece)
+                chunks += 1
+                if chunks == CHUNKS_PER_FEED and used < <size_t>len(self._held):
+                    self.pending = True
+                    break
         except S2Error as error:
             self._error = error
             self._held = bytearray()
@@ -340,6 +347,7 @@ cdef class Decompressor:
         cdef S2Failure failure
         cdef size_t produced, size = len(self._held), skipped = min(self._skip_left, size - used[0])
         cdef const uint8_t* data = <const uint8_t*>PyByteArray_AS_STRING(self._held)
+        cdef uint8_t* output
         cdef int fault
         self.pending = False
         self._skip_left -= skipped
@@ -361,7 +369,12 @@ cdef class Decompressor:
             self.pending = True
             return None
         piece = PyBytes_FromStringAndSize(NULL, chunk.decoded_size)
-        fault = decode_chunk(data, &chunk, <uint8_t*>PyBytes_AS_STRING(piece), &produced, &failure)
+        output = <uint8_t*>PyBytes_AS_STRING(piece)
+        if chunk.decoded_size < LARGE_CHUNK_BYTES:
+            fault = decode_chunk(data, &chunk, output, &produced, &failure)
+        else:
+            with nogil:
+                fault = decode_chunk(data, &chunk, output, &produced, &failure)
         if fault != S2_OK:
             raise error_of(&failure, self._position)
         self._identified = True
