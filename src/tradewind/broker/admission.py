@@ -239,16 +239,29 @@ class Admission:
     def _wait(
         self, session: Session, pending: PendingLogin, accepted: Callable[[Identity], None]
     ) -> None:
-        """Ask again when what it depends on is there; that may be at once."""
+        """Ask again when what it depends on is there; that may be at once, but not inside of what
+        fetches it.
+        """
+        has_come, has_started = False, False
 
         def resume() -> None:
-            if self._pending.get(session.cid) is accepted:
+            nonlocal has_come
+            has_come = True
+            if not has_started or self._pending.get(session.cid) is not accepted:
+                return
+            try:
                 self._ask(session, accepted)
+            except Exception as error:  # those who wait for the same account go on
+                self._broker.session_failed(session, error)
 
         self._pending[session.cid] = accepted
         session.block(BLOCKED_AUTHENTICATION_FLAG)
         if not pending.start(resume):
             self.reject(session, "too many logins wait for their accounts")
+            return
+        has_started = True
+        if has_come:
+            self._ask(session, accepted)
 
     def _consult(
         self, session: Session, consultation: Consultation, accepted: Callable[[Identity], None]
@@ -260,18 +273,28 @@ class Admission:
             self._conclude(session, known, accepted)
             return
 
-        def decided(decision: Identity | Rejection) -> None:
-            del self._consulted[cid]
+        early: list[Identity | Rejection] = []
+
+        def conclude(decision: Identity | Rejection) -> None:
             if isinstance(decision, Identity):
                 self._matched[cid] = consultation.key
+            self._conclude(session, decision, accepted)
+
+        def decided(decision: Identity | Rejection) -> None:
+            if self._consulted.pop(cid, None) is None:
+                early.append(decision)  # it has come while the service was being asked
+                return
             try:
-                self._conclude(session, decision, accepted)
+                conclude(decision)
             except Exception as error:
                 self._broker.session_failed(session, error)
 
         started = consultation.start(session, decided)
         if isinstance(started, Rejection):
             self._conclude(session, started, accepted)
+            return
+        if early:
+            conclude(early[0])
             return
         due_ns = self._broker.monotonic_ns() + self._broker.options.auth_timeout_ns
         self._consulted[cid] = Consulted(consultation, accepted, started, due_ns)
@@ -453,21 +476,24 @@ class Admission:
         """The users have changed: pass the gate again with what CONNECT said, and keep only what is
         still allowed.
         """
-        if (asked := self._asked.get(session.cid)) is not None:
-            # What a thread says by now is about passwords that may no longer count.
-            self._ask(session, asked[1])
-            return
-        if (waiting := self._consulted.get(session.cid)) is not None:
-            self._ask(session, waiting.accepted)
-            return
-        if session.cid in self._pending:
-            return  # the gate is asked when it has what it waits for
-        if session.must_authenticate:
+        if self.ask_again(session) or session.must_authenticate:
             return
         if not session.is_connected and self.auth_required(session):
             session.close(ops.CLOSED_AUTHENTICATION_FAILURE, ops.ERROR_AUTHORIZATION)
             return
         self._ask(session, lambda identity: self._reenter(session, identity))
+
+    def ask_again(self, session: Session) -> bool:
+        """Begin a login anew that is under way; false if there is none."""
+        if (asked := self._asked.get(session.cid)) is not None:
+            # What a thread says by now is about passwords that may no longer count.
+            self._ask(session, asked[1])
+            return True
+        if (waiting := self._consulted.get(session.cid)) is not None:
+            self._ask(session, waiting.accepted)
+            return True
+        # The gate is asked when it has what it waits for.
+        return session.cid in self._pending
 
     def _reenter(self, session: Session, identity: Identity) -> None:
         if identity.account != session.account.name:
