@@ -885,6 +885,9 @@ cdef class Session:
             self.send_error(error)
         self.state.closed = 1
         self.close_reason = reason
+        # Nothing of it is run any more. Bytes that are being run, or read into, go later.
+        if not self.is_running and self.offer_kind != OFFER_PARTIAL:
+            buffer_free(&self.partial)
         try:
             self.broker.session_closing(self)
         finally:
