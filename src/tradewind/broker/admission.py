@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 # most: they cost memory and have shown nothing yet.
 UNAUTHENTICATED_MAX = 8192
 NONCE_RANDOM_BYTES = 11
+# How often what a login depends on may be there at once, and the gate want something else then.
+FETCHED_AT_ONCE_MAX = 8
 # Nothing is due later than this, in 64 bits.
 DEADLINE_NS_MAX = 2**62
 _SECRET_FIELDS = frozenset(("pass", "auth_token", "sig", "jwt", "proxy_sig"))
@@ -202,8 +204,23 @@ class Admission:
         """Ask the gate; `accepted` runs now or when a worker thread has the answer. An answer to an
         earlier question no longer counts.
         """
-        self._withdraw(session)
-        decision = self.gate(session).check(self.credentials(session))
+        for _ in range(FETCHED_AT_ONCE_MAX):
+            self._withdraw(session)
+            decision = self.gate(session).check(self.credentials(session))
+            if not isinstance(decision, PendingLogin):
+                self._follow(session, decision, accepted)
+                return
+            if not self._wait(session, decision, accepted):
+                return
+        self.reject(session, "what its login depends on is fetched, but never there")
+
+    def _follow(
+        self,
+        session: Session,
+        decision: Identity | Rejection | Deferred | Consultation,
+        accepted: Callable[[Identity], None],
+    ) -> None:
+        """Do what the gate wants."""
         if (
             isinstance(decision, Deferred)
             and decision.identity is not None
@@ -211,18 +228,14 @@ class Admission:
         ):
             # A reload: the same password still matches the same secret.
             decision = decision.identity
-        if isinstance(decision, PendingLogin):
-            self._wait(session, decision, accepted)
-            return
         if isinstance(decision, Consultation):
             self._consult(session, decision, accepted)
-            return
-        if isinstance(decision, Deferred):
+        elif isinstance(decision, Deferred):
             self._asked[session.cid] = decision, accepted
             self._broker.deferred.add(session.cid, session.remote_ip, decision)
             session.block(BLOCKED_AUTHENTICATION_FLAG)
-            return
-        self._conclude(session, decision, accepted)
+        else:
+            self._conclude(session, decision, accepted)
 
     def _conclude(
         self,
@@ -238,9 +251,9 @@ class Admission:
 
     def _wait(
         self, session: Session, pending: PendingLogin, accepted: Callable[[Identity], None]
-    ) -> None:
-        """Ask again when what it depends on is there; that may be at once, but not inside of what
-        fetches it.
+    ) -> bool:
+        """Have what it depends on fetched, and ask again when it is there; true if it is there at
+        once, so that nobody is asked inside of what fetches it.
         """
         has_come, has_started = False, False
 
@@ -258,10 +271,9 @@ class Admission:
         session.block(BLOCKED_AUTHENTICATION_FLAG)
         if not pending.start(resume):
             self.reject(session, "too many logins wait for their accounts")
-            return
+            return False
         has_started = True
-        if has_come:
-            self._ask(session, accepted)
+        return has_come
 
     def _consult(
         self, session: Session, consultation: Consultation, accepted: Callable[[Identity], None]

@@ -260,7 +260,9 @@ async def served(gate: Gatekeeping, folder: Path, papers: Papers) -> AsyncIterat
     options = replace(options, leafnodes=leafs, ping_interval_ns=3600 * SECOND_NS)
     if gate.name == "certificate":
         options = replace(
-            options, tls=papers.options(), websocket=websocket_options(tls=papers.options())
+            options,
+            tls=papers.options(handshake_first_ns=0),
+            websocket=websocket_options(tls=papers.options()),
         )
     app = ServerApp(options, cast(Log, RecordingLog()))
     await app.start()
@@ -358,9 +360,7 @@ class Proxied(Way):
     head = PROXY_LINE
 
     def protocol(self) -> Any:
-        return ProxyHead(
-            self.served.broker, REMOTE, partial(StreamLink, self.turns), "STANDARD"
-        )
+        return ProxyHead(self.served.broker, REMOTE, partial(StreamLink, self.turns), "STANDARD")
 
 
 class Secured(Way):

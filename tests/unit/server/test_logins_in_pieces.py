@@ -28,10 +28,9 @@ from login_kit import (
 from thoroughness import IS_THOROUGH, some
 from tradewind.server.operators import operator_mode
 
-# A thorough run cuts every login at every byte. Otherwise that is done for those that are decided
-# inside of CONNECT and in a thread; of the others, the bytes inside of the JSON, which nobody looks
-# at before its end is there, are shared out among all.
-ALWAYS = {("jwt_memory", "websocket"), ("bcrypt", "websocket"), ("jwt_memory", "leaf_s2_fast")}
+# A thorough run cuts every login at every byte. Otherwise that is done for two; of the others, the
+# bytes inside of the JSON, which nobody looks at before its end is there, are shared out among all.
+ALWAYS = {("bcrypt", "websocket"), ("nkey", "leaf_s2_fast")}
 # Handshakes take long, and the other strengths of compression are those of the output.
 DEAR = {"tls", "tls_first", "wss", "leaf_tls", "leaf_s2_better", "leaf_s2_best", "leaf_s2_auto"}
 BEGIN_BYTES, END_BYTES, STRIDE = 4, 36, 29
