@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.client.core.message import Msg
-from tradewind.client.core.protocol import MessageInbox
+from tradewind.client.core.protocol import ClientWire, MessageInbox
 from tradewind.errors import ProtocolError
 
 SUBJECT = st.text("abcä.*>", min_size=1, max_size=12)
@@ -201,3 +202,25 @@ def test_payload_without_bytes_is_a_type_error_and_sends_nothing() -> None:
     with pytest.raises(TypeError):
         probe.publish("a", 5)  # type: ignore[arg-type]
     assert probe.wire.take_output() == b""
+
+
+ENTRIES: dict[str, Callable[[ClientWire], object]] = {
+    "feed": lambda wire: wire.feed(b"MSG a 1 1\r\nx\r\n"),
+    "read": lambda wire: wire.read_area(),
+    "received": lambda wire: wire.received(0),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_handler_cannot_enter_the_input_that_it_is_called_from(entry: str) -> None:
+    probe = Probe()
+    got: list[bytes] = []
+
+    def handle(message: Msg) -> None:
+        got.append(message.data)
+        ENTRIES[entry](probe.wire)
+
+    probe.add(handler=handle)
+    probe.wire.feed(b"MSG a 1 1\r\nb\r\nMSG a 1 1\r\nc\r\n")
+    assert got == [b"b", b"c"]
+    assert [type(error) for error in probe.errors] == [RuntimeError, RuntimeError]

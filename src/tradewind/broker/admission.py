@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 # most: they cost memory and have shown nothing yet.
 UNAUTHENTICATED_MAX = 8192
 NONCE_RANDOM_BYTES = 11
+# How often what a login depends on may be there at once, and the gate want something else then.
+FETCHED_AT_ONCE_MAX = 8
 # Nothing is due later than this, in 64 bits.
 DEADLINE_NS_MAX = 2**62
 _SECRET_FIELDS = frozenset(("pass", "auth_token", "sig", "jwt", "proxy_sig"))
@@ -202,8 +204,23 @@ class Admission:
         """Ask the gate; `accepted` runs now or when a worker thread has the answer. An answer to an
         earlier question no longer counts.
         """
-        self._withdraw(session)
-        decision = self.gate(session).check(self.credentials(session))
+        for _ in range(FETCHED_AT_ONCE_MAX):
+            self._withdraw(session)
+            decision = self.gate(session).check(self.credentials(session))
+            if not isinstance(decision, PendingLogin):
+                self._follow(session, decision, accepted)
+                return
+            if not self._wait(session, decision, accepted):
+                return
+        self.reject(session, "what its login depends on is fetched, but never there")
+
+    def _follow(
+        self,
+        session: Session,
+        decision: Identity | Rejection | Deferred | Consultation,
+        accepted: Callable[[Identity], None],
+    ) -> None:
+        """Do what the gate wants."""
         if (
             isinstance(decision, Deferred)
             and decision.identity is not None
@@ -211,18 +228,14 @@ class Admission:
         ):
             # A reload: the same password still matches the same secret.
             decision = decision.identity
-        if isinstance(decision, PendingLogin):
-            self._wait(session, decision, accepted)
-            return
         if isinstance(decision, Consultation):
             self._consult(session, decision, accepted)
-            return
-        if isinstance(decision, Deferred):
+        elif isinstance(decision, Deferred):
             self._asked[session.cid] = decision, accepted
             self._broker.deferred.add(session.cid, session.remote_ip, decision)
             session.block(BLOCKED_AUTHENTICATION_FLAG)
-            return
-        self._conclude(session, decision, accepted)
+        else:
+            self._conclude(session, decision, accepted)
 
     def _conclude(
         self,
@@ -238,17 +251,29 @@ class Admission:
 
     def _wait(
         self, session: Session, pending: PendingLogin, accepted: Callable[[Identity], None]
-    ) -> None:
-        """Ask again when what it depends on is there; that may be at once."""
+    ) -> bool:
+        """Have what it depends on fetched, and ask again when it is there; true if it is there at
+        once, so that nobody is asked inside of what fetches it.
+        """
+        has_come, has_started = False, False
 
         def resume() -> None:
-            if self._pending.get(session.cid) is accepted:
+            nonlocal has_come
+            has_come = True
+            if not has_started or self._pending.get(session.cid) is not accepted:
+                return
+            try:
                 self._ask(session, accepted)
+            except Exception as error:  # those who wait for the same account go on
+                self._broker.session_failed(session, error)
 
         self._pending[session.cid] = accepted
         session.block(BLOCKED_AUTHENTICATION_FLAG)
         if not pending.start(resume):
             self.reject(session, "too many logins wait for their accounts")
+            return False
+        has_started = True
+        return has_come
 
     def _consult(
         self, session: Session, consultation: Consultation, accepted: Callable[[Identity], None]
@@ -260,18 +285,28 @@ class Admission:
             self._conclude(session, known, accepted)
             return
 
-        def decided(decision: Identity | Rejection) -> None:
-            del self._consulted[cid]
+        early: list[Identity | Rejection] = []
+
+        def conclude(decision: Identity | Rejection) -> None:
             if isinstance(decision, Identity):
                 self._matched[cid] = consultation.key
+            self._conclude(session, decision, accepted)
+
+        def decided(decision: Identity | Rejection) -> None:
+            if self._consulted.pop(cid, None) is None:
+                early.append(decision)  # it has come while the service was being asked
+                return
             try:
-                self._conclude(session, decision, accepted)
+                conclude(decision)
             except Exception as error:
                 self._broker.session_failed(session, error)
 
         started = consultation.start(session, decided)
         if isinstance(started, Rejection):
             self._conclude(session, started, accepted)
+            return
+        if early:
+            conclude(early[0])
             return
         due_ns = self._broker.monotonic_ns() + self._broker.options.auth_timeout_ns
         self._consulted[cid] = Consulted(consultation, accepted, started, due_ns)
@@ -453,21 +488,24 @@ class Admission:
         """The users have changed: pass the gate again with what CONNECT said, and keep only what is
         still allowed.
         """
-        if (asked := self._asked.get(session.cid)) is not None:
-            # What a thread says by now is about passwords that may no longer count.
-            self._ask(session, asked[1])
-            return
-        if (waiting := self._consulted.get(session.cid)) is not None:
-            self._ask(session, waiting.accepted)
-            return
-        if session.cid in self._pending:
-            return  # the gate is asked when it has what it waits for
-        if session.must_authenticate:
+        if self.ask_again(session) or session.must_authenticate:
             return
         if not session.is_connected and self.auth_required(session):
             session.close(ops.CLOSED_AUTHENTICATION_FAILURE, ops.ERROR_AUTHORIZATION)
             return
         self._ask(session, lambda identity: self._reenter(session, identity))
+
+    def ask_again(self, session: Session) -> bool:
+        """Begin a login anew that is under way; false if there is none."""
+        if (asked := self._asked.get(session.cid)) is not None:
+            # What a thread says by now is about passwords that may no longer count.
+            self._ask(session, asked[1])
+            return True
+        if (waiting := self._consulted.get(session.cid)) is not None:
+            self._ask(session, waiting.accepted)
+            return True
+        # The gate is asked when it has what it waits for.
+        return session.cid in self._pending
 
     def _reenter(self, session: Session, identity: Identity) -> None:
         if identity.account != session.account.name:

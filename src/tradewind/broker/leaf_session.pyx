@@ -205,6 +205,7 @@ cdef class LeafSession(Session):
     cdef char* offer(self) except NULL:
         if self.decoder is None:
             return Session.offer(self)
+        self._check_idle()
         # The kept bytes are already decoded, so new input must not be appended to them.
         self.offer_kind = OFFER_AREA
         self.offered = 0
@@ -242,6 +243,7 @@ cdef class LeafSession(Session):
 
     cdef int _decode(self, bytes data, int64_t now_ns) except -1:
         """Decode and run input, one slice at a time."""
+        self._check_idle()
         if self.state.closed:
             return 0
         self.decoded_ns = now_ns
@@ -272,7 +274,10 @@ cdef class LeafSession(Session):
         """Continue with input that was not yet decoded."""
         if self.state.closed or not self.blocked & BLOCKED_DECODING:
             return
-        self.unblock(BLOCKED_DECODING)
+        self.blocked &= ~BLOCKED_DECODING
+        self.touch()
+        if not self.blocked and buffer_size(&self.partial):
+            self._run_partial()
         if self.blocked:
             self.blocked |= BLOCKED_DECODING
             self.broker.decoding_later(self)

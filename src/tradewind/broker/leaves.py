@@ -602,7 +602,9 @@ class Leaves:
             try:
                 session.apply_limits(broker.options)
                 session.trace = broker.log.trace_enabled
-                if identities_changed and not session.is_solicited and session.is_ready:
+                if not identities_changed or session.is_solicited:
+                    continue
+                if not broker.admission.ask_again(session) and session.is_ready:
                     broker.admission.login(session, partial(self._confirmed, session))
             except Exception as error:  # nobody else may keep what is no longer allowed
                 broker.session_failed(session, error)

@@ -17,6 +17,7 @@ cdef enum:
 
 cdef class Router:
     cdef list touched                   # sessions with output or a verdict in this turn
+    cdef list resuming                  # unblocked sessions whose kept input is to be run
     cdef list leaving                   # closed sessions that still have subscriptions to remove
     cdef list internal                  # (handler, InternalMessage) pairs still to be called
     cdef SubscriptionArray exhausted    # reached their maximum during the current publish

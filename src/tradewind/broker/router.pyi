@@ -51,6 +51,9 @@ class Router:
         watch: TurnWatch,
         count_max: int = 64,
     ) -> int: ...
+    def run_resumed(
+        self, on_error: Callable[[Session, Exception], None], watch: TurnWatch
+    ) -> None: ...
     def publish_internal(
         self,
         account: Account,

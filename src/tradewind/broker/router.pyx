@@ -38,6 +38,8 @@ cdef enum:
     READ_BYTES_MIN = 65536
     # After this time, services that have not run yet wait for the next turn.
     SERVICES_NS_MAX = 10_000_000
+    # The same for connections that continue after they were blocked.
+    RESUMED_NS_MAX = 10_000_000
 
 cdef str NOT_DELIVERED = "Not delivered because "
 
@@ -117,6 +119,7 @@ cdef class Router:
         self.random_state = seed | 1
         self.faults = Faults()
         self.touched = []
+        self.resuming = []
         self.leaving = []
         self.internal = []
         self.telling = []
@@ -186,8 +189,9 @@ cdef class Router:
     @property
     def has_work(self):
         """Whether a turn has anything to do."""
-        return bool(self.touched or self.internal or self.leaving or self.turn.is_busy()
-                    or self.changes or any([one.has_changes for one in self.telling]))
+        return bool(self.touched or self.resuming or self.internal or self.leaving
+                    or self.turn.is_busy() or self.changes
+                    or any([one.has_changes for one in self.telling]))
 
     def drop_leaving(self):
         """Remove some of the subscriptions that closed sessions have left in the routing tables."""
@@ -766,6 +770,26 @@ cdef class Router:
                 self.internal[:0] = batch[done:]
                 break
         return len(self.internal)
+
+    def run_resumed(self, on_error, TurnWatch watch not None):
+        """Have the sessions that are no longer blocked run what they have kept.
+
+        It stops when they have taken long; the others come first in the next turn. One that fails
+        is reported as on_error(session, exception).
+        """
+        cdef list batch = self.resuming
+        cdef Py_ssize_t done = 0
+        cdef int64_t until_ns = watch.step_ns + RESUMED_NS_MAX
+        self.resuming = []
+        for session in batch:
+            done += 1
+            try:
+                session.resume()
+            except Exception as error:
+                on_error(session, error)
+            if watch.lap("kept input", "connections that had to wait") > until_ns:
+                break
+        self.resuming[:0] = batch[done:]
 
     def publish_internal(self, Account account not None, bytes subject not None,
                          bytes payload not None, bytes reply=b"", bytes header=b""):

@@ -32,6 +32,8 @@ cdef class Session:
     cdef uint32_t services_pending
     cdef uint32_t dropped_to                # slots of `sids` below this have been emptied
     cdef bint awaiting_auth                 # only CONNECT is accepted
+    cdef bint is_running                    # its input is being run: it cannot be entered again
+    cdef bint is_resuming                   # the end of the turn runs its kept input
     cdef bint stall_spent
     cdef readonly uint32_t blocked
     cdef bint verbose
@@ -73,6 +75,9 @@ cdef class Session:
     cpdef int service_queued(self) except -1
     cpdef int service_done(self) except -1
     cdef int _begin_turn(self, int64_t now_ns) except -1
+    cdef int _check_idle(self) except -1
+    cdef int _enter(self, const char* data, size_t size, size_t* consumed) except -1
+    cdef int _run_partial(self) except -1
     cdef int _run(self, const char* data, size_t size, size_t* consumed) except -1
     cdef int _dispatch(self, Operation* operation) except -1
     cdef int publish(self, Operation* operation, bint is_examined) except -1

@@ -11,6 +11,10 @@ calls `take_output()` at the end of the turn.
 
 A session can be *blocked* (see Blocked): it keeps its unread bytes, the link stops reading, and
 `unblock` continues.
+
+Input is run by the link that has read it, or at the end of a turn (`resume`), and by nobody else:
+whoever unblocks a session may itself have been called by an operation of that session, whose bytes
+are still being parsed. Such a session continues when the operation returns.
 """
 
 cimport cython
@@ -270,6 +274,7 @@ cdef class Session:
         """`read_buffer` as a pointer to `offered_room` bytes."""
         cdef size_t kept = buffer_size(&self.partial)
         cdef size_t room
+        self._check_idle()
         if kept <= PARTIAL_COPY_MAX:
             if kept:
                 memcpy(self.router.read_area, self.partial.data + self.partial.begin, kept)
@@ -306,6 +311,7 @@ cdef class Session:
         cdef size_t consumed = 0
         cdef size_t total = self.offered + size
         cdef int kind = self.offer_kind
+        self._check_idle()
         if size > self.offered_room:
             raise ValueError(f"{size} bytes were read into a buffer of {self.offered_room}")
         self.offer_kind = OFFER_NONE
@@ -320,7 +326,7 @@ cdef class Session:
             self._run_partial()
             return 0
         buffer_clear(&self.partial)
-        self._run(self.router.read_area, total, &consumed)
+        self._enter(self.router.read_area, total, &consumed)
         self._keep(self.router.read_area + consumed, total - consumed)
         return 0
 
@@ -329,6 +335,7 @@ cdef class Session:
         cdef size_t consumed = 0
         cdef const char* start = data
         cdef size_t size = len(data)
+        self._check_idle()
         self.last_activity_ns = now_ns
         self._begin_turn(now_ns)
         self.stall_spent = False
@@ -339,19 +346,41 @@ cdef class Session:
                 raise MemoryError
             self._run_partial()
             return
-        self._run(start, size, &consumed)
+        self._enter(start, size, &consumed)
         self._keep(start + consumed, size - consumed)
 
-    def _run_partial(self):
+    cdef int _check_idle(self) except -1:
+        """Refuse to touch input that is being run: its bytes would move or run twice."""
+        if self.is_running:
+            raise RuntimeError(f"session {self.cid} was entered again while it runs its input")
+        return 0
+
+    cdef int _enter(self, const char* data, size_t size, size_t* consumed) except -1:
+        """Call `_run`, the only caller of which this is. After a fault nothing is left to run: the
+        operations before it must not run again.
+        """
+        self._check_idle()
+        self.is_running = True
+        try:
+            self._run(data, size, consumed)
+        except BaseException:
+            buffer_free(&self.partial)
+            raise
+        finally:
+            self.is_running = False
+        return 0
+
+    cdef int _run_partial(self) except -1:
         """Run the kept bytes in place, and drop those that were consumed."""
         cdef size_t consumed = 0
-        self._run(self.partial.data + self.partial.begin, buffer_size(&self.partial), &consumed)
+        self._enter(self.partial.data + self.partial.begin, buffer_size(&self.partial), &consumed)
         if self.state.closed:
             buffer_free(&self.partial)
-            return
+            return 0
         self.partial.begin += consumed
         if buffer_size(&self.partial) == 0:
             buffer_free(&self.partial)
+        return 0
 
     cdef int _keep(self, const char* data, size_t size) except -1:
         """Keep the bytes of an unfinished operation; `partial` is empty when this is called."""
@@ -373,13 +402,23 @@ cdef class Session:
         self.router.touch(&self.state)
 
     def unblock(self, uint32_t flag):
-        """Continue with the kept bytes, unless something else still blocks."""
+        """Continue with the kept bytes, unless something else still blocks: where they are being
+        run, if they are, else at the end of the turn.
+        """
         if not self.blocked & flag:
             return
         self.blocked &= ~flag
         if flag == BLOCKED_STALL:
             self.stall_spent = True
         self.router.touch(&self.state)
+        if not self.blocked and not self.is_running and not self.is_resuming \
+                and not self.state.closed and buffer_size(&self.partial):
+            self.is_resuming = True
+            self.router.resuming.append(self)
+
+    def resume(self):
+        """Run the bytes that were kept while it was blocked; called at the end of a turn."""
+        self.is_resuming = False
         if not self.blocked and not self.state.closed and buffer_size(&self.partial):
             self._run_partial()
 
@@ -846,6 +885,9 @@ cdef class Session:
             self.send_error(error)
         self.state.closed = 1
         self.close_reason = reason
+        # Nothing of it is run any more. Bytes that are being run, or read into, go later.
+        if not self.is_running and self.offer_kind != OFFER_PARTIAL:
+            buffer_free(&self.partial)
         try:
             self.broker.session_closing(self)
         finally:

@@ -13,6 +13,7 @@ cdef class TurnLoop:
     cdef object _timer                  # asyncio.TimerHandle, or None
     cdef int64_t _timer_ns
     cdef bint _turn_scheduled
+    cdef bint _is_ending                # a turn is being ended: it cannot be ended again in it
     cdef list _held                     # links that are not read for the sake of their receivers
     cdef object _release                # asyncio.TimerHandle while there are any
     cdef void* _talker                  # the link that sent last; only compared, may be gone
@@ -22,3 +23,4 @@ cdef class TurnLoop:
 
     cdef int _end_turn(self) except -1
     cdef int _run_turn(self) except -1
+    cdef int _finish_turn(self) except -1

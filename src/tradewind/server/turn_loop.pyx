@@ -81,7 +81,21 @@ cdef class TurnLoop:
         return 0
 
     cdef int _run_turn(self) except -1:
-        """Hand every touched session's output to its link, and handle what is due."""
+        """Hand every touched session's output to its link, and handle what is due.
+
+        Whoever is called by the end of a turn and asks for another one gets it in the next
+        iteration of the loop.
+        """
+        if self._is_ending:
+            self.turn_needed()
+            return 0
+        self._is_ending = True
+        try:
+            return self._finish_turn()
+        finally:
+            self._is_ending = False
+
+    cdef int _finish_turn(self) except -1:
         cdef Router router = self._router
         cdef Session session
         self._watch.begin()
@@ -96,8 +110,8 @@ cdef class TurnLoop:
                 self._check_passwords()
             except Exception as error:
                 router.faults.contain("password check", error)
-        if router.touched or router.internal or router.turn.is_busy() or router.leaving \
-                or not router.changes.is_empty():
+        if router.touched or router.resuming or router.internal or router.turn.is_busy() \
+                or router.leaving or not router.changes.is_empty():
             self.turn_needed()
         self.schedule_timer()
         return 0

@@ -56,6 +56,7 @@ cdef class ClientWire(Publisher):
     cdef Buffer _input
     cdef size_t _scanned                # bytes of the unfinished line known to hold no LF
     cdef size_t _need                   # total size that an unfinished message needs
+    cdef bint _is_running               # input is being run: it cannot be entered again
     cdef dict _subscriptions            # sid -> MessageInbox
     cdef int64_t _last_sid              # of the last message, whose inbox is found without a dict
     cdef MessageInbox _last
@@ -63,6 +64,7 @@ cdef class ClientWire(Publisher):
     cdef readonly uint64_t in_messages
     cdef readonly uint64_t in_bytes
 
+    cdef int _check_idle(self) except -1
     cdef int _run(self) except -1
     cdef Py_ssize_t _operation(self, const char* data, size_t size) except -2
     cdef Py_ssize_t _message(self, const char* data, size_t size, size_t line_size,

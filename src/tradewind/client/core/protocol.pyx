@@ -267,6 +267,7 @@ cdef class ClientWire(Publisher):
         """Memory for the next bytes from the server; valid until `received`."""
         cdef size_t size = buffer_size(&self._input)
         cdef size_t wanted = READ_BYTES_MIN
+        self._check_idle()
         if size == 0:
             buffer_clear(&self._input)
             if self._input.capacity > 2 * READ_BYTES_MAX:
@@ -280,6 +281,7 @@ cdef class ClientWire(Publisher):
 
     def received(self, size_t size):
         """The server sent `size` bytes into the read area: run every complete operation."""
+        self._check_idle()
         self._input.end += size
         self._run()
         # A read that filled the area means that more is waiting, so the next read is larger.
@@ -290,6 +292,7 @@ cdef class ClientWire(Publisher):
 
     def feed(self, bytes data not None):
         """Run bytes from the server."""
+        self._check_idle()
         if buffer_append(&self._input, data, len(data)) != 0:
             raise MemoryError
         self._run()
@@ -302,17 +305,29 @@ cdef class ClientWire(Publisher):
         self._scanned = 0
         self._need = 0
 
+    cdef int _check_idle(self) except -1:
+        """Refuse to touch input that is being run, from a handler of one of its messages: its bytes
+        would move or run twice.
+        """
+        if self._is_running:
+            raise RuntimeError("the input of a connection was entered again while it is being run")
+        return 0
+
     cdef int _run(self) except -1:
         cdef Py_ssize_t used
-        while self._input.begin < self._input.end:
-            used = self._operation(self._input.data + self._input.begin,
-                                   buffer_size(&self._input))
-            if used == 0:
-                break
-            # The owner may have reset the input while it handled a control line.
-            if <size_t>used > buffer_size(&self._input):
-                break
-            self._input.begin += used
+        self._is_running = True
+        try:
+            while self._input.begin < self._input.end:
+                used = self._operation(self._input.data + self._input.begin,
+                                       buffer_size(&self._input))
+                if used == 0:
+                    break
+                # The owner may have reset the input while it handled a control line.
+                if <size_t>used > buffer_size(&self._input):
+                    break
+                self._input.begin += used
+        finally:
+            self._is_running = False
         return 0
 
     cdef Py_ssize_t _operation(self, const char* data, size_t size) except -2:

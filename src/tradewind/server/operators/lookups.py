@@ -87,12 +87,18 @@ class LookupDesk:
         self._running -= 1
         if future.cancelled():
             return
-        token, reason = future.result()
-        if token is None and reason != MISSING:
-            self._log_error(f"Account [{key}] fetch failed: {reason}")
-        self._book.fetched(key, token, reason)
+        try:
+            token, reason = future.result()
+            if token is None and reason != MISSING:
+                self._log_error(f"Account [{key}] fetch failed: {reason}")
+            self._book.fetched(key, token, reason)
+        except Exception as error:  # the others are fetched all the same
+            self._log_error(f"Account [{key}] cannot be used: {error!r}")
         for resume in self._waiting.pop(key, ()):
-            resume()
+            try:
+                resume()
+            except Exception as error:
+                self._log_error(f"A login to account [{key}] has failed: {error!r}")
         self._start()
         self.turn_needed()
 

@@ -1,0 +1,71 @@
+"""The end of a turn, asked for inside of the end of a turn."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tls_link_kit import until
+
+from tradewind.broker.session import Session
+from tradewind.server.turn_loop import TurnLoop
+from tradewind.testing import InProcessServer
+
+TURNS = 4
+
+
+class EagerLink:
+    """Has more to write whenever it has written, and wants that to leave at once."""
+
+    def __init__(self, turns: TurnLoop, session: Session) -> None:
+        self._turns = turns
+        self._session = session
+        self._depth = 0
+        self.deepest = 0
+        self.flushed = 0
+
+    def flush(self) -> None:
+        self._depth += 1
+        self.deepest = max(self.deepest, self._depth)
+        self.flushed += 1
+        if self.flushed < TURNS:
+            self._session.write(b"more")
+            self._turns.turn_now()
+        self._depth -= 1
+
+    def give_up(self, error: Exception) -> None:
+        raise error
+
+
+async def test_a_turn_that_is_wanted_inside_of_another_comes_after_it() -> None:
+    server = InProcessServer()
+    turns = TurnLoop(server.broker)
+    turns.start(asyncio.get_running_loop(), lambda: None)
+    session = server.connect().session
+    session.link = link = EagerLink(turns, session)
+    session.write(b"first")
+    turns.turn_now()
+    await until(lambda: link.flushed == TURNS)
+    turns.stop()
+    assert link.deepest == 1
+
+
+async def test_a_session_that_is_unblocked_by_a_flush_continues_in_the_next_turn() -> None:
+    server = InProcessServer()
+    turns = TurnLoop(server.broker)
+    turns.start(asyncio.get_running_loop(), lambda: None)
+    session = server.connect(b'CONNECT {"verbose":false}\r\n').session
+    session.block(1)
+    session.feed(b"PUB a 2\r\nhi\r\n", 0)
+
+    published: list[int] = []
+
+    class UnblockingLink(EagerLink):
+        def flush(self) -> None:
+            session.unblock(1)
+            published.append(session.in_msgs)
+
+    session.link = UnblockingLink(turns, session)
+    turns.turn_now()
+    assert published == [0]
+    await until(lambda: session.in_msgs == 1)
+    turns.stop()
