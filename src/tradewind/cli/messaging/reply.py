@@ -18,7 +18,7 @@ from tradewind.cli.frame.command_loop import Troubles, connect_async, run_until_
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
 from tradewind.cli.frame.message_templates import CommandTemplate, Template, now
-from tradewind.cli.frame.message_text import HeaderTemplates, write_raw
+from tradewind.cli.frame.message_text import HeaderTemplates, write_body
 from tradewind.cli.frame.output import line
 from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.client.core.headers import Headers
@@ -174,7 +174,7 @@ async def _answer_one(connection: Connection, number: int, message: Msg, answer:
     for name, value in message.headers.fields():
         stamp(f"{name}: {value}")
     line()
-    write_raw(message.data)
+    write_body(message.data)
     began = time.perf_counter()
     try:
         data, headers = await answer.make(number, message)
