@@ -21,7 +21,14 @@ QUICK_PACKAGES := wire route broker server store stream consumer jetstream api t
 QUICK_TESTS := $(QUICK_PACKAGES:%=tests/unit/%) tests/client tests/test_tidy.py \
 	tests/unit/test_docs.py tests/unit/test_stubs.py tests/unit/test_faults.py
 
-.PHONY: run test quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes dist clean
+# What strangers and users send, as far as it goes to a process of its own.
+OPTIMIZED_TESTS := tests/unit/test_without_assertions.py tests/conformance/test_advisories.py \
+	tests/conformance/test_advisories_leafs.py tests/conformance/test_protocol_hostile.py \
+	tests/conformance/test_js_errors.py tests/conformance/test_js_backups.py \
+	tests/conformance/test_permissions_matrix.py tests/conformance/test_websocket_upgrade.py \
+	tests/conformance/test_auth_connect.py tests/faults/test_fuzz_before_login.py
+
+.PHONY: run test quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes dist clean test-optimized
 .DEFAULT_GOAL := build
 
 $(VENV)/.created: constraints.txt pyproject.toml
@@ -107,6 +114,11 @@ thorough: build
 	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults tests/conformance/test_js_scripts.py tests/cluster/test_edge_and_hub.py \
 		tests/conformance/test_gate_decisions.py tests/conformance/test_operator_decisions.py \
 		tests/conformance/test_callout_decisions.py
+
+# What others may send, to servers that run without assertions (python -O): nothing may depend on them.
+# The tests themselves keep theirs, since they run in another process.
+test-optimized: build
+	TRADEWIND_OPTIMIZED=1 $(BIN)/python -m pytest -n $(WORKERS) $(OPTIMIZED_TESTS)
 
 # Power failures at every step of random workloads, for as long as wanted.
 crash: build

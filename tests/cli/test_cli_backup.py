@@ -11,6 +11,7 @@ import pytest
 from cli_outcome import Cli
 from harness import ServerProcess
 from tradewind.cli.frame.failures import EXIT_FAILED
+from tradewind.client.core.message import Msg
 from tradewind.sync import connect
 
 MESSAGES = 300
@@ -172,3 +173,29 @@ def test_an_account_is_saved_and_restored_as_a_whole(
         assert entry is not None
         assert entry.value == b"blue"
     assert "no backup of an account" in cli("account", "restore", str(tmp_path / "none")).err
+
+
+@pytest.mark.parametrize("name", ["../escaped", "{outside}", "a/b", "..", ".", "a\0b", ""])
+def test_names_of_a_server_never_lead_out_of_the_folder_of_a_backup(
+    cli: Cli, js_server: ServerProcess, tmp_path: Path, name: str
+) -> None:
+    """Whoever answers the API may send any name; here a client of the server does."""
+    outside = tmp_path / "outside"
+    config = {"name": name.format(outside=outside), "subjects": ["x"]}
+    stream = {"config": config, "state": {}, "created": "2026-01-01T00:00:00Z"}
+    page = {"total": 1, "offset": 0, "limit": 256, "streams": [stream]}
+    target = tmp_path / "backups" / "here"
+    with connect(f"nats://127.0.0.1:{js_server.port}") as connection:
+
+        def answer(message: Msg) -> None:
+            if message.subject.endswith("STREAM.LIST"):
+                connection.publish(message.reply, json.dumps(page).encode())
+
+        connection.subscribe("EVIL.API.>", callback=answer)
+        connection.flush()
+        outcome = cli("account", "backup", str(target), "--js-api-prefix", "EVIL.API")
+    assert outcome.code == EXIT_FAILED
+    assert "cannot be the name of a folder" in outcome.err
+    assert "not saved" in outcome.err
+    assert not outside.exists()
+    assert not list(tmp_path.rglob("*.s2"))

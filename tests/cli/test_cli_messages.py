@@ -428,6 +428,27 @@ def test_reply_runs_a_command_without_a_shell(spawn: Spawn, connection: Connecti
     assert connection.request("weather.london", b"$(id); 'x").data == b"london $(id); 'x\n"
 
 
+def test_reply_fills_a_command_in_once(spawn: Spawn, connection: Connection) -> None:
+    """A token of the subject is no template, so the body does not come into the command."""
+    script = "import sys; print(sys.argv[1:])"
+    line = f"{sys.executable} -c '{script}' {{{{1}}}}"
+    spawn("reply", "weather.>", "--command", line, until="Listening on")
+    reply = connection.request("weather.{{Request}}", b"--help x")
+    assert reply.data == b"['{{Request}}']\n"
+
+
+def test_reply_outlives_requests_that_cannot_be_answered(
+    spawn: Spawn, connection: Connection
+) -> None:
+    """A header that may not be sent again, or bytes that are no text."""
+    spawn("reply", "echo", "--echo", "-H", "From: {{Request}}", until="Listening on")
+    inbox = connection.new_inbox()
+    for block in (b"NATS/1.0\r\na b: c\r\n\r\n", b"NATS/1.0\r\nK: \xff\xfe\r\n\r\n"):
+        connection.publish("echo", b"x", reply=inbox, headers=block)
+    connection.publish("echo", b"two\nlines", reply=inbox)
+    assert connection.request("echo", b"fine", timeout=10).headers["From"] == "fine"
+
+
 def test_reply_gives_the_request_to_a_command(spawn: Spawn, connection: Connection) -> None:
     spawn("reply", "env", "--command", "printenv NATS_REQUEST_BODY", until="Listening on")
     assert connection.request("env", b"in the body").data == b"in the body\n"

@@ -85,12 +85,12 @@ def test_lists_of_servers() -> None:
 def test_pool_takes_note_of_discovered_servers_and_forgets_them() -> None:
     configured = parse_servers("a:1,b:2")
     pool = ServerPool(configured, randomize=False)
-    new = pool.discovered(["c:3", "a:1", "not a url:x"], configured[0])
+    new = pool.discovered(["c:3", "a:1", "not a url:x"], configured[0], secure=False)
     assert [address.url for address in new] == ["nats://c:3"]
-    assert not pool.discovered(["c:3"], configured[0])
+    assert not pool.discovered(["c:3"], configured[0], secure=False)
     pool.move_to_end(configured[0])
     assert [address.port for address in pool.servers] == [2, 3, 1]
-    pool.discovered([], configured[0])
+    pool.discovered([], configured[0], secure=False)
     assert [address.port for address in pool.servers] == [2, 1]
 
 

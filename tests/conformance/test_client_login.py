@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,6 +179,26 @@ async def test_tls(start: StartServer, certificates: Certificates, how: str) -> 
         await echo(connection)
         await connection.publish("allowed", bytes(1_000_000))
         await connection.flush()
+
+
+def test_info_is_repeated_inside_tls_before_the_second_pong(
+    start: StartServer, certificates: Certificates
+) -> None:
+    """The client believes nothing else of the INFO that came before TLS."""
+    server = start(certificates.block())
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        first = sock.recv(65536)
+        with certificates.context().wrap_socket(sock, server_hostname="127.0.0.1") as secure:
+            connect = b'CONNECT {"verbose":false,"protocol":1,"headers":true}\r\n'
+            secure.sendall(connect + b"PING\r\nPING\r\n")
+            received = b""
+            while received.count(b"PONG\r\n") < 2:
+                received += secure.recv(65536)
+    lines = received.splitlines()
+    assert [line[:4] for line in lines] == [b"PONG", b"INFO", b"PONG"]
+    infos = [json.loads(line[5:]) for line in (first, lines[1])]
+    assert [info["server_id"] for info in infos] == [infos[0]["server_id"]] * 2
+    assert [info["headers"] for info in infos] == [True, True]
 
 
 async def test_untrusted_certificate_is_a_tls_error(

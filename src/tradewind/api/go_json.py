@@ -101,9 +101,8 @@ class Scanner:
         return self._invalid(self._at, context)
 
     def _skip(self) -> None:
-        match = _SPACE.match(self.data, self._at)
-        assert match is not None
-        self._at = match.end()
+        if (match := _SPACE.match(self.data, self._at)) is not None:
+            self._at = match.end()
 
     def _peek(self) -> int:
         if self._at >= len(self.data):
@@ -198,9 +197,9 @@ class Scanner:
     def _number(self, start: int) -> JsonNode:
         match = _NUMBER.match(self.data, start)
         begun = _NUMBER_START.match(self.data, start)
-        assert begun is not None
-        if match is None or begun.end() > match.end():
-            self._at = begun.end()
+        begun_end = start if begun is None else begun.end()
+        if match is None or begun_end > match.end():
+            self._at = begun_end
             self._peek()
             raise self._invalid(self._at, "in numeric literal")
         self._at = match.end()
@@ -210,13 +209,12 @@ class Scanner:
         self._at += 1
         parts: list[str] = []
         while True:
-            match = _PLAIN.match(self.data, self._at)
-            assert match is not None
-            if match[0]:
-                parts.append(match[0].decode(errors="surrogateescape"))
-                # Marks of undecodable bytes must not pair with a half from an escape.
-                parts[-1] = _HALVES.sub("\ufffd", parts[-1])
-            self._at = match.end()
+            if match := _PLAIN.match(self.data, self._at):
+                if match[0]:
+                    parts.append(match[0].decode(errors="surrogateescape"))
+                    # Marks of undecodable bytes must not pair with a half from an escape.
+                    parts[-1] = _HALVES.sub("\ufffd", parts[-1])
+                self._at = match.end()
             character = self._peek()
             if character == 0x22:
                 self._at += 1
@@ -236,11 +234,11 @@ class Scanner:
         if character != 0x75:
             raise self._bad_escape(start, start + 2)
         match = _HEX_DIGITS.match(self.data, start + 2, start + 6)
-        assert match is not None
-        if match.end() == start + 6:
+        digits = b"" if match is None else match[0]
+        if len(digits) == 4:
             self._at = start + 6
-            return chr(int(match[0], 16))
-        if match.end() == len(self.data):
+            return chr(int(digits, 16))
+        if start + 2 + len(digits) == len(self.data):
             raise JsonEndError
         raise self._bad_escape(start, min(start + 6, len(self.data)))
 

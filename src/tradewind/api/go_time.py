@@ -34,8 +34,7 @@ def parse_go_time(text: str) -> str:
     numbers: list[int] = []
     for name, least, most, what, low, high, separator in _FIELDS:
         match = _DIGITS.match(rest)
-        assert match is not None
-        digits = match[0][:most]
+        digits = match[0][:most] if match is not None else ""
         if len(digits) < least:
             raise _unparsable(text, rest, name)
         rest = rest[len(digits) :]

@@ -189,7 +189,8 @@ class _Filler:
             self._fill_struct(node, values, shape.struct, path)
             return values
         if shape.kind == "list":
-            assert isinstance(node.value, list)
+            if not isinstance(node.value, list):
+                raise self._misfit(node.kind, shape, path)
             assert shape.item is not None
             return [
                 self._item(child, shape.item, (*path, str(index)))
@@ -198,8 +199,7 @@ class _Filler:
         if shape.kind == "number":
             return self._number(node, shape, path)
         if shape.kind == "time":
-            assert isinstance(node.value, str)
-            return parse_go_time(node.value)
+            return parse_go_time(str(node.value))
         return node.value
 
     def _number(self, node: JsonNode, shape: Shape, path: tuple[str, ...]) -> int:
@@ -259,8 +259,7 @@ _NODE_KINDS: Final = {
 
 
 def _members(node: JsonNode) -> list[tuple[str, JsonNode]]:
-    assert isinstance(node.value, list)
-    return node.value
+    return node.value if isinstance(node.value, list) else []
 
 
 def _find(shapes: Mapping[str, Shape], name: str) -> tuple[str, Shape] | None:
@@ -297,7 +296,8 @@ def _shape(hint: Any) -> Shape:
     if origin is dict:
         item = _shape(arguments[1])
         return Shape("map", f"map[string]{item.go_type}", is_nullable=True, item=item)
-    assert isinstance(hint, type)
+    if not isinstance(hint, type):
+        raise TypeError(f"{hint!r}: not a type of a member of a request")
     if issubclass(hint, ApiStruct):
         go_type = f"server.{_go_name(hint)}"
         return Shape("struct", go_type, struct=hint, fields=_shapes(hint))

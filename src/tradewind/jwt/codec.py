@@ -277,9 +277,9 @@ def _from_base64(chunk: str) -> bytes:
     # Line ends are left out, as other implementations do: the signature covers the rest.
     text = chunk.replace("\r", "").replace("\n", "") if "\n" in chunk or "\r" in chunk else chunk
     match = _BASE64.match(text)
-    assert match is not None
-    if match.end() != len(text) or len(text) % 4 == 1:
-        at = match.end() if match.end() != len(text) else len(text) - 1
+    end = match.end() if match is not None else 0
+    if end != len(text) or len(text) % 4 == 1:
+        at = end if end != len(text) else len(text) - 1
         raise JwtError(f"illegal base64 data at input byte {at}")
     standard = text.replace("-", "+").replace("_", "/")
     return binascii.a2b_base64(standard + "=" * (-len(text) % 4))

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tradewind.pipelines.status import PipelineStatus, QueryStatus
+from tradewind.visible_text import visible, visible_lines
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +23,7 @@ def status_table(status: PipelineStatus) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    title = Text(f"pipeline {status.pipeline}: ")
+    title = Text(visible(f"pipeline {status.pipeline}: "))
     title.append(state_text(status), style=_COLOURS.get(status.state, ""))
     title.append(f", {since_text(status.started_ns)}")
     table = Table(title=title, title_justify="left")
@@ -46,9 +47,11 @@ def status_table(status: PipelineStatus) -> Table:
         ]
         lags = [lag_texts(query, index) for index in range(len(query.lags))] or [("", "", "")]
         for index, lag in enumerate(lags):
-            table.add_row(*(cells if index == 0 else [""] * len(cells)), *lag)
+            texts = [*(cells if index == 0 else [""] * len(cells)), *lag]
+            table.add_row(*(Text(visible(text)) for text in texts))
     if status.error or status.note:
-        table.caption = Text(status.error or status.note, style="red" if status.error else "yellow")
+        shown = visible_lines(status.error or status.note)
+        table.caption = Text(shown, style="red" if status.error else "yellow")
     return table
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.pipelines.places import RemoteFolder, names_in, replace_file
 from tradewind.spark.batch_log import COMMITS_FOLDER, OFFSETS_FOLDER, BatchRange, read_batches
+from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,6 +59,7 @@ def batch_documents(batches: Mapping[str, Sequence[BatchRange]]) -> list[dict[st
 def batches_table(batches: Mapping[str, Sequence[BatchRange]]) -> Table:
     """The same for a terminal."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table()
     for name in ("query", "batch", "stream", "first", "last", "planned", "state"):
@@ -67,5 +69,5 @@ def batches_table(batches: Mapping[str, Sequence[BatchRange]]) -> Table:
         for one in ours:
             cells: list[Any] = [query, one.batch, one.stream, one.first_seq, one.last_seq]
             cells += [one.planned_at.strftime("%Y-%m-%d %H:%M:%S"), one.state]
-            table.add_row(*map(str, cells))
+            table.add_row(*(Text(visible(str(cell))) for cell in cells))
     return table

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tradewind.pipelines.text_charts import bars, shortened
+from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +45,9 @@ def batch_lines(name: str, sink: Sink, batch: DataFrame, number: int, width: int
 
 def table_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     """A table with aligned columns; numbers to the right."""
-    texts = [[shortened(cell_text(value), CELL_WIDTH_MAX) for value in row] for row in rows]
+    texts = [
+        [shortened(visible(cell_text(value)), CELL_WIDTH_MAX) for value in row] for row in rows
+    ]
     widths = [
         max([len(name), *(len(row[index]) for row in texts)]) for index, name in enumerate(columns)
     ]

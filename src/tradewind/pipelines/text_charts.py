@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from tradewind.visible_text import visible
+
 BAR_PARTS: Final = " ▏▎▍▌▋▊▉█"
 SPARKS: Final = "▁▂▃▄▅▆▇█"
 LABEL_WIDTH_MAX: Final = 40
@@ -29,7 +31,7 @@ def bars(rows: Sequence[tuple[str, float]], width: int, *, is_plain: bool = Fals
     """
     if not rows:
         return ["(no rows)"]
-    labels = [shortened(label, LABEL_WIDTH_MAX) for label, _ in rows]
+    labels = [shortened(visible(label), LABEL_WIDTH_MAX) for label, _ in rows]
     numbers = [number_text(value) for _, value in rows]
     label_width = max(len(label) for label in labels)
     number_width = max(len(number) for number in numbers)

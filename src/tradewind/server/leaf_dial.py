@@ -210,6 +210,9 @@ class Dialler:
         seconds = (proxy.timeout_ns or self.remote.dial_timeout_ns) / SECOND_NS
         host = f"[{address.host}]" if ":" in address.host else address.host
         opened, rest = await open_tunnel(proxy, f"{host}:{address.port}", seconds)
+        if rest and context is not None:
+            opened.abort()
+            raise ProtocolError("the proxy sent more than its answer before TLS")
         greeting, transport = LeafGreeting(upgrade), opened
         if context is not None:
             try:

@@ -27,7 +27,7 @@ from tradewind.store.backup.restore_types import NoRoomError
 from tradewind.store.backup.tar_folder import TarFolder
 from tradewind.store.backup.tar_reader import TarReader
 from tradewind.store.files.disk import OsDisk
-from tradewind.store.format.layout import stream_folder
+from tradewind.store.format.layout import name_problem, stream_folder
 from tradewind.store.format.s2 import Decompressor, S2Error
 
 if TYPE_CHECKING:
@@ -166,6 +166,8 @@ class ArchiveProvider:
             raise OptionError(
                 "stream", f"specify the name of the stream; {folder} has no backup.json"
             )
+        if problem := name_problem(self._name):
+            raise OptionError("archive", f"{folder}: the stream name {self._name!r} {problem}")
 
     def states(self) -> list[ReadState]:
         """See `Provider`; how much is in it shows when it is read."""

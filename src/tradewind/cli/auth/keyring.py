@@ -68,7 +68,8 @@ class Keyring:
         return self._seed_path(public).exists()
 
     def _seed_path(self, public: str) -> Path:
-        assert nkeys.is_public(public)
+        if not nkeys.is_public(public):
+            raise CommandError(f"{public!r} is not a public key")
         return self.folder / "keys" / f"{public}.seed"
 
     # ---------------------------------------------------------------- names

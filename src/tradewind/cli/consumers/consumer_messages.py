@@ -119,7 +119,7 @@ def show_message(message: Msg, *, raw: bool, json: bool) -> None:
         )
         line()
         show_headers(message.headers)
-    write_body(message.data)
+    write_body(message.data, raw=raw)
     if not raw:
         line()
     flush()

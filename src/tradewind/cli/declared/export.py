@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tradewind.cli.frame.failures import CommandError, near
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
-from tradewind.cli.frame.output import json_text, note
+from tradewind.cli.frame.output import json_text, note, write_text
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.frame.settings import connect, manager
 from tradewind.client.errors import PermissionsError
@@ -57,9 +57,7 @@ def export(
     )
     text = json_text(content) + "\n" if json else yaml_text(content)
     if not output:
-        import sys
-
-        sys.stdout.write(text)
+        write_text(text)
         return
     _write(Path(output), text, force=force)
     note(f"wrote {output}")

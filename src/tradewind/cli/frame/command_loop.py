@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from tradewind.cli.frame.output import note
 from tradewind.cli.frame.settings import current
+from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
@@ -26,7 +27,7 @@ Result = TypeVar("Result")
 
 def stamp(text: str) -> None:
     """A line about what is going on, with the time of day, on the error output."""
-    note(f"{time.strftime('%H:%M:%S')} {text}")
+    note(f"{time.strftime('%H:%M:%S')} {visible(text)}")
 
 
 class Troubles:

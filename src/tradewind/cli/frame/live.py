@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from tradewind.cli.frame.output import flush, is_terminal, line
+from tradewind.cli.frame.output import flush, is_terminal, line, painted
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -58,7 +58,7 @@ class LiveScreen(AbstractContextManager["LiveScreen"]):
         if self._live is not None:
             from rich.text import Text
 
-            self._live.update(Text("\n".join(lines), no_wrap=True), refresh=True)
+            self._live.update(Text.from_ansi(painted("\n".join(lines)), no_wrap=True), refresh=True)
 
     def show_sometimes(self, lines: Callable[[], Sequence[str]], seconds: float) -> None:
         """Show lines if the last ones are older than this many seconds."""

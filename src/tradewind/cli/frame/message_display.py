@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from tradewind.api.times import format_time
-from tradewind.cli.frame.message_text import as_document, translated, write_raw
-from tradewind.cli.frame.output import flush, line, print_json_line
+from tradewind.cli.frame.message_text import as_document, write_body
+from tradewind.cli.frame.output import flush, json_bytes, line, print_json_line
 from tradewind.durations import format_duration
+from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
     from tradewind.client.core.message import Metadata, Msg
@@ -46,7 +45,7 @@ class MessageStyle:
         elif self.subjects_only:
             line(message.subject)
         elif self.raw:
-            write_raw(translated(message.data, self.translate))
+            write_body(message.data, self.translate, raw=True)
         else:
             line(self._title(number, message, word))
             self._show_content(message)
@@ -78,15 +77,15 @@ class MessageStyle:
     def _show_content(self, message: Msg) -> None:
         fields = list(message.headers.fields())
         for name, value in fields:
-            line(f"{name}: {value}")
+            line(visible(f"{name}: {value}"))
         if fields:
             line()
         if not self.headers_only:
-            write_raw(translated(message.data, self.translate))
+            write_body(message.data, self.translate)
             line()
 
     def _dump(self, number: int, message: Msg, word: str) -> None:
-        document = msgspec.json.encode(
+        document = json_bytes(
             as_document(message.subject, message.reply, message.headers, message.data)
         )
         if self.dump == "-":

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.message_templates import Moment, Template
-from tradewind.cli.frame.output import is_terminal
+from tradewind.cli.frame.output import is_terminal, line
 from tradewind.client.core.headers import Headers
 
 INPUT_BYTES_MAX: Final = 64 << 20
@@ -74,13 +74,21 @@ def input_is_given() -> bool:
     return has_input() and not is_terminal(sys.stdin)
 
 
-def write_body(data: bytes, translate: str = "") -> None:
-    """A body as it is, with a line end behind it if it has none."""
-    write_raw(translated(data, translate))
+def write_body(data: bytes, translate: str = "", *, raw: bool = False) -> None:
+    """A body with a line end behind it if it has none.
+
+    It goes into a file or a pipe as it is. A terminal gets it as it is only if `raw` was asked for.
+    """
+    body = translated(data, translate)
+    if raw or not is_terminal(sys.stdout):
+        write_raw(body)
+    else:
+        text = body.decode(errors="surrogateescape").replace("\r\n", "\n")
+        line(text.removesuffix("\n"))
 
 
 def write_raw(data: bytes) -> None:
-    """Bytes and a line end on the standard output."""
+    """Bytes as they are and a line end on the standard output."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data if data.endswith(b"\n") else data + b"\n")
     sys.stdout.buffer.flush()

@@ -3,28 +3,56 @@
 Owns the layout, which is that of the `nats` command line. Colour and cursor codes are used only on
 a terminal, and never if NO_COLOR is set. Tables are never truncated, so that a pipe receives all of
 them.
+
+Names, headers and errors are chosen by others. On a terminal nothing of them is obeyed: every text
+is written by a function of this module, which shows control characters instead of sending them.
+Tables, columns, notes and errors are written that way to files and pipes too; lines and bodies only
+to a terminal, since a program may read them. JSON always has the same value.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TextIO
 
 import msgspec
 
+from tradewind.visible_text import visible, visible_json, visible_lines
+
 _CODES: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
+# Stands for a colour until the text is written. Nobody else can guess it, so no text of others
+# brings colours of its own.
+_MARK: Final = f"\ufdd0{os.urandom(8).hex()}:"
+_MARKED: Final = re.compile(re.escape(_MARK) + "([0-9]{1,2});")
 
 
 def line(text: str = "") -> None:
     """One line on the standard output."""
-    sys.stdout.write(text + "\n")
+    write_text(text + "\n")
+
+
+def write_text(text: str) -> None:
+    """Some text on the standard output; a line only if it ends with one."""
+    sys.stdout.write(painted(text) if is_terminal(sys.stdout) else text)
 
 
 def note(text: str) -> None:
     """One line on the error output: what is going on, not a result."""
-    sys.stderr.write(text + "\n")
+    write_note(text + "\n")
+
+
+def write_note(text: str) -> None:
+    """Some text on the error output."""
+    sys.stderr.write(painted(text))
+
+
+def painted(text: str) -> str:
+    """A text as a terminal gets it: with our colours, and nothing else that steers it."""
+    shown = visible_lines(text)
+    return _MARKED.sub("\x1b[\\1m", shown) if _MARK in shown else shown
 
 
 def flush() -> None:
@@ -46,7 +74,7 @@ def styled(text: str, style: str, stream: TextIO | None = None) -> str:
     """A text in a colour if its stream has colours: red, green, yellow, bold, dim."""
     if not has_colour(stream or sys.stdout):
         return text
-    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+    return f"{_MARK}{_CODES[style]};{text}{_MARK}0;"
 
 
 def print_json(value: Any) -> None:
@@ -56,16 +84,34 @@ def print_json(value: Any) -> None:
 
 def print_json_line(value: Any) -> None:
     """The same on one line, for values that come one by one."""
-    line(msgspec.json.encode(value).decode())
+    line(visible_json(json_bytes(value).decode()))
 
 
 def json_text(value: Any) -> str:
     """Indented JSON."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return visible_json(msgspec.json.format(json_bytes(value), indent=2).decode())
+
+
+def json_bytes(value: Any) -> bytes:
+    """JSON; bytes of a text that were no UTF-8, as in headers, become question marks."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_readable(msgspec.to_builtins(value)))
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_readable(key): _readable(item) for key, item in value.items()}
+    return [_readable(item) for item in value] if isinstance(value, list) else value
 
 
 def width(text: str) -> int:
     """How many columns of a terminal a text takes."""
+    if _MARK in text:
+        text = _MARKED.sub("", text)
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -88,8 +134,11 @@ class Columns:
         self._items: list[tuple[str, str, str]] = []
 
     def row(self, label: str, value: object) -> None:
-        """A label and its value; lists are joined, numbers get commas, booleans are lower case."""
-        self._items.append(("row", label, value_text(value)))
+        """A label and its value; lists are joined, numbers get commas, booleans are lower case.
+
+        A value of several lines is shown below each other, so no line can look like another row.
+        """
+        self._items.append(("row", visible(label), visible_lines(value_text(value))))
 
     def row_if(self, label: str, value: object) -> None:
         """A row if there is something to show."""
@@ -98,17 +147,17 @@ class Columns:
 
     def section(self, title: str) -> None:
         """A heading before the following rows."""
-        self._items.append(("section", title, ""))
+        self._items.append(("section", visible(title), ""))
 
     def text(self, text: str = "") -> None:
         """A line as it is."""
-        self._items.append(("text", text, ""))
+        self._items.append(("text", visible_lines(text), ""))
 
     def lines(self) -> list[str]:
         """What `print` prints."""
         labels = [width(label) for kind, label, _ in self._items if kind == "row"]
         column = max(labels, default=0) + 2
-        found = [self.title, ""] if self.title else []
+        found = [visible(self.title), ""] if self.title else []
         for kind, label, value in self._items:
             if kind == "row":
                 first, *rest = value.split("\n")
@@ -149,9 +198,10 @@ class Table:
     def lines(self) -> list[str]:
         """What `print` prints."""
         all_rows = [*self.rows, self.footer] if self.footer else self.rows
-        texts = [[value_text(value) for value in row] for row in [self.headers, *all_rows]]
+        texts = [[visible(value_text(value)) for value in row] for row in [self.headers, *all_rows]]
+        title = visible(self.title)
         widths = [max(width(row[column]) for row in texts) for column in range(len(self.headers))]
-        missing = width(self.title) - (sum(widths) + 3 * len(widths) - 3)
+        missing = width(title) - (sum(widths) + 3 * len(widths) - 3)
         if missing > 0:
             widths[-1] += missing
         right = [
@@ -160,10 +210,10 @@ class Table:
         ]
         inner = sum(widths) + 3 * len(widths) - 1
         found = []
-        if self.title:
+        if title:
             found.append("╭" + "─" * inner + "╮")
-            space = inner - width(self.title)
-            found.append(f"│{' ' * (space // 2)}{self.title}{' ' * (space - space // 2)}│")
+            space = inner - width(title)
+            found.append(f"│{' ' * (space // 2)}{title}{' ' * (space - space // 2)}│")
             found.append(_rule("├┬┤", widths))
         else:
             found.append(_rule("╭┬╮", widths))

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tradewind.cli.frame.output import is_terminal
+from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -26,7 +27,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
     def __init__(
         self, title: str, total: int | None, *, unit: str = "messages", shown: bool = True
     ) -> None:
-        self._title = title
+        self._title = visible(title)
         self._total = total
         self._is_bytes = unit == "bytes"
         self._bar: Progress | None = None
@@ -64,7 +65,7 @@ def _make_bar(*, is_bytes: bool) -> Progress:
         else (rich.MofNCompleteColumn(),)
     )
     return rich.Progress(
-        rich.TextColumn("{task.description}"),
+        rich.TextColumn("{task.description}", markup=False),
         rich.BarColumn(bar_width=None),
         *amount,
         rich.TimeRemainingColumn(compact=True),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.output import is_terminal, styled
+from tradewind.cli.frame.output import is_terminal, note, styled, write_note
 
 Value = TypeVar("Value")
 
@@ -86,14 +86,14 @@ def _check_terminal(question: str, flag: str) -> None:
 
 
 def _read(text: str) -> str:
-    sys.stderr.write(text)
+    write_note(text)
     sys.stderr.flush()
     answer = sys.stdin.readline()
     if not answer:
-        sys.stderr.write("\n")
+        write_note("\n")
         raise CommandError("the input ended; nothing was changed")
     return answer
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    note(text)

@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_INTERRUPTED, CommandError, explain
-from tradewind.cli.frame.output import styled
+from tradewind.cli.frame.output import note, styled
 from tradewind.errors import TradewindError
 
 DEBUG_VARIABLE: Final = "TRADEWIND_DEBUG"
@@ -46,9 +46,11 @@ def report(program: str, error: BaseException) -> int:
 def complain(program: str, text: str, *hints: str) -> None:
     """What went wrong, and what to type."""
     sys.stdout.flush()
-    sys.stderr.write(f"{program}: {styled('error', 'red', sys.stderr)}: {text}\n")
+    # Further lines are indented: none can pass for a message of its own.
+    said = text.replace("\n", "\n  ")
+    note(f"{program}: {styled('error', 'red', sys.stderr)}: {said}")
     for hint in hints:
-        sys.stderr.write(f"  {hint}\n")
+        note(f"  {hint}")
 
 
 def _leave_quietly() -> int:

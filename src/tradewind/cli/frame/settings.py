@@ -8,7 +8,6 @@ command line. It never prints a secret.
 from __future__ import annotations
 
 import os
-import sys
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tradewind.cli.frame.failures import CommandError
+from tradewind.cli.frame.output import note
 from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.durations import SECOND_NS
 
@@ -223,7 +223,7 @@ def _on_event(settings: Settings, event: Event) -> None:
     if isinstance(event, ErrorEvent):
         settings.troubles.append(event.error)
     elif not isinstance(event, Connected | Closed):
-        sys.stderr.write(f"{event}\n")
+        note(str(event))
 
 
 def jetstream(connection: Connection) -> JetStream:
@@ -238,5 +238,5 @@ def manager(connection: Connection) -> JetStreamManager:
 
 def _trace(subject: str, request: bytes, answer: bytes) -> None:
     """Shows a request on the error output, so that --json stays clean."""
-    sys.stderr.write(f">>> {subject}\n{request.decode(errors='replace')}\n")
-    sys.stderr.write(f"<<< {answer.decode(errors='replace')}\n\n")
+    note(f">>> {subject}\n{request.decode(errors='replace')}")
+    note(f"<<< {answer.decode(errors='replace')}\n")

@@ -469,5 +469,5 @@ async def _ask(
                 stamp(f"{name}: {value}")
             if fields:
                 stamp("")
-        write_body(reply.data, asking.translate)
+        write_body(reply.data, asking.translate, raw=asking.raw)
     return answered

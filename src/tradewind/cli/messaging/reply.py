@@ -1,7 +1,7 @@
 """`tradewind reply`: answers requests with a text, an echo, or the output of a command.
 
-Owns building the reply. A command receives the request in its environment; no part of it is ever
-passed through a shell.
+Owns building the reply. A command receives the request in its environment, and where its line asks
+for it: each word of the line is filled in once, after the line was split. No shell is involved.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 from tradewind.cli.frame.command_loop import Troubles, connect_async, run_until_stopped, stamp
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
-from tradewind.cli.frame.message_templates import Moment, Template, now
-from tradewind.cli.frame.message_text import HeaderTemplates, write_raw
+from tradewind.cli.frame.message_templates import CommandTemplate, Template, now
+from tradewind.cli.frame.message_text import HeaderTemplates, write_body
 from tradewind.cli.frame.output import line
 from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.client.core.headers import Headers
+from tradewind.client.errors import BadHeaderError, MaxPayloadError
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
@@ -44,12 +45,14 @@ class Answer:
     sleep_seconds: float = 0.0
     header_templates: HeaderTemplates = field(init=False)
     body_template: Template = field(init=False)
+    command_template: CommandTemplate | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.header_templates = HeaderTemplates(self.headers)
         self.body_template = Template(self.body)
         try:
-            shlex.split(self.command)
+            if self.command:
+                self.command_template = CommandTemplate(self.command)
         except ValueError as error:
             raise CommandError(
                 f"--command {self.command!r}: {error}", exit_code=EXIT_USAGE
@@ -57,7 +60,7 @@ class Answer:
 
     async def make(self, number: int, request: Msg) -> tuple[bytes, Headers | None]:
         """Body and headers of the answer to a request."""
-        moment = now(number, request.data)
+        moment = now(number, request.data, request.subject)
         headers = self.header_templates.fill(moment)
         if self.sleep_seconds:
             await asyncio.sleep(random.uniform(0, self.sleep_seconds))  # noqa: S311 - no secret
@@ -67,21 +70,17 @@ class Answer:
                 made.add(name, value)
             made["NATS-Reply-Counter"] = str(number)
             return request.data, made
-        if self.command:
-            return await self._run(moment, request), headers
+        if self.command_template is not None:
+            words = self.command_template.fill(moment)
+            return await self._run(words, request), headers
         return self.body_template.fill_bytes(moment), headers
 
-    async def _run(self, moment: Moment, request: Msg) -> bytes:
-        """What the command prints. `{{1}}` in it is the second token of the subject."""
-        text = self.command
-        for index, token in enumerate(request.subject.split(".")):
-            text = text.replace(f"{{{{{index}}}}}", shlex.quote(token))
-        text = text.replace("{{.Request}}", "{{Request}}")
-        quoted = Moment(moment.count, moment.time_ns, shlex.quote(_text(request.data)).encode())
-        words = shlex.split(Template(text).fill(quoted))
+    async def _run(self, words: list[str], request: Msg) -> bytes:
+        """What the command prints."""
+        text = shlex.join(words)
         environment = {
             **os.environ,
-            "NATS_REQUEST_SUBJECT": request.subject,
+            "NATS_REQUEST_SUBJECT": request.subject.replace("\0", ""),
             "NATS_REQUEST_BODY": _text(request.data),
         }
         try:
@@ -139,7 +138,8 @@ def reply(
 
     Body and headers may use functions as in `pub`, and {{Request}} for the body of the request. In
     a command {{0}}, {{1}} ... are the tokens of the subject: with weather.> a request on
-    weather.london runs --command "weather {{1}}" as `weather london`. The request is also in
+    weather.london runs --command "weather {{1}}" as `weather london`. Whatever a request holds, it
+    stays one argument; write -- before it if the command has options. The request is also in
     NATS_REQUEST_SUBJECT and NATS_REQUEST_BODY.
     """
     if not body and not command and not echo:
@@ -174,11 +174,16 @@ async def _answer_one(connection: Connection, number: int, message: Msg, answer:
     for name, value in message.headers.fields():
         stamp(f"{name}: {value}")
     line()
-    write_raw(message.data)
+    write_body(message.data)
     began = time.perf_counter()
-    data, headers = await answer.make(number, message)
-    if not message.reply:
+    try:
+        data, headers = await answer.make(number, message)
+        if not message.reply:
+            return
+        await message.respond(data, headers=headers)
+    except (BadHeaderError, MaxPayloadError) as error:
+        # Headers of one request must not end the service for all others.
+        stamp(f"[#{number}] Not answered: {error}")
         return
-    await message.respond(data, headers=headers)
     if time.perf_counter() - began > 1:
         await connection.flush()

@@ -21,6 +21,7 @@ from tradewind.cli.frame.text_formats import count_text, duration_text, size_tex
 from tradewind.cli.moving import move_journal as journals
 from tradewind.cli.moving.move_journal import Journal, Method
 from tradewind.cli.moving.mover import Mover, check
+from tradewind.store.format.layout import name_problem
 
 if TYPE_CHECKING:
     from tradewind.sync import Connection
@@ -165,6 +166,9 @@ def _new_files(streams: list[str], file: Path | None) -> dict[str, Path]:
             "--file: only for one stream; several streams use STREAM.move.json each",
             exit_code=EXIT_USAGE,
         )
+    for stream in streams:
+        if problem := name_problem(stream):
+            raise CommandError(f"stream name {stream!r} {problem}", exit_code=EXIT_USAGE)
     paths = {stream: (file or Path(f"{stream}{journals.SUFFIX}")).absolute() for stream in streams}
     for path in paths.values():
         if path.exists():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError, near
-from tradewind.cli.frame.output import flush, is_terminal, line
+from tradewind.cli.frame.output import flush, is_terminal, line, write_text
 from tradewind.cli.frame.reporting import report
 from tradewind.cli.frame.settings import begin, current
 
@@ -79,7 +79,7 @@ def say(text: str) -> None:
 
 def ask(prompt: str) -> str:
     """The answer to a prompt, from a terminal or a pipe."""
-    sys.stdout.write(prompt)
+    write_text(prompt)
     flush()
     answer = sys.stdin.readline()
     if not answer:

@@ -34,6 +34,7 @@ from tradewind.recovery.recovery import SUFFIX, DisasterRecovery, release_origin
 from tradewind.recovery.recovery_errors import AWAY
 from tradewind.recovery.recovery_journal import RecoveryJournal, load_recovery, may_begin
 from tradewind.recovery.saved import publish_saved
+from tradewind.store.format.layout import name_problem
 
 if TYPE_CHECKING:
     from tradewind.sync import Connection
@@ -319,6 +320,9 @@ def _new_files(journals: list[RecoveryJournal], file: Path | None) -> list[Path]
             "--file: only for one stream; several streams have one journal each",
             exit_code=EXIT_USAGE,
         )
+    for each in journals:
+        if problem := name_problem(each.stream):
+            raise CommandError(f"stream name {each.stream!r} {problem}", exit_code=EXIT_USAGE)
     paths = [(file or Path(each.stream + SUFFIX[each.kind])).absolute() for each in journals]
     for path in paths:
         if not may_begin(path):

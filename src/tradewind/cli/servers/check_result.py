@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-import msgspec
-
+from tradewind.cli.frame.output import json_text
 from tradewind.errors import ConfigError
 
 
@@ -168,7 +167,7 @@ def _json(result: CheckResult, _: str) -> str:
         }
         for figure in result.figures
     ]
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return json_text(document)
 
 
 def _prometheus(result: CheckResult, namespace: str) -> str:

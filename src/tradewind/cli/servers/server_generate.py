@@ -18,7 +18,7 @@ import msgspec
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, Option
-from tradewind.cli.frame.output import Columns, flush, note
+from tradewind.cli.frame.output import Columns, flush, note, write_text
 from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
 from tradewind.systemd import ServiceUnit
 
@@ -287,7 +287,7 @@ def _check_and_write(text: str, path: Path | None) -> None:
         raise CommandError(f"{path or folder}: {error.strerror}") from None
     finally:
         trial.unlink(missing_ok=True)
-    sys.stdout.write(text)
+    write_text(text)
     flush()
 
 
@@ -336,7 +336,7 @@ def _show(path: Path | None, answers: ServerAnswers, logins: list[tuple[str, str
     if path is None:
         # The file alone is the output.
         for label, secret in shown:
-            sys.stderr.write(f"{label}: {secret}\n")
+            note(f"{label}: {secret}")
         return
     columns = Columns(f"Configuration in {path}")
     columns.row("Address", f"{answers.host}:{answers.port}")

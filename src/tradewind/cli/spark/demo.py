@@ -17,6 +17,7 @@ from tradewind.cli.frame.frame import CommandApp, Option
 from tradewind.cli.frame.output import flush, is_terminal, line
 from tradewind.cli.spark.spark_flags import MasterFlag
 from tradewind.errors import ServerStartError
+from tradewind.visible_text import visible_lines
 
 if TYPE_CHECKING:
     from tradewind.pipelines.demo.screen import DemoMoment
@@ -61,7 +62,7 @@ def run(
 
         def say(text: str) -> None:
             live.stop()
-            console.print(text, markup=False, soft_wrap=True)
+            console.print(visible_lines(text), markup=False, soft_wrap=True)
 
         try:
             run_demo(settings, Screen(say, draw), dashboard)

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tradewind.cli.frame.failures import EXIT_FAILED, CommandError
+from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import line, note, print_json
 from tradewind.cli.spark.spark_flags import MasterFlag, spark_address
+from tradewind.store.format.layout import name_problem
 
 if TYPE_CHECKING:
     from threading import Event
@@ -117,6 +118,8 @@ def mirror_stream(
     from tradewind.pipelines.pipeline_connections import PipelineAddress
 
     target = to_stream or stream
+    if problem := name_problem(stream):
+        raise CommandError(f"stream name {stream!r} {problem}", exit_code=EXIT_USAGE)
     folder = state or Path(f"mirror-{stream}")
     with _spark(master) as (session, stop):
         report = mirror(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import flush, is_terminal, line, note, print_json, styled
 from tradewind.cli.spark.spark_flags import spark_address
+from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
     from tradewind.pipelines.model import Pipeline, Sink
@@ -303,7 +304,7 @@ def _progress(
 
     def show(name: str, sink: Sink, batch: Any, number: int) -> None:
         for each in batch_lines(name, sink, batch, number, console.width):
-            console.print(each, markup=False, soft_wrap=True)
+            console.print(visible(each), markup=False, soft_wrap=True)
         flush()
 
     if not is_shown:

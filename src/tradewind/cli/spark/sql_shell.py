@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from tradewind.cli.frame.failures import CommandError
+from tradewind.cli.frame.output import write_text
 from tradewind.cli.frame.reporting import report
 from tradewind.pipelines.sql.statements import (
     STATEMENT_CHARACTERS_MAX,
@@ -228,5 +229,5 @@ def visible_errors() -> Iterator[None]:
 
 def write_out(text: str) -> None:
     """A piece of an answer, seen at once."""
-    sys.stdout.write(text)
+    write_text(text)
     sys.stdout.flush()

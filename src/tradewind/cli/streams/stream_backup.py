@@ -27,6 +27,7 @@ from tradewind.cli.streams.backup_folders import (
 )
 from tradewind.cli.streams.stream_details import show_stream
 from tradewind.errors import TradewindError
+from tradewind.store.format.layout import name_problem
 
 app = CommandApp("Back up and restore streams")
 account_app = CommandApp("Back up and restore all streams")
@@ -111,6 +112,11 @@ def backup_account(
         line(f"Starting backup of {counted(len(infos), 'Stream')} ({size_text(total)})")
         for info in infos:
             name = info.config.name
+            if problem := name_problem(name):
+                # Whoever answers may be anybody; a path is not a name.
+                failed.append(repr(name))
+                note(f"{name!r}: cannot be the name of a folder: it {problem}")
+                continue
             try:
                 received = save_stream(catalog, info, target / name, request, progress=progress)
             except TradewindError as error:

@@ -24,6 +24,7 @@ from tradewind.cli.frame.settings import jetstream
 from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.client.api_errors import NoMessageFoundError, SequenceNotFoundError
 from tradewind.durations import MICROSECOND_NS, SECOND_NS
+from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
     from tradewind.client.core.headers import Headers
@@ -179,7 +180,7 @@ def _show(message: Msg, *, raw: bool, json: bool, translate: str) -> None:
         line(f"[{sequence}] Subject: {message.subject} Received: {moment_text(time_ns)}")
         line()
         show_headers(message.headers)
-    write_body(message.data, translate)
+    write_body(message.data, translate, raw=raw)
     if not raw:
         line()
 
@@ -187,7 +188,7 @@ def _show(message: Msg, *, raw: bool, json: bool, translate: str) -> None:
 def show_headers(headers: Headers) -> None:
     """The headers of a message, indented, and an empty line; nothing if there are none."""
     for name, value in headers.fields():
-        line(f"  {name}: {value}")
+        line(visible(f"  {name}: {value}"))
     if headers:
         line()
 

@@ -18,6 +18,7 @@ DEFAULT_URL = "nats://127.0.0.1:4222"
 _PORTS = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 SERVERS_MAX = 1024
+_Place = tuple[str, int, bool]
 # Spreads load and hides nothing. Not the generator of `random` itself: that is the program's, which
 # may have seeded it to get the same numbers each time.
 CHANCE = random.Random()  # noqa: S311
@@ -50,13 +51,10 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}"
 
-    def same_place(self, other: Address) -> bool:
-        """Whether both lead to the same listener."""
-        return (self.host, self.port, self.is_websocket) == (
-            other.host,
-            other.port,
-            other.is_websocket,
-        )
+    @property
+    def place(self) -> _Place:
+        """The listener to which it leads: addresses of the same one have the same place."""
+        return self.host, self.port, self.is_websocket
 
 
 def parse_address(text: str, scheme: str = "nats") -> Address:
@@ -129,30 +127,33 @@ class ServerPool:
             self._servers.remove(address)
             self._servers.append(address)
 
-    def discovered(self, texts: Iterable[str], current: Address) -> list[Address]:
+    def discovered(self, texts: Iterable[str], current: Address, *, secure: bool) -> list[Address]:
         """Take note of what a server says about its cluster; returns those not known before.
 
-        Servers that were discovered and are no longer named are forgotten, except the current one.
+        Of each entry only the host and the port are used: whether there is TLS (`secure`) and who
+        logs in is up to us. Servers that were discovered and are no longer named are forgotten,
+        except the current one.
         """
-        scheme = current.scheme
-        named = []
+        if current.is_websocket:
+            scheme = "wss" if secure else "ws"
+        else:
+            scheme = "tls" if secure else "nats"
+        named: dict[_Place, Address] = {}
         for text in list(texts)[:SERVERS_MAX]:
             try:
-                named.append(parse_address(text, scheme))
+                found = parse_address(text, scheme)
             except OptionsError:
                 continue  # one bad entry of a server is no reason to lose the others
+            address = Address(scheme, found.host, found.port)
+            named.setdefault(address.place, address)
+        configured = set(self._configured)
         self._servers = [
             server
             for server in self._servers
-            if server in self._configured
-            or server.same_place(current)
-            or any(server.same_place(other) for other in named)
+            if server in configured or server.place == current.place or server.place in named
         ]
-        new = [
-            address
-            for address in named
-            if not any(address.same_place(known) for known in self._servers)
-        ]
+        known = {server.place for server in self._servers}
+        new = [address for place, address in named.items() if place not in known]
         if self._randomize:
             CHANCE.shuffle(new)
         self._servers.extend(new)

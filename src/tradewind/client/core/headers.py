@@ -107,7 +107,7 @@ def encode_headers(
     lines = [VERSION]
     for name, value in headers.fields():
         _check(name, value)
-        lines.append(f"{name}: {value}".encode())
+        lines.append(f"{name}: {value}".encode(errors="surrogateescape"))
     return b"\r\n".join(lines) + b"\r\n\r\n"
 
 

@@ -84,7 +84,11 @@ class Lifecycle(WireOwner):
         self._loop = asyncio.get_running_loop()
         self._call_soon: Callable[..., asyncio.Handle] = self._loop.call_soon
         self._runner: Runner | None = None
-        self._pool = ServerPool(parse_servers(options.servers), randomize=options.randomize_servers)
+        servers = parse_servers(options.servers)
+        self._pool = ServerPool(servers, randomize=options.randomize_servers)
+        # One option or url that asks for TLS asks for it everywhere, and TLS is never given up
+        # again: what a reconnect finds may be from anybody.
+        self._is_secure = options.wants_tls or any(address.is_secure for address in servers)
         self._address: Address | None = None
         self._link: ClientLink | None = None
         self._login: LoginAttempt | None = None
@@ -346,12 +350,12 @@ class Lifecycle(WireOwner):
             if waiter is not None and not waiter.done():
                 waiter.set_result(None)
 
-    def _on_info(self, info: ServerInfo) -> None:
+    def _on_info(self, info: ServerInfo, *, names_servers: bool = True) -> None:
         assert self._address is not None
         self.info = info
         self._wire.set_limits(info.max_payload, self.options.pending_bytes_max)
-        if self.options.discover_servers:
-            new = self._pool.discovered(info.connect_urls, self._address)
+        if self.options.discover_servers and names_servers:
+            new = self._pool.discovered(info.connect_urls, self._address, secure=self._is_secure)
             if new:
                 self._emit(ServersDiscovered(tuple(address.url for address in new)))
         if info.ldm:
@@ -456,18 +460,19 @@ class Lifecycle(WireOwner):
     async def _try(self, address: Address) -> None:
         """Log in at this server and continue there."""
         self._wire.reset_input()
-        login = LoginAttempt(self, self._wire, address, self.options)
+        login = LoginAttempt(self, self._wire, address, self.options, secure=self._is_secure)
         self._login = login
         try:
             link, info = await login.run()
         finally:
             self._login = None
         self._address = address
+        self._is_secure = login.is_secured
         self._refusals.pop(address, None)
         self._connected_at = self._loop.time()
         self._wire_error = None
         self._restore(link)
-        self._on_info(info)
+        self._on_info(info, names_servers=login.is_confirmed)
         self._start_pings()
         for kind, argument in login.rest():
             if kind == CONTROL_LOST:

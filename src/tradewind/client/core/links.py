@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 WRITE_BUFFER_HIGH_BYTES = 1 << 20
 WEBSOCKET_MESSAGE_BYTES_MAX = 1 << 28
 FRAME_BYTES_MAX = 1 << 16
+# INFO lists all servers of a cluster.
+GREETING_BYTES_MAX = 1 << 20
+GREETING_READ_BYTES = 1 << 16
 
 
 class LinkOwner(Protocol):
@@ -105,22 +108,80 @@ class ClientLink:
 
 
 class SocketLink(ClientLink, asyncio.BufferedProtocol):
-    """Protocol bytes straight over TCP or TLS, read into the memory of the wire."""
+    """Protocol bytes straight over TCP or TLS, read into the memory of the wire.
+
+    The first line is kept from the wire, with everything behind it: `greeting` is that line, and
+    whether TLS comes next decides about the rest. Nothing is read until `begin` or TLS.
+    """
+
+    def __init__(self, owner: LinkOwner, wire: ClientWire) -> None:
+        super().__init__(owner, wire)
+        self._is_greeted = False  # from then on bytes belong to the wire
+        self._area = bytearray()
+        self._first = bytearray()
+        self.greeting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def get_buffer(self, sizehint: int) -> memoryview[Any]:
         """Where the transport puts the next bytes."""
         if self._detached:
             return memoryview(bytearray(max(sizehint, 1)))
-        return self._wire.read_area()
+        if self._is_greeted:
+            return self._wire.read_area()
+        self._area = bytearray(GREETING_READ_BYTES)
+        return memoryview(self._area)
 
     def buffer_updated(self, size: int) -> None:
         """They are there."""
         if self._detached or self._error is not None:
             return
         try:
-            self._wire.received(size)
+            if self._is_greeted:
+                self._wire.received(size)
+            else:
+                self._greet(self._area[:size])
         except ProtocolError as error:
             self.fail(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is gone."""
+        super().connection_lost(error)
+        if not self.greeting.done():
+            self.greeting.cancel()
+
+    def _greet(self, data: bytearray) -> None:
+        seen = len(self._first)
+        self._first += data
+        if self.greeting.done():
+            return
+        end = self._first.find(b"\n", seen)
+        if end < 0:
+            if len(self._first) > GREETING_BYTES_MAX:
+                raise ProtocolError(
+                    f"the first line of the server has more than {GREETING_BYTES_MAX} bytes"
+                )
+            return
+        if self.transport is not None:
+            self.transport.pause_reading()
+        line = bytes(self._first[:end])
+        del self._first[: end + 1]
+        self.greeting.set_result(line)
+
+    def take_rest(self) -> bytes:
+        """The bytes that came behind the first line; later ones belong to the wire, or to TLS."""
+        rest, self._first, self._area = bytes(self._first), bytearray(), bytearray()
+        self._is_greeted = True
+        return rest
+
+    def begin(self) -> None:
+        """Continue without a change to TLS: what came behind the first line is run."""
+        rest = self.take_rest()
+        if self.transport is not None:
+            self.transport.resume_reading()
+        if rest:
+            try:
+                self._wire.feed(rest)
+            except ProtocolError as error:
+                self.fail(error)
 
 
 class WebsocketLink(ClientLink, asyncio.Protocol):

@@ -2,6 +2,14 @@
 
 Owns the order of these steps and their errors. It never decides which server to try next. An
 attempt that fails or is cancelled leaves no open socket.
+
+INFO that comes before TLS may be from anybody between us and the server. Of that INFO only the
+nonce and the support of headers are used, the latter until the server repeats it inside TLS:
+
+    server   INFO                    in the clear; exactly this line, or the attempt fails
+    both     the TLS handshake       the certificate names the host that was dialled
+    client   CONNECT, PING, PING
+    server   PONG, INFO, PONG        nats-server 2.12 and Tradewind; older ones send no INFO here
 """
 
 from __future__ import annotations
@@ -37,6 +45,7 @@ from tradewind.errors import JSON_ERRORS, ProtocolError
 from tradewind.wire.ops import PROTOCOL_VERSION
 
 CONTROL_LOST = "LOST"
+LINE_SHOWN_BYTES = 120
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
@@ -76,17 +85,32 @@ def decode_info(text: bytes) -> ServerInfo:
 
 
 class LoginAttempt:
-    """Runs one attempt. The owner hands over every control line while it lasts."""
+    """Runs one attempt. The owner hands over every control line while it lasts.
+
+    `secure` refuses to go on without TLS. Afterwards `is_secured` says whether there is TLS, and
+    `is_confirmed` whether the resulting INFO came through the link that is used: through TLS, if
+    there is TLS.
+    """
 
     def __init__(
-        self, owner: LinkOwner, wire: ClientWire, address: Address, options: ConnectOptions
+        self,
+        owner: LinkOwner,
+        wire: ClientWire,
+        address: Address,
+        options: ConnectOptions,
+        *,
+        secure: bool,
     ) -> None:
         self._owner = owner
         self._wire = wire
         self._address = address
         self._options = options
+        self._secure = secure or address.is_secure or options.wants_tls
         self._controls: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
+        self._repeated: ServerInfo | None = None
         self.link: ClientLink | None = None
+        self.is_secured = False
+        self.is_confirmed = True
 
     def control(self, kind: str, argument: bytes) -> None:
         """The server sent this line."""
@@ -124,20 +148,24 @@ class LoginAttempt:
 
     async def _run(self) -> tuple[ClientLink, ServerInfo]:
         link = await self._open()
-        info = decode_info(await self._expect(CONTROL_INFO))
-        if not self._address.is_websocket:
-            await self._secure(link, info)
+        if isinstance(link, SocketLink):
+            info = await self._greeted(link)
+        else:
+            info = decode_info(await self._expect(CONTROL_INFO))
+        # The answer to the second PING comes behind INFO, if the server repeats that.
+        pings = b"PING\r\n" if self.is_confirmed else b"PING\r\nPING\r\n"
         fields = self._connect_fields(info)
-        link.write(b"CONNECT " + msgspec.json.encode(fields) + b"\r\nPING\r\n")
+        link.write(b"CONNECT " + msgspec.json.encode(fields) + b"\r\n" + pings)
         await self._expect(CONTROL_PONG)
-        return link, info
+        if not self.is_confirmed:
+            await self._expect(CONTROL_PONG)
+            info = self._confirm(info)
+        return link, self._repeated or info
 
     async def _open(self) -> ClientLink:
         loop = asyncio.get_running_loop()
         address, options = self._address, self._options
-        first = address.scheme == "wss" or (
-            options.tls_handshake_first and not address.is_websocket
-        )
+        first = self._secure if address.is_websocket else options.tls_handshake_first
         context = options.ssl_context() if first else None
 
         def make() -> asyncio.BaseProtocol:
@@ -161,32 +189,63 @@ class LoginAttempt:
         assert self.link.transport is not None
         if (sock := self.link.transport.get_extra_info("socket")) is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.is_secured = first
         if isinstance(self.link, WebsocketLink):
             await self.link.upgraded
         return self.link
 
-    async def _secure(self, link: ClientLink, info: ServerInfo) -> None:
-        """Change to TLS if either side wants it."""
-        options = self._options
-        if options.tls_handshake_first:
-            return
-        wanted = self._address.is_secure or options.wants_tls
-        if wanted and not (info.tls_required or info.tls_available):
+    async def _greeted(self, link: SocketLink) -> ServerInfo:
+        """The first INFO of the server; TLS is up behind it if either side wants that."""
+        await asyncio.wait({link.greeting})
+        if link.greeting.cancelled():
+            await self._expect(CONTROL_INFO)  # raises the reason
+        line = link.greeting.result().strip()
+        if line[:5].upper() == b"-ERR ":
+            if self._secure and not self.is_secured:
+                raise TlsError(f"{self._address.url}: refused before TLS: {line[5:]!r}")
+            raise error_from_wire(line[5:].decode(errors="replace"))
+        if line[:5].upper() != b"INFO ":
+            raise ProtocolError(f"the server sent a wrong line: {line[:LINE_SHOWN_BYTES]!r}")
+        info = decode_info(line[5:])
+        if self.is_secured or not (self._secure or info.tls_required):
+            link.begin()
+        else:
+            await self._start_tls(link, info)
+        return info
+
+    async def _start_tls(self, link: SocketLink, info: ServerInfo) -> None:
+        """Change to TLS. No byte from before it is used except the INFO."""
+        url = self._address.url
+        if not (info.tls_required or info.tls_available):
+            raise TlsError(f"{url}: TLS was requested, but the server does not offer it")
+        if rest := link.take_rest():
             raise TlsError(
-                f"{self._address.url}: TLS was requested, but the server does not offer it"
+                f"{url}: {len(rest)} bytes came unencrypted between INFO and TLS, where none may: "
+                f"{rest[:LINE_SHOWN_BYTES]!r}"
             )
-        if not wanted and not info.tls_required:
-            return
         assert link.transport is not None
         transport = await asyncio.get_running_loop().start_tls(
             link.transport,
             cast("asyncio.BaseProtocol", link),
-            options.ssl_context(),
+            self._options.ssl_context(),
             server_hostname=self._hostname(),
         )
         if transport is None:
-            raise TlsError(f"{self._address.url}: closed during the TLS handshake")
+            raise TlsError(f"{url}: closed during the TLS handshake")
         link.use(transport)
+        self.is_secured, self.is_confirmed = True, False
+
+    def _confirm(self, info: ServerInfo) -> ServerInfo:
+        """The INFO to use; what came before TLS must not have misled us."""
+        if self._repeated is None:  # an older server: nothing of it may lead anywhere else
+            return msgspec.structs.replace(info, connect_urls=[], ldm=False)
+        if self._repeated.headers != info.headers:
+            raise TlsError(
+                f"{self._address.url}: INFO before TLS says headers: {info.headers}, INFO inside "
+                f"TLS {self._repeated.headers}; the connection was tampered with"
+            )
+        self.is_confirmed = True
+        return self._repeated
 
     def _hostname(self) -> str:
         return self._options.tls_hostname or self._address.host
@@ -203,16 +262,18 @@ class LoginAttempt:
             "lang": "python-tradewind",
             "version": __version__,
             "name": options.name,
-            "tls_required": options.wants_tls or self._address.is_secure,
+            "tls_required": self._secure,
             **login_fields(options, self._address, info.nonce),
         }
 
     async def _expect(self, wanted: str) -> bytes:
-        """The argument of the next such line; others than errors are passed over."""
+        """The argument of the next such line; others than errors and INFO are passed over."""
         while True:
             kind, argument = await self._controls.get()
             if kind == wanted:
                 return cast("bytes", argument)
+            if kind == CONTROL_INFO:
+                self._repeated = decode_info(argument)
             if kind == CONTROL_ERROR:
                 raise error_from_wire(argument.decode(errors="replace"))
             if kind == CONTROL_PING and self.link is not None:

@@ -13,6 +13,7 @@ from tradewind.pipelines.demo.figures import DemoFigures, DemoTotals
 from tradewind.pipelines.display import since_text
 from tradewind.pipelines.status import PipelineStatus
 from tradewind.pipelines.text_charts import bar, sparkline
+from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -79,7 +80,7 @@ def chart_lines(figures: DemoFigures, *, is_plain: bool = False) -> list[str]:
         return ["(the first figures arrive with the first batch)"]
     latest = figures.of_minute(minutes[-1])
     largest = max(float(figure.revenue) for figure in latest.values())
-    width = max(len(region) for region in latest)
+    width = max(len(visible(region)) for region in latest)
     lines = [f"Revenue by region in the minute {minute_text(minutes[-1])}"]
     for region, figure in latest.items():
         drawn = bar(float(figure.revenue), largest, BAR_WIDTH)
@@ -88,7 +89,8 @@ def chart_lines(figures: DemoFigures, *, is_plain: bool = False) -> list[str]:
             drawn, curve = "#" * len(drawn), ""
         number = f"{figure.revenue:,.2f}"
         lines.append(
-            f"{region:<{width}}  {drawn:<{BAR_WIDTH}}  {number:>10}  {figure.orders:>5} orders"
+            f"{visible(region):<{width}}  "
+            f"{drawn:<{BAR_WIDTH}}  {number:>10}  {figure.orders:>5} orders"
             f"  {curve}".rstrip()
         )
     return lines

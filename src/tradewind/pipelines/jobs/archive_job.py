@@ -17,6 +17,7 @@ from tradewind.pipelines.errors import JobError
 from tradewind.pipelines.jobs.job_pipelines import Update, run_job
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.targets import missing_stream
+from tradewind.store.format.layout import name_problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +51,8 @@ def archive(
     by_subject: bool = False,
 ) -> ArchiveReport:
     """Add what is new, then count both sides; JobError if they do not agree."""
+    if problem := name_problem(stream):
+        raise JobError(f"stream name {stream!r} {problem}")
     last_seq = _last_seq(address, stream)
     folder = (lake / stream).absolute()
     folder.mkdir(parents=True, exist_ok=True)

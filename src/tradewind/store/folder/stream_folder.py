@@ -191,7 +191,7 @@ class StreamFolder:
 
     def creation(self, meta: StreamMeta) -> Creation:
         """What it takes to make the stream; `begin` opens it when that is done."""
-        assert meta.config.get("name") == self.stream
+        self._check_name(meta)
         content, files = encode_stream_meta(meta), {self._first_block: first_block(self.stream)}
         if self._ring is not None:
             from tradewind.store.folder.sealed_folder import sealed_creation
@@ -340,8 +340,13 @@ class StreamFolder:
 
     def update(self, meta: StreamMeta) -> None:
         """Replace the configuration, durably."""
-        assert meta.config.get("name") == self.stream
+        self._check_name(meta)
         self._write_meta(meta)
+
+    def _check_name(self, meta: StreamMeta) -> None:
+        """StoreError if a configuration is that of another stream."""
+        if (name := meta.config.get("name")) != self.stream:
+            raise StoreError(f"the configuration of {self.stream!r} has the name {name!r}")
 
     def _write_meta(self, meta: StreamMeta) -> None:
         content, vault = encode_stream_meta(meta), self.vault

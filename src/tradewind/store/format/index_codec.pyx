@@ -117,7 +117,8 @@ def decode_subjects(
     cdef const char* problem = NULL
     cdef PyObject* names = NULL
     cdef bytes result
-    assert 0 <= position <= limit <= len(data)
+    if not 0 <= position <= limit <= len(data):
+        raise ValueError(f"bytes {position} to {limit} of {len(data)}")
     if not 0 <= count <= (limit - position) // (OVERHEAD_BYTES_MIN + 1):
         raise CorruptRecord(
             path, position, f"{count} subjects do not fit in {limit - position} bytes")

@@ -126,8 +126,8 @@ class StreamIndex(msgspec.Struct):
 
 def encode_index(index: StreamIndex, stream: str) -> bytes:
     """The file of a stream with this name; it has at least one block."""
-    assert index.blocks
-    assert len(index.last_checksum) == CHECKSUM_BYTES
+    if not index.blocks or len(index.last_checksum) != CHECKSUM_BYTES:
+        raise ValueError(f"an index needs a block and a checksum of {CHECKSUM_BYTES} bytes")
     target = bytearray((MAGIC, VERSION))
     append_uvarint(target, index.messages)
     append_uvarint(target, index.live_bytes)

@@ -48,6 +48,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from tradewind.errors import StoreError
 from tradewind.subjects import is_literal
 
 JETSTREAM_FOLDER: Final = "jetstream"
@@ -168,20 +169,23 @@ def _size_problem(name: str) -> str:
 
 
 def account_folder(account: str) -> str:
-    """The folder of an account, relative to the store folder."""
-    assert not account_name_problem(account)
+    """The folder of an account, relative to the store folder; StoreError if it cannot have one."""
+    if problem := account_name_problem(account):
+        raise StoreError(f"account name {account!r} {problem}")
     return f"{JETSTREAM_FOLDER}/{account}"
 
 
 def stream_folder(account: str, stream: str) -> str:
-    """The folder of a stream, relative to the store folder."""
-    assert not name_problem(stream)
+    """The folder of a stream, relative to the store folder; StoreError if it cannot have one."""
+    if problem := name_problem(stream):
+        raise StoreError(f"stream name {stream!r} {problem}")
     return f"{account_folder(account)}/{STREAMS_FOLDER}/{stream}"
 
 
 def block_file_name(number: int) -> str:
     """The file name of block `number`: decimal, no leading zeros."""
-    assert 0 < number <= BLOCK_NUMBER_MAX
+    if not 0 < number <= BLOCK_NUMBER_MAX:
+        raise StoreError(f"block number {number}: must be 1 to {BLOCK_NUMBER_MAX}")
     return f"{number}{BLOCK_SUFFIX}"
 
 

@@ -336,7 +336,8 @@ cdef class Decompressor:
         """Must be called when the input has ended: S2Error if that was inside a chunk."""
         if self._error is not None:
             raise self._error
-        assert not self.pending, "what is pending must be fetched before the end"
+        if self.pending:
+            raise ValueError("what is pending must be fetched before the end")
         if self._skip_left or self._held:
             start = self._skip_start if self._skip_left else self._position
             raise S2Error(start, REASONS[S2_CHUNK_CUT])

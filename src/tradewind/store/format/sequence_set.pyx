@@ -269,7 +269,8 @@ cdef class SequenceSet:
         cdef uint64_t members
         cdef int version, outcome
         cdef SequenceSet result = SequenceSet.__new__(SequenceSet)
-        assert 0 <= start <= start + left <= len(data)
+        if not 0 <= start <= start + left <= len(data):
+            raise ValueError(f"bytes {start} to {start + left} of {len(data)}")
         if left < ENCODED_HEAD_BYTES:
             raise CorruptRecord(
                 path, start, f"a sequence set has at least 10 bytes, here are {left}")

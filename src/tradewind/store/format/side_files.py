@@ -47,7 +47,8 @@ def encode_schedules(schedules: Sequence[Schedule], stamp: int) -> bytes:
     """The sched.db of these schedules, complete for all sequences below `stamp`."""
     target = _head(len(schedules), stamp)
     for schedule in schedules:
-        assert len(schedule.subject) <= SUBJECT_BYTES_MAX
+        if len(schedule.subject) > SUBJECT_BYTES_MAX:
+            raise ValueError(f"a subject of {len(schedule.subject)} bytes in a schedule")
         target += len(schedule.subject).to_bytes(2, "little")
         target += schedule.subject
         append_varint(target, schedule.fire_ns)

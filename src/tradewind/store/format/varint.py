@@ -24,7 +24,8 @@ def to_signed(value: int) -> int:
 
 def append_uvarint(target: bytearray, value: int) -> None:
     """Append an unsigned 64-bit number in 1 to 10 bytes."""
-    assert 0 <= value <= U64_MASK
+    if not 0 <= value <= U64_MASK:
+        raise ValueError(f"{value} does not fit in 64 bits without a sign")
     while value >= 0x80:
         target.append(value & 0x7F | 0x80)
         value >>= 7
@@ -33,7 +34,8 @@ def append_uvarint(target: bytearray, value: int) -> None:
 
 def append_varint(target: bytearray, value: int) -> None:
     """Append a signed 64-bit number: small ones of either sign become short."""
-    assert -_SIGN_BIT <= value < _SIGN_BIT
+    if not -_SIGN_BIT <= value < _SIGN_BIT:
+        raise ValueError(f"{value} does not fit in 64 bits")
     append_uvarint(target, (value << 1 ^ value >> 63) & U64_MASK)
 
 
@@ -47,7 +49,8 @@ class ByteReader:
         self.path = path
         self.offset = offset
         self.end = len(data) if end is None else end
-        assert 0 <= offset <= self.end <= len(data)
+        if not 0 <= offset <= self.end <= len(data):
+            raise ValueError(f"bytes {offset} to {self.end} of {len(data)}")
 
     @property
     def left(self) -> int:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tradewind.errors import StoreError
 from tradewind.store.format.layout import RECORD_BYTES_MIN
 from tradewind.store.table.marks import MARK_UNIT_KIND
 
@@ -161,7 +162,8 @@ def _messages(data: bytes, report: BlockReport) -> Iterator[tuple[MessagePlace, 
             continue
         length, sequence, _, subject_size = _HEAD.unpack_from(data, offset)
         size = length & ~_HEADER_FLAG
-        assert size >= _HEAD.size, f"byte {offset} of a block that was read is not a record"
+        if size < _HEAD.size:
+            raise StoreError(f"byte {offset} of a block that was read is not a record")
         if not sequence & _TOMBSTONE:
             header = b""
             if length & _HEADER_FLAG and not sequence & _SKIP:

@@ -52,7 +52,8 @@ cdef class ChainLinks:
 
     def __init__(self, int algorithm, bytes before not None, clock not None,
                  uint64_t segment_entries=1 << 20):
-        assert len(before) == CHAIN_HASH_BYTES
+        if len(before) != CHAIN_HASH_BYTES:
+            raise ValueError(f"a link of {len(before)} bytes, not {CHAIN_HASH_BYTES}")
         self.algorithm = algorithm
         self.segment_entries = segment_entries
         self.begins = []
@@ -234,7 +235,8 @@ cdef class ChainLinks:
 
     def write_to(self, BlockFile file not None, uint64_t offset, size_t size):
         """Put the first `size` of these bytes into a file; they are pending until `taken`."""
-        assert size <= buffer_size(&self._pending)
+        if size > buffer_size(&self._pending):
+            raise ValueError(f"{size} bytes of {buffer_size(&self._pending)} that are pending")
         file.write_from(self._pending.data + self._pending.begin, size, offset)
 
     def taken(self, size_t size):
@@ -252,7 +254,10 @@ cdef class ChainLinks:
 
     def adopt(self, uint64_t size, bytes link not None, bytes peaks not None, uint64_t last_seq):
         """Go on behind entries that are in files."""
-        assert len(peaks) % CHAIN_HASH_BYTES == 0 and len(peaks) <= sizeof(self._peaks)
+        if len(peaks) % CHAIN_HASH_BYTES or len(peaks) > sizeof(self._peaks):
+            raise ValueError(f"{len(peaks)} bytes are no list of subtrees")
+        if len(link) != CHAIN_HASH_BYTES:
+            raise ValueError(f"a link of {len(link)} bytes, not {CHAIN_HASH_BYTES}")
         memcpy(self._link, <const char*>link, CHAIN_HASH_BYTES)
         memcpy(self._peaks, <const char*>peaks, len(peaks))
         self._depth = <uint32_t>(len(peaks) // CHAIN_HASH_BYTES)
@@ -261,7 +266,9 @@ cdef class ChainLinks:
 
     def follow(self, bytes link not None, uint64_t seq):
         """The next entry is in a file: its link, and its sequence if it is a message."""
-        assert not self.is_waiting()
+        assert not self.is_waiting(), "files are read before anything is added"
+        if len(link) != CHAIN_HASH_BYTES:
+            raise ValueError(f"a link of {len(link)} bytes, not {CHAIN_HASH_BYTES}")
         memcpy(self._link, <const char*>link, CHAIN_HASH_BYTES)
         self.last_seq = max(self.last_seq, seq)
         self._push()
@@ -279,7 +286,8 @@ def tree_root(int algorithm, const uint8_t[::1] links not None):
     cdef uint8_t node[CHAIN_HASH_BYTES]
     cdef size_t count = links.shape[0] // CHAIN_HASH_BYTES, index, ones
     cdef uint32_t depth = 0
-    assert count and count * CHAIN_HASH_BYTES == <size_t>links.shape[0]
+    if not count or count * CHAIN_HASH_BYTES != <size_t>links.shape[0]:
+        raise ValueError(f"{links.shape[0]} bytes are no list of links")
     with nogil:
         for index in range(count):
             memcpy(node, &links[index * CHAIN_HASH_BYTES], CHAIN_HASH_BYTES)
@@ -302,7 +310,8 @@ def root_of_peaks(int algorithm, bytes peaks not None):
     cdef Py_ssize_t at = len(peaks) - CHAIN_HASH_BYTES
     cdef uint8_t node[CHAIN_HASH_BYTES]
     cdef const uint8_t* nodes = peaks
-    assert at >= 0
+    if at < 0 or at % CHAIN_HASH_BYTES:
+        raise ValueError(f"{len(peaks)} bytes are no list of subtrees")
     memcpy(node, nodes + at, CHAIN_HASH_BYTES)
     while at:
         at -= CHAIN_HASH_BYTES

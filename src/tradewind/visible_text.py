@@ -1,0 +1,49 @@
+"""Text of others, made fit for a terminal: what would steer it is shown instead of obeyed.
+
+Owns which characters those are: control characters (C0, DEL and C1, with the escape sequences that
+begin with them), marks that change the direction of text, separators of lines, and bytes that were
+no UTF-8. It never writes anything.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_STEERING: Final = (
+    *range(0x20),
+    *range(0x7F, 0xA0),
+    0x061C,
+    0x200E,
+    0x200F,
+    0x2028,
+    0x2029,
+    *range(0x202A, 0x202F),
+    *range(0x2066, 0x206A),
+)
+_SURROGATES: Final = range(0xDC80, 0xDD00)  # each is a byte that was no UTF-8
+_SHOWN: Final = {
+    **{code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _STEERING},
+    **{code: f"\\x{code - 0xDC00:02x}" for code in _SURROGATES},
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+}
+_SHOWN_IN_LINES: Final = {
+    code: shown for code, shown in _SHOWN.items() if code not in (ord("\n"), ord("\t"))
+}
+_SHOWN_IN_JSON: Final = {code: f"\\u{code:04x}" for code in _STEERING if code >= 0x20}
+
+
+def visible(text: str) -> str:
+    """A text on one line, with everything that steers a terminal written out: `\\x1b[31m`."""
+    return text if text.isprintable() else text.translate(_SHOWN)
+
+
+def visible_lines(text: str) -> str:
+    """The same for a text that may have several lines and tabs."""
+    return text if text.isprintable() else text.translate(_SHOWN_IN_LINES)
+
+
+def visible_json(text: str) -> str:
+    """A JSON text of the same value in which nothing steers a terminal."""
+    return text if text.isascii() and "\x7f" not in text else text.translate(_SHOWN_IN_JSON)
