@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from permission_model import publish_allowed, subscribe_allowed
+from permission_model import denials, publish_allowed, subscribe_allowed
 from subject_model import matches
 
 from tradewind.route.permission_rules import PermissionRules
@@ -168,12 +168,11 @@ class ModelServer:
         subscription: Subscription,
         subject: str,
     ) -> bool:
-        denied = [entry for entry in target.user.rules.subscribe_deny if " " not in entry]
         return (
             target.user.account == origin.user.account
             and matches(subscription.subject, subject)
             and (target is not origin or target.echo)
-            and not any(matches(entry, subject) for entry in denied)
+            and subject not in denials(target.user.rules, subscription.queue)
         )
 
     def _no_responders(self, session: ModelSession, message: Message) -> list[list[Delivery]]:

@@ -38,10 +38,12 @@ def publish_allowed(rules: PermissionRules, subject: str) -> bool:
 
 
 def subscribe_allowed(rules: PermissionRules, subject: str, queue: str) -> bool:
-    """Deny wins. Where allow entries for the subject name queues, the queue must be one of them."""
+    """Deny wins, and takes a `>` for a token. Where allow entries for the subject name queues, the
+    queue must be one of them.
+    """
     for denied, denied_queue in map(parts, rules.subscribe_deny):
-        hits_queue = not denied_queue or (queue and covers(denied_queue, queue))
-        if covers(denied, subject) and hits_queue:
+        hits_queue = not denied_queue or (queue and matches(denied_queue, queue))
+        if matches(denied, subject) and hits_queue:
             return False
     if rules.subscribe_allow is None:
         return True
@@ -56,7 +58,11 @@ def subscribe_allowed(rules: PermissionRules, subject: str, queue: str) -> bool:
     return "" in relevant
 
 
-def plain_denials(rules: PermissionRules) -> frozenset[str]:
-    """The subjects that no subscription, however wide, may receive."""
-    denied = [subject for subject, queue in map(parts, rules.subscribe_deny) if not queue]
+def denials(rules: PermissionRules, queue: str) -> frozenset[str]:
+    """The subjects that no subscription in this queue, however wide, may receive."""
+    denied = [
+        subject
+        for subject, denied_queue in map(parts, rules.subscribe_deny)
+        if not denied_queue or (queue and matches(denied_queue, queue))
+    ]
     return frozenset().union(*map(meaning, denied))

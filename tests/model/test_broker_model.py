@@ -22,7 +22,7 @@ RULES = PermissionRules(
     publish_allow=("a.>", "b"),
     publish_deny=("a.b",),
     subscribe_allow=("a.>", "b", "*.b q", "*"),
-    subscribe_deny=("a.a", "b.>", "a.b.* q"),
+    subscribe_deny=("a.a", "b.>", "a.b q", "a.b.* q"),
     responses=ResponseRule(2, 5 * SECOND_NS),
 )
 USERS = {

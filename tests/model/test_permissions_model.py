@@ -9,8 +9,8 @@ from permission_model import (
     QUEUE_PATTERNS,
     QUEUES,
     SUBJECTS,
+    denials,
     meaning,
-    plain_denials,
     publish_allowed,
     subscribe_allowed,
 )
@@ -46,8 +46,9 @@ def check_one(rules: PermissionRules, compiled: Permissions, source: random.Rand
     queue = source.choice(QUEUES)
     context = (rules, subject, pattern, queue)
     assert compiled.may_publish(subject.encode()) == publish_allowed(rules, subject), context
-    denied = plain_denials(rules)
-    assert compiled.may_deliver(subject.encode()) == (subject not in denied), context
+    denied = denials(rules, queue)
+    delivered = compiled.may_deliver(subject.encode(), queue.encode())
+    assert delivered == (subject not in denied), context
     allowed, filtered = compiled.may_subscribe(pattern, queue)
     assert allowed == subscribe_allowed(rules, pattern, queue), context
     # An unfiltered subscription must not reach a single denied subject.

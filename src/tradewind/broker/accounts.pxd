@@ -1,6 +1,6 @@
 """State of an account; the code is in accounts.pyx."""
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from tradewind.broker.state cimport Carry, Hook
 from tradewind.route.sublist cimport Sublist
 
@@ -25,6 +25,7 @@ cdef class Account:
     cdef public uint64_t out_msgs
     cdef public uint64_t out_bytes
 
-    cdef size_t attach(self, bytes subject, Hook hook, object target, bytes group=*) except 0
+    cdef size_t attach(self, bytes subject, Hook hook, object target, bytes group=*,
+                       uint8_t takes=*) except 0
     cdef size_t attach_crossing(self, bytes subject, Carry carry, object target) except 0
     cdef size_t _add_internal(self, bytes name, void* hook, object handler, bytes group) except 0

@@ -5,8 +5,8 @@ imports and exports are bridges built by the broker (`broker.bridges`), not look
 """
 
 cimport cython
-from libc.stdint cimport uint32_t, uint64_t
-from tradewind.broker.state cimport Carry, Hook
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from tradewind.broker.state cimport TAKES_NONE, Carry, Hook
 from tradewind.route.sublist cimport (
     SUB_CROSSING, SUB_SHADOW, Match, QueueGroup, Subscription, subject_valid, subscription_free,
     subscription_new)
@@ -169,9 +169,14 @@ cdef class Account:
         """
         return self._add_internal(subject.encode(), NULL, handler, queue.encode())
 
-    cdef size_t attach(self, bytes subject, Hook hook, object target, bytes group=b"") except 0:
-        """Call `hook` with `target` for each message immediately. Return a token."""
-        return self._add_internal(subject, <void*>hook, target, group)
+    cdef size_t attach(self, bytes subject, Hook hook, object target, bytes group=b"",
+                       uint8_t takes=TAKES_NONE) except 0:
+        """Call `hook` with `target` for each message immediately; `takes` decides about messages
+        that consumers deliver. Return a token.
+        """
+        cdef size_t token = self._add_internal(subject, <void*>hook, target, group)
+        (<Subscription*>token).takes = takes
+        return token
 
     cdef size_t attach_crossing(self, bytes subject, Carry carry, object target) except 0:
         """Call `carry` with `target` once a message on `subject` has been delivered here. Return a

@@ -20,11 +20,14 @@ SYSTEM_SUBJECTS = ("$JSC.>", "$NRG.>")
 
 
 class LeafRules(msgspec.Struct, frozen=True):
-    """One connection: what may come, what may be sent, and what the peer may ask for."""
+    """One connection: what may come, what may be sent, and what the peer may ask for. What comes
+    must not be mapped to anything that is forbidden.
+    """
 
     incoming: Permissions | None
     outgoing: Permissions | None
     subscribable: Permissions | None
+    forbidden: Permissions | None = None
 
 
 class Domains(msgspec.Struct, frozen=True):
@@ -67,12 +70,16 @@ def hub_rules(
             ),
             seed,
         )
-    allow = None if user.subscribe_allow is None else _subjects(user.subscribe_allow)
-    deny = _subjects(user.subscribe_deny)
+    allow, allow_grouped = _by_queue(user.subscribe_allow or ())
+    deny, deny_grouped = _by_queue(user.subscribe_deny)
+    # As on nats-server, another server cannot use what is allowed to the members of one queue.
+    deny = (*deny, *(entry.split()[0] for entry in allow_grouped))
+    permitted = None if user.subscribe_allow is None else allow
     return LeafRules(
         incoming,
-        _compiled(allow, (*deny, *denied), seed),
-        _compiled(allow, deny, seed),
+        _compiled(permitted, (*deny, *denied), seed, deny_grouped),
+        _compiled(permitted, deny, seed),
+        _compiled(None, user.publish_deny, seed),
     )
 
 
@@ -86,26 +93,36 @@ def spoke_rules(
 ) -> LeafRules:
     """For the end that is the spoke: it holds itself to what the hub allows."""
     imports, exports = imports or LeafSubjectRules(), exports or LeafSubjectRules()
-    incoming = (*_valid(imports.deny or ()), *deny_imports, *domains.denied)
+    # What the hub denies to members of a queue it does not send to them.
+    denied, _ = _by_queue(imports.deny or ())
+    # Requests to the domain of this server are mapped to its API, so that is not forbidden.
+    forbidden = (*_valid(denied), *deny_imports)
+    incoming = (*forbidden, *domains.denied)
     outgoing = (*_valid(exports.deny or ()), *deny_exports, *domains.denied, *domains.kept)
     return LeafRules(
         _compiled(None if imports.allow is None else _valid(imports.allow), incoming, seed),
         _compiled(None if exports.allow is None else _valid(exports.allow), outgoing, seed),
         None,
+        _compiled(None, forbidden, seed),
     )
 
 
 def _compiled(
-    allow: tuple[str, ...] | None, deny: tuple[str, ...], seed: int
+    allow: tuple[str, ...] | None,
+    deny: tuple[str, ...],
+    seed: int,
+    deny_grouped: tuple[str, ...] = (),
 ) -> Permissions | None:
-    if allow is None and not deny:
+    if allow is None and not deny and not deny_grouped:
         return None
-    return Permissions(PermissionRules(publish_allow=allow, publish_deny=deny), seed)
+    rules = PermissionRules(publish_allow=allow, publish_deny=deny, subscribe_deny=deny_grouped)
+    return Permissions(rules, seed)
 
 
-def _subjects(entries: tuple[str, ...]) -> tuple[str, ...]:
-    """Entries may name a queue group behind the subject."""
-    return tuple(entry.split()[0] for entry in entries)
+def _by_queue(entries: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Entries without a queue, and those that name one behind the subject."""
+    grouped = tuple(entry for entry in entries if len(entry.split()) > 1)
+    return tuple(entry for entry in entries if entry not in grouped), grouped
 
 
 def _valid(subjects: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
-from tradewind.broker.state cimport LeafState
+from tradewind.broker.state cimport LeafState, Message
 from tradewind.containers.buffer cimport Buffer
 from tradewind.containers.table cimport Table
 from tradewind.route.interest cimport Interest, Wanted
@@ -19,7 +19,9 @@ cdef class LeafSession(Session):
     cdef Table weights                      # key -> queue weight announced to the peer
     cdef Wanted* cursor                     # the next to announce at the start; NULL: all are
     cdef Buffer scratch                     # a key, or a line
+    cdef dict consumers                     # the keys of `leaf.consumers`
     cdef Permissions incoming               # what may arrive; None: everything
+    cdef Permissions forbidden              # ... and what mappings do not lead to; None: nothing
     cdef Permissions outgoing               # what may be sent; None: everything
     cdef Permissions subscribable           # what the peer may subscribe to; None: everything
     cdef readonly object decoder            # Decompressor; None: input is not compressed
@@ -40,6 +42,9 @@ cdef class LeafSession(Session):
     cdef int _decode(self, bytes data, int64_t now_ns) except -1
     cdef int _run_slice(self, bytes data, int64_t now_ns) except -1
     cdef int _take_rest(self, int64_t now_ns) except -1
+    cdef void _show(self, Message* message, const char* subject, uint32_t size) noexcept
+    cdef int _know_consumer(self, bytes name) except -1
+    cdef int _is_asked_for(self, const char* subject, uint32_t size) except -1
     cdef int _refuse_message(self, Operation* operation) except -1
     cdef int _add_interest(self, Operation* operation) except -1
     cdef int _drop_interest(self, Operation* operation) except -1

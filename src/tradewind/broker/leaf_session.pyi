@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from tradewind.broker.accounts import Account
@@ -11,6 +11,8 @@ from tradewind.route.permissions import Permissions
 from tradewind.store.format.s2 import Decompressor
 
 BLOCKED_DECODING_FLAG: int
+CONSUMERS_MAX: int
+ACKNOWLEDGEMENTS: str
 
 class LeafSession(Session):
     @property
@@ -43,7 +45,10 @@ class LeafSession(Session):
         incoming: Permissions | None,
         outgoing: Permissions | None,
         subscribable: Permissions | None,
+        forbidden: Permissions | None,
     ) -> None: ...
+    def remember_consumers(self, consumers: Iterable[bytes]) -> None: ...
+    def note_consumer(self, name: bytes) -> None: ...
     def start_messages(self) -> None: ...
     @property
     def cluster_number(self) -> int: ...

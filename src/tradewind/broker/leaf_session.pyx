@@ -23,6 +23,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memset
 from tradewind cimport invariants
+from tradewind.broker.ack_subjects cimport consumer_size
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.state cimport DOOM_MEMORY, Message
 from tradewind.broker.trace_header cimport asks_for_trace
@@ -54,8 +55,12 @@ cdef enum:
     CONTROL_LINE_FACTOR = 16
     OFFER_AREA = 1
     ACK_DOTS_MIN = 8
+    # Consumers whose messages a peer with permissions may acknowledge, the newest ones.
+    CONSUMERS_NOTED_MAX = 4096
 
 BLOCKED_DECODING_FLAG = BLOCKED_DECODING
+CONSUMERS_MAX = CONSUMERS_NOTED_MAX
+ACKNOWLEDGEMENTS = "$JS.ACK.>"
 
 
 cdef inline bint starts_with(const char* text, uint32_t size, const char* prefix,
@@ -63,9 +68,15 @@ cdef inline bint starts_with(const char* text, uint32_t size, const char* prefix
     return size > prefix_size and memcmp(text, prefix, prefix_size) == 0
 
 
+cdef bint is_ack(const char* subject, uint32_t size) noexcept nogil:
+    return starts_with(subject, size, b"$JS.ACK.", 8)
+
+
 cdef bint is_exempt_message(const char* subject, uint32_t size) noexcept nogil:
-    """Replies to services and acknowledgements are allowed to whoever was asked."""
-    return starts_with(subject, size, b"_R_.", 4) or starts_with(subject, size, b"$JS.ACK.", 8)
+    """Replies to services and acknowledgements are allowed to whoever was asked: a reply cannot be
+    guessed, and acknowledgements are compared with what was sent (`_is_asked_for`).
+    """
+    return starts_with(subject, size, b"_R_.", 4) or is_ack(subject, size)
 
 
 cdef bint is_exempt_interest(const char* subject, uint32_t size) noexcept nogil:
@@ -134,10 +145,13 @@ cdef class LeafSession(Session):
         self.compression = "not supported"
         table_init(&self.told, seed)
         table_init(&self.weights, seed)
+        table_init(&self.leaf.consumers, seed)
+        self.consumers = {}
 
     def __dealloc__(self):
         table_free(&self.told)
         table_free(&self.weights)
+        table_free(&self.leaf.consumers)
         buffer_free(&self.leaf.chosen)
         buffer_free(&self.leaf.translated)
         buffer_free(&self.scratch)
@@ -158,14 +172,46 @@ cdef class LeafSession(Session):
         self.leaf.cluster = cluster
         self.state.headers = headers
 
-    def set_rules(self, Permissions incoming, Permissions outgoing, Permissions subscribable):
+    def set_rules(self, Permissions incoming, Permissions outgoing, Permissions subscribable,
+                  Permissions forbidden):
         """Set what may arrive, what may be sent and what the peer may subscribe to; None:
-        everything.
+        everything. What `forbidden` denies, mappings do not lead to.
         """
         self.incoming = incoming
+        self.forbidden = forbidden
         self.outgoing = outgoing
         self.subscribable = subscribable
         self.leaf.outgoing = NULL if outgoing is None else <void*>outgoing
+        self.leaf.tracks_acks = incoming is not None and (
+            incoming.rules.publish_allow is not None
+            or any([collide(ACKNOWLEDGEMENTS, denied) for denied in incoming.rules.publish_deny]))
+
+    def remember_consumers(self, consumers not None):
+        """Continue the record of consumers whose messages the user of this connection was sent."""
+        for name in consumers:
+            self._know_consumer(name)
+
+    def note_consumer(self, bytes name not None):
+        """The peer is sent a message of a consumer, named by the start of its ack subjects, and may
+        acknowledge it from now on.
+        """
+        self._know_consumer(name)
+        self.broker.consumer_noted(self, name)
+
+    cdef int _know_consumer(self, bytes name) except -1:
+        """The table refers to the bytes that `consumers` holds; the oldest entry makes room."""
+        cdef Table* table = &self.leaf.consumers
+        cdef bytes oldest
+        if len(self.consumers) >= CONSUMERS_NOTED_MAX:
+            oldest = next(iter(self.consumers))
+            table_remove(table, table_hash(table, oldest, len(oldest)), oldest,
+                         <uint32_t>len(oldest))
+            del self.consumers[oldest]
+        self.consumers[name] = None
+        if table_insert(table, table_hash(table, name, len(name)), name, <uint32_t>len(name),
+                        <void*>name) != 0:
+            raise MemoryError
+        return 0
 
     def start_messages(self):
         """The handshake is over: messages flow from now on."""
@@ -348,7 +394,7 @@ cdef class LeafSession(Session):
         """Deliver a message from the other server. `is_examined`: its trace headers have been read.
         """
         cdef Message message
-        cdef bytes mapped           # keeps the mapped subject alive until delivery ends
+        cdef bytes named, mapped    # the mapped subject must live until delivery ends
         cdef const char* mark
         cdef const char* route = operation.subject
         cdef uint32_t route_size = operation.subject_size, skipped
@@ -367,9 +413,9 @@ cdef class LeafSession(Session):
         self._account.in_msgs += 1
         self._account.in_bytes += operation.total_size
         if self.incoming is not None and not self.incoming.publish_allowed(route, route_size) \
-                and not is_exempt_message(route, route_size) and not (
-                    self.state.tracks_responses and self._response_allowed(route, route_size)):
+                and not self._is_asked_for(route, route_size):
             return self._refuse_message(operation)
+        self.leaf.is_unproven = 0
         message.origin = &self.state
         message.subject = route
         message.subject_size = route_size
@@ -378,8 +424,8 @@ cdef class LeafSession(Session):
         if operation.reply_size:
             mark = shown_subject(operation.reply, operation.reply_size)
             if mark != NULL:
-                message.subject = mark + 1
-                message.subject_size = <uint32_t>(operation.reply + operation.reply_size - mark - 1)
+                self._show(&message, mark + 1,
+                           <uint32_t>(operation.reply + operation.reply_size - mark - 1))
                 message.reply_size = <uint32_t>(mark - operation.reply)
             else:
                 skipped = gateway_prefix(operation.reply, operation.reply_size)
@@ -389,9 +435,14 @@ cdef class LeafSession(Session):
         message.header_size = operation.header_size
         message.total_size = operation.total_size
         if self._account.mappings is not None:
-            mapped = self._account.mappings.map(route[:route_size])
+            named = route[:route_size]
+            mapped = self._account.mappings.map(named)
             if self.router.trace is not None:
-                self.router.trace.mapped(route[:route_size], mapped)
+                self.router.trace.mapped(named, mapped)
+            if self.forbidden is not None and mapped != named \
+                    and self.forbidden.publish_denied(mapped, <uint32_t>len(mapped)):
+                self.broker.mapped_denied(self, named, mapped)
+                return 0
             if message.subject == route:
                 message.subject = mapped
                 message.subject_size = <uint32_t>len(mapped)
@@ -405,11 +456,39 @@ cdef class LeafSession(Session):
             self.leaf.named_size = 0
         return 0
 
+    cdef void _show(self, Message* message, const char* subject, uint32_t size) noexcept:
+        """Show receivers the subject that a delivered message was published on. What the peer may
+        not publish to is only shown: the router lets nobody act on it.
+        """
+        if not subject_valid(subject, size, True):
+            return
+        message.subject = subject
+        message.subject_size = size
+        self.leaf.is_unproven = self.incoming is not None \
+            and not self.incoming.publish_allowed(subject, size)
+
+    cdef int _is_asked_for(self, const char* subject, uint32_t size) except -1:
+        """Whether a message that the rules do not allow is an answer to something that the peer was
+        sent. A reply to a service cannot be guessed; an acknowledgement can.
+        """
+        cdef uint32_t named
+        if starts_with(subject, size, b"_R_.", 4):
+            return True
+        named = consumer_size(subject, size)
+        if named and table_find(
+                &self.leaf.consumers, table_hash(&self.leaf.consumers, subject, named), subject,
+                named) != NULL:
+            return True
+        return self.state.tracks_responses and self._response_allowed(subject, size)
+
     cdef int _refuse_message(self, Operation* operation) except -1:
         """Refuse a message that may not arrive: a hub closes the connection, a spoke ignores the
         message because it has announced what it denies.
+
+        An acknowledgement may belong to a message from before this server was restarted, so it is
+        ignored as well.
         """
-        if not self.is_spoke:
+        if not self.is_spoke and not is_ack(operation.subject, operation.subject_size):
             self.broker.publish_denied(self, operation.subject[:operation.subject_size], False)
         return 0
 

@@ -42,7 +42,7 @@ from tradewind.broker.leaf_handshake import (
     rules_for_info,
 )
 from tradewind.broker.leaf_rules import Domains, hub_rules, spoke_rules
-from tradewind.broker.leaf_session import AccountLeaves, LeafSession
+from tradewind.broker.leaf_session import CONSUMERS_MAX, AccountLeaves, LeafSession
 from tradewind.errors import ProtocolError
 from tradewind.options import SECOND_NS, CompressionOptions, LeafOptions, LeafRemoteOptions
 from tradewind.route.interest import Interest
@@ -62,6 +62,8 @@ CONNECT_INFO_NS = 2 * SECOND_NS
 # What a peer does wrong by its configuration will not be better in a second.
 RETRY_LOOP_NS = 30 * SECOND_NS
 RETRY_VERSION_NS = 5 * SECOND_NS
+# Users of leaf nodes whose consumers are remembered after a connection ends.
+CONSUMER_USERS_MAX = 1000
 # A peer that has much unread is told the rest a little later.
 SYNC_PAUSE_NS = 2_000_000
 _RETRIES = {
@@ -93,6 +95,8 @@ class Leaves:
         self._identities: dict[int, Identity] = {}
         self._connects: dict[int, LeafConnect] = {}
         self._greetings: dict[int, Greeting] = {}  # who has not been told yet who we are
+        # Consumers whose messages the users of leaf nodes were sent, by account and user.
+        self._consumers: dict[tuple[str, str], dict[bytes, None]] = {}
         self.follow_accounts()
 
     # ---------------------------------------------------------------- accounts
@@ -324,7 +328,7 @@ class Leaves:
                 None, None, remote.deny_imports, remote.deny_exports, domains, broker.hash_seed
             )
         session.is_isolated = remote.isolate or self.options.isolate
-        session.set_rules(rules.incoming, rules.outgoing, rules.subscribable)
+        session.set_rules(rules.incoming, rules.outgoing, rules.subscribable, rules.forbidden)
         session.enter(account, "", None, broker.options)
         broker.log.notice(
             f"{label(session)} - Leafnode connection created for account: {account.name}"
@@ -399,7 +403,8 @@ class Leaves:
         else:
             rules = hub_rules(identity.permissions, denied, domains, broker.hash_seed)
         session.is_isolated = connect.isolate or self.options.isolate
-        session.set_rules(rules.incoming, rules.outgoing, rules.subscribable)
+        session.set_rules(rules.incoming, rules.outgoing, rules.subscribable, rules.forbidden)
+        session.remember_consumers(self._consumers.get((account.name, session.user), {}))
         session.nonce = b""
         session.write(
             self._info(
@@ -519,6 +524,27 @@ class Leaves:
         session.close(
             ops.CLOSED_AUTHENTICATION_FAILURE, f'Permissions Violation for Publish to "{name}"'
         )
+
+    def mapped_denied(self, session: LeafSession, subject: bytes, mapped: bytes) -> None:
+        """A peer has sent what its user may send, but the account maps it to a subject that the
+        user is denied. The peer cannot know that, so only the message is dropped.
+        """
+        self._broker.log.error(
+            f'{label(session)} - Leafnode Publish Violation - Subject "{printable(subject)}" '
+            f'is mapped to "{printable(mapped)}"'
+        )
+
+    def consumer_noted(self, session: LeafSession, name: bytes) -> None:
+        """A peer with permissions was sent a message of a consumer. Its user may acknowledge it
+        after a new connection, too.
+        """
+        user = session.account.name, session.user
+        noted = self._consumers.setdefault(user, {})
+        noted[name] = None
+        if len(noted) > CONSUMERS_MAX:
+            del noted[next(iter(noted))]
+        if len(self._consumers) > CONSUMER_USERS_MAX:
+            del self._consumers[next(iter(self._consumers))]
 
     def publish_traced(self, session: LeafSession, handle: int) -> None:
         """A message asks for a trace: `handle` is the address of its operation."""

@@ -30,6 +30,8 @@ cdef class Router:
     cdef bint is_rerouted               # it shows a subject other than the one it is routed by
     cdef const Message* bare            # the message as it was before crossings, for hooks; or NULL
     cdef Buffer local_subject           # of the last message delivered through a shadow
+    cdef const char* local_route        # the name of its route in the account of the receiver
+    cdef uint32_t local_route_size
     cdef uint64_t random_state
     cdef char* read_area                # shared by all sessions: a read is parsed before the next
     cdef object read_view               # a view of all of it
@@ -64,9 +66,19 @@ cdef class Router:
     cdef int _deliver_shadow_traced(self, Account account, Subscription* shadow,
                                     Message* message) except -1
     cdef int _deliver_noted(self, Account account, Subscription* named,
-                            Subscription* subscription, Message* message) except -1
+                            Subscription* subscription, Message* message, const char* route,
+                            uint32_t route_size) except -1
     cdef int _translate(self, Subscription* shadow, Message* message) except -1
-    cdef str _obstacle(self, Subscription* subscription, SessionState* target, Message* message)
+    cdef str _obstacle(self, Subscription* subscription, SessionState* target, Message* message,
+                       const char* route, uint32_t route_size)
+    cdef bint _is_denied(self, const Subscription* subscription, const SessionState* target,
+                         const Message* message, const char* route,
+                         uint32_t route_size) noexcept
+    cdef void _unmask(self, const Subscription* subscription, Message* message, const char* route,
+                      uint32_t route_size, bint is_foreign) noexcept
+    cdef bint _is_unproven(self, const Message* message, bint is_foreign) noexcept
+    cdef int _append(self, Account account, Subscription* subscription, SessionState* target,
+                     Message* message) except -1
     cdef int _put(self, Account account, Subscription* subscription, SessionState* target,
                   Message* message) except -1
     cdef int _deliver_unusual(self, Account account, Subscription* subscription,
@@ -83,8 +95,8 @@ cdef class Router:
                                   Message* message) except? 0xFFFFFFFF
     cdef uint32_t _deliver_groups_once(self, Account account, Match* match,
                                        Message* message) except? 0xFFFFFFFF
-    cdef bint _leaf_takes(self, const Subscription* subscription,
-                          const Message* message) noexcept
+    cdef bint _leaf_takes(self, const Subscription* subscription, const Message* message,
+                          const char* route, uint32_t route_size) noexcept
     cdef int _note_leaf(self, Subscription* subscription, const char* subject,
                         uint32_t size) except -1
     cdef int _send_to_leaves(self, Account account, Message* message) except -1

@@ -15,17 +15,18 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 from tradewind cimport invariants
+from tradewind.broker.ack_subjects cimport consumer_size
 from tradewind.broker.state cimport (
-    DOOM_MEMORY, DOOM_SLOW_PENDING, Carry, Hook, LeafState)
+    DOOM_MEMORY, DOOM_SLOW_PENDING, TAKES_NONE, TAKES_PERMITTED, Carry, Hook, LeafState)
 from tradewind.broker.turn_watch cimport TurnWatch
 from tradewind.route.permissions cimport Permissions
 from tradewind.route.members cimport array_push
 from tradewind.route.sublist cimport (
-    SUB_CROSSING, SUB_LEAF, SUB_REMOVED, SUB_SHADOW, QueueGroup, subscription_free)
+    SUB_CROSSING, SUB_LEAF, SUB_REMOVED, SUB_SHADOW, QueueGroup, subject_matches, subscription_free)
 from tradewind.route.translator cimport Translator
-from tradewind.containers.table cimport table_hash, table_remove
+from tradewind.containers.table cimport Table, table_find, table_hash, table_remove
 from tradewind.containers.buffer cimport (
-    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size,
+    Buffer, buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size,
     write_decimal)
 
 from tradewind.broker.accounts import InternalMessage, SubscriptionInfo
@@ -75,9 +76,11 @@ cdef bytes forward(Router router, SessionState* target, const Message* message, 
     body, which must be kept as long as `sent`, or None if the server receives nothing.
     """
     cdef object session = <object>target.session
+    cdef Buffer* translated = &target.leaf.translated
+    cdef bytes name = router.route[:router.route_size] if buffer_size(translated) == 0 \
+        else translated.data[translated.begin:translated.end]
     cdef bytes header = router.trace.forwarded(
-        session, message.body[:message.header_size],
-        session.obstacle_to(router.route[:router.route_size]))
+        session, message.body[:message.header_size], session.obstacle_to(name))
     cdef bytes body
     if header is None:
         return None
@@ -90,6 +93,16 @@ cdef bytes forward(Router router, SessionState* target, const Message* message, 
     sent.header_size = len(header)
     sent.total_size = len(body)
     return body
+
+
+cdef int note_consumer(SessionState* target, const Message* message) except -1:
+    """Note the consumer whose message goes to another server, which may acknowledge it."""
+    cdef uint32_t size = consumer_size(message.reply, message.reply_size)
+    cdef Table* known = &target.leaf.consumers
+    if size and table_find(known, table_hash(known, message.reply, size), message.reply,
+                           size) == NULL:
+        (<object>target.session).note_consumer(message.reply[:size])
+    return 0
 
 
 cdef inline void count_out(Router router, SessionState* target, size_t total) noexcept:
@@ -321,6 +334,8 @@ cdef class Router:
         if subscription.kind:
             return self._deliver_unusual(account, subscription, message)
         if target == NULL:
+            if self.is_rerouted and subscription.takes == TAKES_NONE:
+                return False
             if subscription.hook != NULL:
                 return self._call_hook(subscription, message)
             self._deliver_internal(account, subscription, message)
@@ -331,7 +346,7 @@ cdef class Router:
                               Message* message) except -1:
         """Deliver to a subscription that reaches into another account or to another server."""
         if subscription.kind == SUB_LEAF:
-            if not self._leaf_takes(subscription, message):
+            if not self._leaf_takes(subscription, message, self.route, self.route_size):
                 return False
             self._note_leaf(subscription, NULL, 0)
             return True
@@ -350,25 +365,38 @@ cdef class Router:
         Messages that came through a service import are not passed on: sharing is not transitive.
         """
         cdef Subscription* subscription = <Subscription*>shadow.hook
+        cdef SessionState* target = <SessionState*>shadow.owner
         cdef Message local = message[0]
         if self.depth or subscription.kind == SUB_REMOVED:
             return False
         self._translate(shadow, &local)
         if subscription.kind == SUB_LEAF:
-            if not self._leaf_takes(subscription, message):
+            if not self._leaf_takes(subscription, message, self.local_route, self.local_route_size):
                 return False
-            self._note_leaf(subscription, local.subject, local.subject_size)
+            self._note_leaf(subscription, self.local_route, self.local_route_size)
             return True
-        return self._put(account, subscription, <SessionState*>shadow.owner, &local)
+        self._unmask(subscription, &local, self.local_route, self.local_route_size, True)
+        if target.filtered and self._is_denied(subscription, target, &local, self.local_route,
+                                               self.local_route_size):
+            return False
+        return self._append(account, subscription, target, &local)
 
     cdef int _translate(self, Subscription* shadow, Message* message) except -1:
-        """Give a message the subject that the account of the shadow's owner knows."""
-        if shadow.handler != NULL and not self.is_rerouted:
-            if (<Translator>shadow.handler).apply(message.subject, message.subject_size,
-                                                  &self.local_subject) != 0:
-                raise MemoryError
-            message.subject = self.local_subject.data + self.local_subject.begin
-            message.subject_size = <uint32_t>buffer_size(&self.local_subject)
+        """Find `local_route`, the name of the route in the account of the shadow's owner. A message
+        that shows its route gets it as its subject.
+        """
+        self.local_route = self.route
+        self.local_route_size = self.route_size
+        if shadow.handler == NULL:
+            return 0
+        if (<Translator>shadow.handler).apply(self.route, self.route_size,
+                                              &self.local_subject) != 0:
+            raise MemoryError
+        self.local_route = self.local_subject.data + self.local_subject.begin
+        self.local_route_size = <uint32_t>buffer_size(&self.local_subject)
+        if not self.is_rerouted:
+            message.subject = self.local_route
+            message.subject_size = self.local_route_size
         return 0
 
     # -------------------------------------------------------------- traced messages
@@ -378,32 +406,37 @@ cdef class Router:
         """Like `_deliver`, and record the outcome in the trace. A message that is only traced
         reaches nobody; it counts as received by those who would have received it.
         """
+        cdef Message seen
         if subscription.kind == SUB_LEAF:
             if not self.trace.is_told or not is_elsewhere(subscription, message):
                 return self._deliver(account, subscription, message)
             # Even for a receiver that is not permitted: `forward` records why.
             self._note_leaf(subscription, NULL, 0)
-            return self._leaf_takes(subscription, message)
+            return self._leaf_takes(subscription, message, self.route, self.route_size)
         if subscription.kind == SUB_SHADOW:
             return self._deliver_shadow_traced(account, subscription, message)
         if subscription.owner == NULL:
-            if subscription.kind or subscription.hook != NULL:
+            if subscription.kind or subscription.hook != NULL or self.is_rerouted:
                 return self._deliver(account, subscription, message)
             return self.trace.served(message.subject[:message.subject_size]) \
                 and self._deliver(account, subscription, message)
-        return self._deliver_noted(account, subscription, subscription, message)
+        seen = message[0]
+        self._unmask(subscription, &seen, self.route, self.route_size, False)
+        return self._deliver_noted(account, subscription, subscription, &seen, self.route,
+                                   self.route_size)
 
     cdef int _deliver_noted(self, Account account, Subscription* named,
-                            Subscription* subscription, Message* message) except -1:
+                            Subscription* subscription, Message* message, const char* route,
+                            uint32_t route_size) except -1:
         """Deliver to the session of a subscription; the trace names it by the subject of `named`.
         """
         cdef SessionState* target = <SessionState*>subscription.owner
-        cdef str obstacle = self._obstacle(subscription, target, message)
+        cdef str obstacle = self._obstacle(subscription, target, message, route, route_size)
         self.trace.delivered(<object>target.session, named.subject[:named.subject_size],
                              named.queue[:named.queue_size], obstacle)
         if obstacle:
             return False
-        return True if self.trace.only else self._put(account, subscription, target, message)
+        return True if self.trace.only else self._append(account, subscription, target, message)
 
     cdef int _deliver_shadow_traced(self, Account account, Subscription* shadow,
                                     Message* message) except -1:
@@ -418,16 +451,18 @@ cdef class Router:
         trace = self.trace
         trace.exported((<object>target.session).account.name, local.subject[:local.subject_size])
         if shadow.is_traceable:
-            return self._deliver_noted(account, shadow, subscription, &local)
+            self._unmask(subscription, &local, self.local_route, self.local_route_size, True)
+            return self._deliver_noted(account, shadow, subscription, &local, self.local_route,
+                                       self.local_route_size)
         # Counted as delivered, although nobody checks whether it could be.
-        return True if trace.only else self._put(account, subscription, target, &local)
+        return True if trace.only else self._deliver_shadow(account, shadow, message)
 
-    cdef str _obstacle(self, Subscription* subscription, SessionState* target, Message* message):
+    cdef str _obstacle(self, Subscription* subscription, SessionState* target, Message* message,
+                       const char* route, uint32_t route_size):
         """Why a session does not receive a message; empty if it does."""
         if target == message.origin and not target.echo:
             return NOT_DELIVERED + "of no echo"
-        if subscription.filtered and not (<Permissions>target.permissions).delivery_allowed(
-                message.subject, message.subject_size):
+        if target.filtered and self._is_denied(subscription, target, message, route, route_size):
             return NOT_DELIVERED + "subscription denies this subject"
         if subscription.kind == SUB_REMOVED:
             return NOT_DELIVERED + "subscription is closed"
@@ -435,15 +470,50 @@ cdef class Router:
             return NOT_DELIVERED + "client is closed"
         return ""
 
+    cdef bint _is_denied(self, const Subscription* subscription, const SessionState* target,
+                         const Message* message, const char* route,
+                         uint32_t route_size) noexcept:
+        """Whether a deny rule of a filtered receiver covers the subject that it would see, or what
+        the message is routed by; `route` is the receiver's name for that.
+        """
+        cdef Permissions permissions = <Permissions>target.permissions
+        if not permissions.delivery_allowed(message.subject, message.subject_size,
+                                            subscription.queue, subscription.queue_size):
+            return True
+        return self.is_rerouted and not permissions.delivery_allowed(
+            route, route_size, subscription.queue, subscription.queue_size)
+
+    cdef void _unmask(self, const Subscription* subscription, Message* message, const char* route,
+                      uint32_t route_size, bint is_foreign) noexcept:
+        """Show a message under its route where it only claims to be on a subject of the
+        subscription: a server shows that subject and may not publish there. The receiver would take
+        it for a message that somebody with permission has published.
+        """
+        if self.is_rerouted and self._is_unproven(message, is_foreign) and subject_matches(
+                message.subject, message.subject_size, subscription.subject,
+                subscription.subject_size):
+            message.subject = route
+            message.subject_size = route_size
+
     cdef int _put(self, Account account, Subscription* subscription, SessionState* target,
                   Message* message) except -1:
-        """Append to the outbox of a session."""
+        """Append to the outbox of a session, if its rules allow that."""
+        cdef Message seen
+        if self.is_rerouted and self._is_unproven(message, False):
+            seen = message[0]
+            self._unmask(subscription, &seen, self.route, self.route_size, False)
+            message = &seen
+        if target.filtered and self._is_denied(subscription, target, message, self.route,
+                                               self.route_size):
+            return False
+        return self._append(account, subscription, target, message)
+
+    cdef int _append(self, Account account, Subscription* subscription, SessionState* target,
+                     Message* message) except -1:
+        """Append to the outbox of a session, whatever its rules are."""
         if target.closed or target.doom:
             return False
         if target == message.origin and not target.echo:
-            return False
-        if subscription.filtered and not (<Permissions>target.permissions).delivery_allowed(
-                message.subject, message.subject_size):
             return False
         self.touch(target)
         if not self._encode(subscription, target, message):
@@ -463,13 +533,28 @@ cdef class Router:
         """Hand a message to a part of the server; an error there must not affect the publisher or
         the other receivers.
         """
+        cdef Message routed
+        if self.bare != NULL:
+            message = <Message*>self.bare
+        if self.is_rerouted and subscription.takes == TAKES_PERMITTED \
+                and self._is_unproven(message, False):
+            routed = message[0]
+            routed.subject = self.route
+            routed.subject_size = self.route_size
+            message = &routed
         try:
-            return (<Hook>subscription.hook)(
-                subscription.handler, message if self.bare == NULL else <Message*>self.bare)
+            return (<Hook>subscription.hook)(subscription.handler, message)
         except Exception as error:
             self.faults.contain("hook", error, repr(subscription.subject[
                 :subscription.subject_size]))
             return True
+
+    cdef bint _is_unproven(self, const Message* message, bint is_foreign) noexcept:
+        """Whether a message that shows another subject than its route comes from a server that may
+        not publish to that subject. In another account (`is_foreign`) it may not publish at all.
+        """
+        return message.origin != NULL and message.origin.leaf != NULL and (
+            message.origin.leaf.is_unproven or is_foreign or self.depth != 0)
 
     cdef bint _encode(self, Subscription* subscription, SessionState* target,
                       Message* message) noexcept:
@@ -527,13 +612,20 @@ cdef class Router:
 
     # -------------------------------------------------------------- leaf connections
 
-    cdef bint _leaf_takes(self, const Subscription* subscription,
-                          const Message* message) noexcept:
-        """Whether a message may go to the subscribing server: never back to where it came from."""
+    cdef bint _leaf_takes(self, const Subscription* subscription, const Message* message,
+                          const char* route, uint32_t route_size) noexcept:
+        """Whether a message may go to the subscribing server: never back to where it came from.
+        `route` is what that server calls the subject.
+        """
         cdef LeafState* leaf = (<SessionState*>subscription.owner).leaf
-        return is_elsewhere(subscription, message) and (
-            leaf.outgoing == NULL or (<Permissions>leaf.outgoing).publish_allowed(
-                self.route, self.route_size))
+        cdef Permissions outgoing
+        if not is_elsewhere(subscription, message):
+            return False
+        if leaf.outgoing == NULL:
+            return True
+        outgoing = <Permissions>leaf.outgoing
+        return outgoing.publish_allowed(route, route_size) and outgoing.delivery_allowed(
+            route, route_size, subscription.queue, subscription.queue_size)
 
     cdef int _note_leaf(self, Subscription* subscription, const char* subject,
                         uint32_t size) except -1:
@@ -578,7 +670,7 @@ cdef class Router:
             for attempt in range(group.members.count):
                 member = group.members.items[(start + attempt) % group.members.count]
                 if member.kind == SUB_LEAF:
-                    if self._leaf_takes(member, message):
+                    if self._leaf_takes(member, message, self.route, self.route_size):
                         weight += member.weight
                 elif self._deliver_traced(account, member, message) if self.trace is not None \
                         else self._deliver(account, member, message):
@@ -590,7 +682,8 @@ cdef class Router:
             chosen = self._random_below(<uint32_t>min(weight, <uint64_t>0xFFFFFFFF))
             for attempt in range(group.members.count):
                 member = group.members.items[attempt]
-                if member.kind != SUB_LEAF or not self._leaf_takes(member, message):
+                if member.kind != SUB_LEAF or not self._leaf_takes(
+                        member, message, self.route, self.route_size):
                     continue
                 if chosen < member.weight:
                     delivered += self._deliver_unusual(account, member, message)
@@ -620,6 +713,8 @@ cdef class Router:
                 account.out_bytes += sent.total_size
                 if target.tracks_responses and message.reply_size:
                     (<object>target.session).track_response(message.reply[:message.reply_size])
+                if target.leaf.tracks_acks and message.reply_size:
+                    note_consumer(target, message)
         self._forget_leaves()
         return 0
 
@@ -638,7 +733,7 @@ cdef class Router:
         too much output is pending already.
 
         If the message shows a subject other than the one it is routed by, that subject follows the
-        reply.
+        reply; unless the server that sent it may not use it, because the next one cannot know that.
         """
         cdef LeafState* leaf = target.leaf
         cdef const char* body = message.body
@@ -647,7 +742,8 @@ cdef class Router:
         cdef size_t total = message.total_size, header = message.header_size
         cdef size_t groups = buffer_size(&leaf.chosen)
         cdef char* at
-        cdef bint is_shown_elsewhere = self.is_rerouted and message.reply_size
+        cdef bint is_shown_elsewhere = self.is_rerouted and message.reply_size \
+            and not self._is_unproven(message, buffer_size(&leaf.translated) != 0)
         if buffer_size(&leaf.translated):
             subject = leaf.translated.data + leaf.translated.begin
             subject_size = <uint32_t>buffer_size(&leaf.translated)

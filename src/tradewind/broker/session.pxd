@@ -86,11 +86,12 @@ cdef class Session:
     cdef int _may_publish_to(self, const char* subject, uint32_t size) except -1
     cdef int _answer_no_responders(self, Operation* operation) except -1
     cdef int _subscribe(self, Operation* operation) except -1
-    cdef int _may_subscribe(self, Operation* operation, bint* filtered) except -1
+    cdef int _may_subscribe(self, Operation* operation) except -1
     cdef int _unsubscribe(self, Operation* operation) except -1
     cdef int _fail(self, const Operation* operation, const char* data, size_t size) except -1
     cdef int _write(self, const char* data, size_t size) except -1
     cdef void _remove(self, Subscription* subscription) noexcept
+    cdef int _remove_by_sid(self, bytes sid) except -1
     cdef void _free(self, Subscription* subscription) noexcept
     cdef int _tell_gone(self) except -1
     cdef int _add_shadows(self, Subscription* subscription) except -1

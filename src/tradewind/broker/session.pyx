@@ -146,6 +146,8 @@ cdef class Session:
         self.user = user
         self._permissions = permissions
         self.state.permissions = NULL if permissions is None else <void*>permissions
+        # Until `recheck_subscriptions` has looked at what it subscribed to before.
+        self.state.filtered = permissions is not None and self.state.sids.count != 0
         self.state.tracks_responses = permissions is not None and permissions.tracks_responses
         self.responses = {} if self.state.tracks_responses else None
         self.awaiting_auth = False
@@ -616,8 +618,7 @@ cdef class Session:
     cdef int _subscribe(self, Operation* operation) except -1:
         cdef Subscription* subscription
         cdef uint32_t hash_value
-        cdef bint filtered = False
-        if not self._may_subscribe(operation, &filtered):
+        if not self._may_subscribe(operation):
             return 0
         hash_value = table_hash(&self.state.sids, operation.sid, operation.sid_size)
         if table_find(&self.state.sids, hash_value, operation.sid, operation.sid_size) == NULL:
@@ -630,7 +631,6 @@ cdef class Session:
             if subscription == NULL:
                 raise MemoryError
             subscription.owner = &self.state
-            subscription.filtered = filtered
             if table_insert(&self.state.sids, hash_value, subscription.sid, subscription.sid_size,
                             subscription) != 0:
                 subscription_free(subscription)
@@ -645,16 +645,19 @@ cdef class Session:
             self._write(b"+OK\r\n", 5)
         return 0
 
-    cdef int _may_subscribe(self, Operation* operation, bint* filtered) except -1:
+    cdef int _may_subscribe(self, Operation* operation) except -1:
         """Check permissions and limits, in nats-server's order; a refusal is sent to the peer."""
         cdef uint32_t tokens, index
         cdef int64_t account_max = self._account.limits.subscriptions_max
         cdef bint allowed = not (
             operation.queue_size == 5 and memcmp(operation.queue, b"_sys_", 5) == 0)
         if allowed and self._permissions is not None:
-            allowed, filtered[0] = self._permissions.may_subscribe(
+            allowed, filtered = self._permissions.may_subscribe(
                 operation.subject[:operation.subject_size].decode("utf-8", "surrogateescape"),
                 operation.queue[:operation.queue_size].decode("utf-8", "surrogateescape"))
+            if filtered:
+                # From now on for everything that it receives, as on nats-server.
+                self.state.filtered = 1
         if not allowed:
             self.broker.subscribe_denied(self, operation.subject[:operation.subject_size],
                                          operation.queue[:operation.queue_size],
@@ -744,23 +747,23 @@ cdef class Session:
         return them as SubscriptionInfo.
         """
         removed = []
-        for info in self.subscriptions():
-            allowed, filtered = (True, False) if self._permissions is None else \
-                self._permissions.may_subscribe(info.subject, info.queue)
-            self._refilter(info.sid.encode("utf-8", "surrogateescape"), allowed, filtered)
-            if not allowed:
-                removed.append(info)
+        is_filtered = False
+        if self._permissions is not None:
+            for info in self.subscriptions():
+                allowed, filtered = self._permissions.may_subscribe(info.subject, info.queue)
+                is_filtered |= filtered
+                if not allowed:
+                    self._remove_by_sid(info.sid.encode("utf-8", "surrogateescape"))
+                    removed.append(info)
+        self.state.filtered = is_filtered
         return removed
 
-    def _refilter(self, bytes sid, bint allowed, bint filtered):
+    cdef int _remove_by_sid(self, bytes sid) except -1:
         cdef Subscription* subscription = <Subscription*>table_find(
             &self.state.sids, table_hash(&self.state.sids, sid, len(sid)), sid, <uint32_t>len(sid))
-        if subscription == NULL:
-            return
-        if allowed:
-            subscription.filtered = filtered
-        else:
+        if subscription != NULL:
             self._remove(subscription)
+        return 0
 
     # -------------------------------------------------------------- allow_responses
 

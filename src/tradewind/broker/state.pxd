@@ -20,6 +20,9 @@ ctypedef struct LeafState:
     uint32_t named_size
     uint32_t cluster            # number of its cluster's name; 0: none
     uint8_t is_listed           # among the receivers of the current message
+    uint8_t tracks_acks         # the peer may only acknowledge messages of `consumers`
+    Table consumers             # those whose messages it was sent, by the start of ack subjects
+    uint8_t is_unproven         # the message that the peer sent shows what it may not publish to
 
 ctypedef struct SessionState:
     void* session               # the Session object, borrowed: it outlives every use of this struct
@@ -37,6 +40,7 @@ ctypedef struct SessionState:
     uint8_t echo
     uint8_t headers
     uint8_t tracks_responses
+    uint8_t filtered            # a deny rule covers a part of a subscription: check what it receives
     uint8_t dirty               # listed by the router for this turn
     uint8_t trace_only          # what it publishes now must reach nobody
     uint8_t has_shadows         # some of its subscriptions reach into other accounts
@@ -56,6 +60,14 @@ cdef inline bint is_trace_only(const Message* message) noexcept nogil:
     """Whether a message must reach nobody, although it counts as received."""
     return message.origin != NULL and message.origin.trace_only
 
+
+# What the server's own subscriptions do with a delivered message, one that shows another subject
+# than it is routed by. A request never does that. Services and most hooks refuse it: otherwise they
+# would act on a subject that no permission was checked for.
+cdef enum TakesDeliveries:
+    TAKES_NONE = 0
+    TAKES_SHOWN = 1             # by the subject it shows: the inbox of a mirror or source
+    TAKES_PERMITTED = 2         # by the subject it shows if the sender may use that, else the route
 
 # Called for each message that reaches an attached subscription, in the middle of its delivery. It
 # must not publish or change subscriptions, and copies what it keeps. Returns 1 if it took the

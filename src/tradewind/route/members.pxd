@@ -35,8 +35,8 @@ ctypedef struct Subscription:
     uint32_t queue_size     # 0: a plain subscription
     uint32_t sid_size
     uint32_t position       # index in the list of its node
-    uint8_t filtered        # a deny rule may apply: check each concrete subject at delivery
     uint8_t kind            # a SubscriptionKind
+    uint8_t takes           # of an internal subscription: a broker TakesDeliveries
     uint8_t is_above        # SUB_LEAF: interest of our hub
     uint32_t weight         # SUB_LEAF: number of members its queue group has there
     uint8_t is_traceable    # for a shadow: its import lets traces through

@@ -4,9 +4,15 @@ Owns the decision for one subject. Publish and delivery checks run once per mess
 subject and use the trie; subscribe checks run once per SUB, compare two patterns and are plain
 Python. Deny always wins, even where a narrower allow names the same queue (nats-server had to fix
 that twice).
+
+An entry of a deny list that names a queue concerns only members of that queue. Such a member cannot
+subscribe to what the entry covers, and where its pattern is wider than the entry, every message is
+checked against the entry with the queue of the subscription. The name of a queue is text, even if
+it looks like a wildcard.
 """
 
 from libc.stdint cimport uint64_t
+from tradewind.route.sublist cimport Match, QueueGroup, subject_matches
 
 from tradewind.subjects import collide, is_literal, is_subset
 
@@ -20,6 +26,26 @@ cdef Sublist subject_set(entries, uint64_t seed):
     for entry in entries:
         result.keep(entry.encode())
     return result
+
+
+cdef Sublist group_set(pairs, uint64_t seed):
+    """A trie of (subject, queue) pairs; None if there are none. It is rarely asked and keeps no
+    results.
+    """
+    cdef Sublist result
+    if not pairs:
+        return None
+    result = Sublist(seed, cache=False)
+    for subject, queue in pairs:
+        result.keep(subject.encode(), queue.encode())
+    return result
+
+
+cdef bint covers(str pattern, str text) except -1:
+    """Whether a pattern covers a text; wildcards in the text are ordinary tokens."""
+    cdef bytes wide = pattern.encode("utf-8", "surrogateescape")
+    cdef bytes narrow = text.encode("utf-8", "surrogateescape")
+    return subject_matches(narrow, <uint32_t>len(narrow), wide, <uint32_t>len(wide))
 
 
 cdef list split_entries(entries):
@@ -43,32 +69,60 @@ cdef class Permissions:
         self.subscribe_deny_entries = split_entries(rules.subscribe_deny)
         plain = [subject for subject, queue in self.subscribe_deny_entries if not queue]
         self.subscribe_deny = subject_set(plain, seed) if plain else None
+        self.subscribe_deny_grouped = group_set(
+            [pair for pair in self.subscribe_deny_entries if pair[1]], seed)
         self.tracks_responses = rules.responses is not None
 
+    cdef bint publish_denied(self, const char* subject, uint32_t size) noexcept nogil:
+        """Whether a deny rule covers a subject, whatever is allowed."""
+        return self.publish_deny is not None and self.publish_deny.matches_any(subject, size)
+
     cdef bint publish_allowed(self, const char* subject, uint32_t size) noexcept nogil:
-        if self.publish_deny is not None and self.publish_deny.matches_any(subject, size):
+        if self.publish_denied(subject, size):
             return False
         return self.publish_allow is None or self.publish_allow.matches_any(subject, size)
 
-    cdef bint delivery_allowed(self, const char* subject, uint32_t size) noexcept nogil:
-        """For a subscription wider than a deny rule: whether this concrete subject may be
-        delivered.
+    cdef bint delivery_allowed(self, const char* subject, uint32_t size, const char* queue,
+                               uint32_t queue_size) noexcept nogil:
+        """For a subscription wider than a deny rule: whether this concrete subject may be delivered
+        to a member of `queue`; without a queue, `queue_size` is 0.
         """
-        return self.subscribe_deny is None or not self.subscribe_deny.matches_any(subject, size)
+        if self.subscribe_deny is not None and self.subscribe_deny.matches_any(subject, size):
+            return False
+        return queue_size == 0 or self.subscribe_deny_grouped is None \
+            or not self._group_denied(subject, size, queue, queue_size)
+
+    cdef bint _group_denied(self, const char* subject, uint32_t size, const char* queue,
+                            uint32_t queue_size) noexcept nogil:
+        """Whether an entry that names a queue denies a subject to a member of `queue`."""
+        cdef Match* match = self.subscribe_deny_grouped.match(subject, size)
+        cdef uint32_t index
+        cdef QueueGroup* group
+        if match == NULL:
+            return True     # without memory to find out
+        for index in range(match.groups.count):
+            group = &match.groups.items[index]
+            if subject_matches(queue, queue_size, group.members.items[0].queue,
+                               group.members.items[0].queue_size):
+                return True
+        return False
 
     def may_publish(self, bytes subject not None):
         """Whether a message may be published to a subject (tracked responses aside); for tests."""
         return self.publish_allowed(subject, <uint32_t>len(subject))
 
-    def may_deliver(self, bytes subject not None):
+    def may_deliver(self, bytes subject not None, bytes queue not None=b""):
         """Whether a message on a concrete subject may reach a subscription wider than a deny rule;
         for tests.
         """
-        return self.delivery_allowed(subject, <uint32_t>len(subject))
+        return self.delivery_allowed(
+            subject, <uint32_t>len(subject), queue, <uint32_t>len(queue))
 
     def may_subscribe(self, str subject not None, str queue not None=""):
         """Return (allowed, filtered); `filtered` means that a deny rule covers part of the
         subscription.
+
+        A '>' at the end of `subject` counts as covered by a '*' of a deny rule, as on nats-server.
         """
         if (self.subscribe_allow_entries is not None
                 and not self._subscribe_is_allowed(subject, queue)):
@@ -76,12 +130,11 @@ cdef class Permissions:
         filtered = False
         wildcard = not is_literal(subject)
         for denied, denied_queue in self.subscribe_deny_entries:
-            if denied_queue:
-                if queue and is_subset(subject, denied) and is_subset(queue, denied_queue):
-                    return False, False
-            elif is_subset(subject, denied):
+            if denied_queue and not (queue and covers(denied_queue, queue)):
+                continue
+            if covers(denied, subject):
                 return False, False
-            elif wildcard and collide(subject, denied):
+            if wildcard and collide(subject, denied):
                 filtered = True
         return True, filtered
 

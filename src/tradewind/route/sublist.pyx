@@ -619,9 +619,9 @@ cdef class Sublist:
             raise MemoryError
         return <size_t>subscription
 
-    def keep(self, bytes subject not None):
-        """Insert a plain subscription that stays as long as the sublist, which frees it."""
-        cdef Subscription* subscription = <Subscription*><size_t>self.add(subject)
+    def keep(self, bytes subject not None, bytes queue not None=b""):
+        """Insert a subscription that stays as long as the sublist, which frees it."""
+        cdef Subscription* subscription = <Subscription*><size_t>self.add(subject, queue)
         if array_push(&self.kept, subscription) != 0:
             self.discard(<size_t>subscription)
             raise MemoryError

@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy
 from tradewind cimport invariants
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
-from tradewind.broker.state cimport Message
+from tradewind.broker.state cimport TAKES_PERMITTED, Message
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.table.schedule_times cimport end_schedule
@@ -132,7 +132,7 @@ cdef class Ingest(Participant):
     def attach(self, bytes subject not None):
         """Take every message on a subject from now on; returns the token for `Account.unsubscribe`.
         """
-        return self.account.attach(subject, take_message, self)
+        return self.account.attach(subject, take_message, self, b"", TAKES_PERMITTED)
 
     # -------------------------------------------------------------- per message
 

@@ -11,7 +11,7 @@ listened to; the owner starts over.
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
-from tradewind.broker.state cimport Message
+from tradewind.broker.state cimport TAKES_SHOWN, Message
 from tradewind.consumer.replies cimport ACK_TOKENS, ACK_TOKENS_LONG, read_number
 from tradewind.containers.buffer cimport (
     buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size)
@@ -101,7 +101,7 @@ cdef class Inbox:
     def listen(self, Account account not None, bytes subject not None):
         """Take everything that arrives on a subject of this server; returns the token to stop it.
         """
-        return account.attach(subject, take_delivered, self)
+        return account.attach(subject, take_delivered, self, b"", TAKES_SHOWN)
 
     def take(self, bytes subject not None, bytes reply not None, bytes header not None,
              bytes payload not None):
