@@ -20,6 +20,7 @@ cdef class LeafSession(Session):
     cdef Wanted* cursor                     # the next to announce at the start; NULL: all are
     cdef Buffer scratch                     # a key, or a line
     cdef Permissions incoming               # what may arrive; None: everything
+    cdef Permissions undenied               # what that may be mapped to; None: everything
     cdef Permissions outgoing               # what may be sent; None: everything
     cdef Permissions subscribable           # what the peer may subscribe to; None: everything
     cdef readonly object decoder            # Decompressor; None: input is not compressed
@@ -40,7 +41,9 @@ cdef class LeafSession(Session):
     cdef int _decode(self, bytes data, int64_t now_ns) except -1
     cdef int _run_slice(self, bytes data, int64_t now_ns) except -1
     cdef int _take_rest(self, int64_t now_ns) except -1
-    cdef int _refuse_message(self, Operation* operation) except -1
+    cdef int _may_arrive(self, const char* subject, uint32_t size) except -1
+    cdef int _may_mean(self, bytes subject) except -1
+    cdef int _refuse_message(self, bytes subject) except -1
     cdef int _add_interest(self, Operation* operation) except -1
     cdef int _drop_interest(self, Operation* operation) except -1
     cdef int _insert(self, Subscription* subscription) except -1

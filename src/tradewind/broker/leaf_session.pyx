@@ -23,6 +23,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memset
 from tradewind cimport invariants
+from tradewind.broker.accounts cimport may_mean_another
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.state cimport DOOM_MEMORY, Message
 from tradewind.broker.trace_header cimport asks_for_trace
@@ -38,6 +39,7 @@ from tradewind.wire.leaf_parser cimport (
 from tradewind.wire.parser cimport (
     OP_CONNECT, OP_ERR, OP_INFO, OP_PING, OP_PONG, PARSE_DONE, PARSE_MORE)
 
+from tradewind.route.permission_rules import PermissionRules
 from tradewind.subjects import collide, is_subset
 from tradewind.wire import ops
 
@@ -163,6 +165,10 @@ cdef class LeafSession(Session):
         everything.
         """
         self.incoming = incoming
+        self.undenied = None
+        if incoming is not None and incoming.rules.publish_deny:
+            self.undenied = Permissions(
+                PermissionRules(publish_deny=incoming.rules.publish_deny), self.state.sids.seed)
         self.outgoing = outgoing
         self.subscribable = subscribable
         self.leaf.outgoing = NULL if outgoing is None else <void*>outgoing
@@ -343,7 +349,7 @@ cdef class LeafSession(Session):
         """Deliver a message from the other server. `is_examined`: its trace headers have been read.
         """
         cdef Message message
-        cdef bytes mapped           # keeps the mapped subject alive until delivery ends
+        cdef bytes mapped = None    # keeps the mapped subject alive until delivery ends
         cdef const char* mark
         cdef const char* route = operation.subject
         cdef uint32_t route_size = operation.subject_size, skipped
@@ -361,10 +367,17 @@ cdef class LeafSession(Session):
         self.router.in_bytes += operation.total_size
         self._account.in_msgs += 1
         self._account.in_bytes += operation.total_size
-        if self.incoming is not None and not self.incoming.publish_allowed(route, route_size) \
-                and not is_exempt_message(route, route_size) and not (
-                    self.state.tracks_responses and self._response_allowed(route, route_size)):
-            return self._refuse_message(operation)
+        if may_mean_another(self._account, route, route_size):
+            mapped = self._account.meaning_of(route, route_size)
+            if self.router.trace is not None:
+                self.router.trace.mapped(route[:route_size], mapped)
+        if self.incoming is not None and not (
+                self._may_arrive(route, route_size)
+                and (mapped is None or self._may_mean(mapped))):
+            return self._refuse_message(route[:route_size] if mapped is None else mapped)
+        if mapped is not None:
+            route = mapped
+            route_size = <uint32_t>len(mapped)
         message.origin = &self.state
         message.subject = route
         message.subject_size = route_size
@@ -383,15 +396,6 @@ cdef class LeafSession(Session):
         message.body = operation.body
         message.header_size = operation.header_size
         message.total_size = operation.total_size
-        if self._account.mappings is not None:
-            mapped = self._account.mappings.map(route[:route_size])
-            if self.router.trace is not None:
-                self.router.trace.mapped(route[:route_size], mapped)
-            if message.subject == route:
-                message.subject = mapped
-                message.subject_size = <uint32_t>len(mapped)
-            route = mapped
-            route_size = <uint32_t>len(mapped)
         self.leaf.named = operation.queue
         self.leaf.named_size = operation.queue_size
         try:
@@ -400,12 +404,26 @@ cdef class LeafSession(Session):
             self.leaf.named_size = 0
         return 0
 
-    cdef int _refuse_message(self, Operation* operation) except -1:
+    cdef int _may_arrive(self, const char* subject, uint32_t size) except -1:
+        """Whether the rules of the connection allow a subject that the peer sends."""
+        return self.incoming.publish_allowed(subject, size) or is_exempt_message(subject, size) or (
+            self.state.tracks_responses and self._response_allowed(subject, size))
+
+    cdef int _may_mean(self, bytes subject) except -1:
+        """Whether a subject that another one was mapped to is not denied.
+
+        Rules that allow are about what is sent, as on nats-server: a leaf user with permission for
+        a domain needs none for its API. Rules that deny are about both.
+        """
+        return self.is_spoke or self.undenied is None or self.undenied.publish_allowed(
+            subject, <uint32_t>len(subject))
+
+    cdef int _refuse_message(self, bytes subject) except -1:
         """Refuse a message that may not arrive: a hub closes the connection, a spoke ignores the
         message because it has announced what it denies.
         """
         if not self.is_spoke:
-            self.broker.publish_denied(self, operation.subject[:operation.subject_size], False)
+            self.broker.publish_denied(self, subject, False)
         return 0
 
     def may_send_to(self, bytes subject not None):

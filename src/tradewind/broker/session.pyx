@@ -20,6 +20,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcmp, memcpy, memset
 from tradewind cimport invariants
+from tradewind.broker.accounts cimport may_mean_another
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
@@ -496,8 +497,8 @@ cdef class Session:
         self.router.in_bytes += operation.total_size
         self._account.in_msgs += 1
         self._account.in_bytes += operation.total_size
-        if self._account.mappings is not None:
-            mapped = self._account.mappings.map(operation.subject[:operation.subject_size])
+        if may_mean_another(self._account, operation.subject, operation.subject_size):
+            mapped = self._account.meaning_of(operation.subject, operation.subject_size)
             if self.router.trace is not None:
                 self.router.trace.mapped(operation.subject[:operation.subject_size], mapped)
             operation.subject = mapped
