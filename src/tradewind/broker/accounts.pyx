@@ -195,6 +195,12 @@ cdef class Account:
             self, subject.encode("utf-8", "surrogateescape"), payload,
             reply.encode("utf-8", "surrogateescape"), header)
 
+    def ask(self, str subject not None, bytes payload not None, str reply="", bytes header=b""):
+        """Publish a request that the server makes of its own services, on nobody's behalf."""
+        return self.router.ask_internal(
+            self, subject.encode("utf-8", "surrogateescape"), payload,
+            reply.encode("utf-8", "surrogateescape"), header)
+
     def subscribe(self, str subject not None, handler, str queue=""):
         """Call `handler(InternalMessage)` for each message, after the turn in which it arrived.
         Return a token for `unsubscribe`.

@@ -161,6 +161,7 @@ cdef class ResponseDesk:
         cdef const Message* bare = router.bare
         cdef object trace = router.trace
         cdef bytes _body            # keeps the rewritten message alive until it is delivered
+        cdef bint was_answering = router.is_answering
         cdef int64_t arrived_ns = 0
         if response == NULL:
             return 0
@@ -194,9 +195,11 @@ cdef class ResponseDesk:
                 if trace.is_told:
                     router.trace = None
                     _body = redirect(&answer, b"")
+            router.is_answering = True
             delivered = router.publish_as(
                 account, &response.text[response.key_size], response.reply_size, &answer)
         finally:
+            router.is_answering = was_answering
             router.bare = bare
             router.trace = trace
             bridge.is_busy = False

@@ -433,6 +433,11 @@ cdef class LeafSession(Session):
         return self._may_use(subject, <uint32_t>len(subject)) and (
             self.incoming is None or self.incoming.publish_allowed(subject, <uint32_t>len(subject)))
 
+    @property
+    def publish_rules(self):
+        """The PermissionRules that decide what may arrive, or None."""
+        return None if self.incoming is None else self.incoming.rules
+
     def obstacle_to(self, bytes subject not None):
         """The reason, as traces report it, why the peer does not receive messages on `subject`;
         empty if it does.

@@ -51,6 +51,14 @@ class Router:
         watch: TurnWatch,
         count_max: int = 64,
     ) -> int: ...
+    def ask_internal(
+        self,
+        account: Account,
+        subject: bytes,
+        payload: bytes,
+        reply: bytes = b"",
+        header: bytes = b"",
+    ) -> int: ...
     def publish_internal(
         self,
         account: Account,

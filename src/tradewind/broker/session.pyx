@@ -252,6 +252,11 @@ cdef class Session:
         return None if self._permissions is None else self._permissions.rules
 
     @property
+    def publish_rules(self):
+        """The PermissionRules that decide what it may publish, or None."""
+        return self.permissions
+
+    @property
     def trace(self):
         """Whether its protocol lines are logged."""
         return self._trace

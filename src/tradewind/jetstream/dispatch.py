@@ -35,6 +35,7 @@ from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.api_request import Answer, ApiRequest, Durable, Headed
 from tradewind.jetstream.clients import client_info
+from tradewind.jetstream.deeds import Requester
 from tradewind.jetstream.handlers import handler_of, load_handler
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
 from tradewind.jetstream.preview.preview_listener import PreviewListener
@@ -272,6 +273,8 @@ class Dispatcher:
         tenant = self._engine.accounts.get(message.account.name)
         if tenant is None:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
+        requester = Requester(message.account, message.session)
+        requester.check_call(call)
         strict = self._engine.settings.options.strict
         try:
             content = yield from computed(
@@ -289,7 +292,7 @@ class Dispatcher:
             content,
             message.payload,
             message.reply,
-            message.session,
+            requester,
             message.header,
         )
         return handler_of(call.endpoint)(request)
