@@ -331,6 +331,57 @@ def test_permissions_of_a_leaf_node(node: Start, peers: Peers) -> None:
     assert b'Permissions Violation for Publish to "else"' in peer.read_to_end()
 
 
+@pytest.mark.parametrize(
+    ("rule", "name", "is_purged"),
+    [
+        ('deny: ["$JS.HUB.API.>"]', "$JS.HUB.API.STREAM.PURGE.S", False),
+        ('deny: ["mapped.>"]', "mapped.purge", False),
+        ('allow: ["$JS.HUB.API.>"]', "$JS.HUB.API.STREAM.PURGE.S", True),
+        ('allow: ["mapped.>"]', "mapped.purge", True),
+        ('allow: ["$JS.API.>"]', "$JS.HUB.API.STREAM.PURGE.S", False),
+        # nats-server obeys these. The peer cannot know to what the hub maps what it may send, and
+        # others use the same connection: here, only the message is dropped.
+        ('deny: ["$JS.API.STREAM.PURGE.>"]', "$JS.HUB.API.STREAM.PURGE.S", None),
+        ('deny: ["$JS.API.STREAM.PURGE.>"]', "mapped.purge", None),
+    ],
+)
+def test_permissions_of_a_leaf_node_are_about_what_it_sends_and_denials_about_what_it_means(
+    node: Start, peers: Peers, tmp_path: Path, rule: str, name: str, is_purged: bool | None
+) -> None:
+    hub = node(
+        "",
+        f'jetstream {{ domain: HUB, store_dir: "{tmp_path / "store"}" }}\n'
+        'mappings: { "mapped.purge": "$JS.API.STREAM.PURGE.S" }\n'
+        "authorization { users: [{user: l, password: p, permissions: { publish: { "
+        f"{rule} }} }}}}, {{user: c, password: c}}] }}",
+    )
+    client = hub.client(user="c", **{"pass": "c"})
+    client.send("SUB answers 1\r\n")
+    for subject, body in (("$JS.API.STREAM.CREATE.S", '{"name":"S","subjects":["s"]}'), ("s", "x")):
+        client.send(f"PUB {subject} answers {len(body)}\r\n{body}\r\n")
+        assert b"error" not in client.read_message()[2]
+    is_dropped = is_purged is None and hub.process.kind != "official"
+    if is_purged is None:
+        is_purged = hub.process.kind == "official"
+    peer = peers(hub)
+    peer.login(name="a", user="l", **{"pass": "p"})
+    peer.quiet_ping()
+    peer.send(f"LMSG {name} 0\r\n\r\n")
+    if is_purged or is_dropped:
+        peer.quiet_ping()
+    else:
+        refused = b'Permissions Violation for Publish to "$JS.API.STREAM.PURGE.S"'
+        assert refused in peer.read_to_end()
+
+    def count() -> int:
+        client.send("PUB $JS.API.STREAM.INFO.S answers 0\r\n\r\n")
+        return int(json.loads(client.read_message()[2])["state"]["messages"])
+
+    if is_purged:
+        wait_for(lambda: count() == 0)
+    assert count() == (0 if is_purged else 1)
+
+
 def test_compression_begins_with_a_plain_info(node: Start, peers: Peers) -> None:
     peer = peers(node("compression: s2_fast"))
     assert peer.info["compression"] == "s2_fast"

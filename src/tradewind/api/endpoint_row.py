@@ -102,6 +102,11 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     # For the system account, which `dispatch` itself answers if anybody; others get no answer.
     is_system: bool = False
     prefix: str = PREFIX
+    # What a client must be allowed to ask for besides: the names of other rows, of the same stream
+    # and consumer. Of an endpoint that nats-server does not have, this is said in any case.
+    needs: tuple[str, ...] | None = None
+    # It needs more, which depends on the body: its handler asks (`jetstream.deeds`) for these.
+    needs_by_body: tuple[str, ...] = ()
     preview: tuple[PreviewForm, ...] = ()
 
     @property

@@ -441,6 +441,8 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         audit=Audit.NEVER,
         beside=Beside.ALL,
         prefix=OWN_PREFIX,
+        needs=(),
+        needs_by_body=("stream_msg_delete", "consumer_reset"),
     ),
     ApiEndpoint(
         "stream_chain_info",
@@ -449,6 +451,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         response=ChainInfo,
         handler="tradewind.jetstream.handlers.chain_handlers:info",
         prefix=OWN_PREFIX,
+        needs=(),
         is_read=True,
     ),
     ApiEndpoint(
@@ -458,6 +461,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         response=ChainCheckpoint,
         handler="tradewind.jetstream.handlers.chain_handlers:checkpoint",
         prefix=OWN_PREFIX,
+        needs=(),
     ),
     ApiEndpoint(
         "stream_chain_proof",
@@ -468,6 +472,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         ChainProof,
         handler="tradewind.jetstream.handlers.chain_handlers:proof",
         prefix=OWN_PREFIX,
+        needs=(),
         is_read=True,
     ),
     ApiEndpoint(
@@ -479,6 +484,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         ChainEntries,
         handler="tradewind.jetstream.handlers.chain_handlers:entries",
         prefix=OWN_PREFIX,
+        needs=(),
         is_read=True,
     ),
     ApiEndpoint(
@@ -490,6 +496,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         StreamTruncateResponse,
         handler="tradewind.jetstream.handlers.truncation_handlers:truncate",
         prefix=OWN_PREFIX,
+        needs=("stream_purge",),
     ),
     ApiEndpoint(
         "stream_undo",
@@ -500,6 +507,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         StreamUndoResponse,
         handler="tradewind.jetstream.handlers.truncation_handlers:undo",
         prefix=OWN_PREFIX,
+        needs=("stream_restore", "stream_update"),
     ),
     ApiEndpoint(
         "template_put",
@@ -510,6 +518,8 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         TemplatePutResponse,
         handler="tradewind.jetstream.handlers.template_handlers:put",
         prefix=OWN_PREFIX,
+        needs=(),
+        needs_by_body=("stream_create", "stream_delete"),
     ),
     ApiEndpoint(
         "template_delete",
@@ -518,6 +528,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         response=TemplatePutResponse,
         handler="tradewind.jetstream.handlers.template_handlers:delete",
         prefix=OWN_PREFIX,
+        needs=(),
     ),
     ApiEndpoint(
         "template_list",
@@ -526,6 +537,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         response=TemplateListResponse,
         handler="tradewind.jetstream.handlers.template_handlers:list_",
         prefix=OWN_PREFIX,
+        needs=(),
     ),
     ApiEndpoint(
         "template_try",
@@ -536,6 +548,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         TemplateTryResponse,
         handler="tradewind.jetstream.handlers.template_handlers:try_",
         prefix=OWN_PREFIX,
+        needs=(),
     ),
     # ---------------------------------------------------------------- what only the previews had
     ApiEndpoint(

@@ -42,6 +42,10 @@ STREAM_NO_CHAIN: Final = ErrorKind(
 CHAIN_INVALID: Final = ErrorKind(400, 20202, "stream metadata {key}: {err}")
 CHAIN_REQUEST_INVALID: Final = ErrorKind(400, 20203, "{err}")
 CHAIN_FAILED: Final = ErrorKind(503, 20204, "the chain cannot be read or written: {err}")
+NOT_ALLOWED: Final = ErrorKind(
+    403, 20301, "this needs the permission to publish to {subject}, which you do not have"
+)
+NO_CLIENT: Final = ErrorKind(403, 20302, "this request must be sent by a client")
 
 OWN_KINDS: Final = {
     kind.err_code: kind for kind in list(globals().values()) if isinstance(kind, ErrorKind)

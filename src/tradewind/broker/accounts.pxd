@@ -1,6 +1,7 @@
 """State of an account; the code is in accounts.pyx."""
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp
 from tradewind.broker.state cimport Carry, Hook
 from tradewind.route.sublist cimport Sublist
 
@@ -11,6 +12,9 @@ cdef class Account:
     cdef object router                      # publishes for the server's own services
     cdef public object limits               # AccountLimits
     cdef public object mappings             # AccountMappings, or None
+    cdef bytes domain_prefix                # `$JS.<domain>.API.`, by which it is reached too, or b""
+    cdef uint32_t domain_size               # of the prefix
+    cdef dict domain_words                  # first word of the API -> whether others follow it
     cdef public object bridge               # AccountBridge: its imports, or None
     cdef public object leaves               # AccountLeaves: its leaf connections, or None
     cdef public object trace_rule           # TraceRule: where traces go, or None
@@ -29,3 +33,11 @@ cdef class Account:
                        uint8_t takes=*) except 0
     cdef size_t attach_crossing(self, bytes subject, Carry carry, object target) except 0
     cdef size_t _add_internal(self, bytes name, void* hook, object handler, bytes group) except 0
+    cdef bytes meaning_of(self, const char* subject, uint32_t size)
+
+
+cdef inline bint may_mean_another(Account account, const char* subject, uint32_t size) noexcept:
+    """Whether a subject of a message that comes in may stand for another one (`meaning_of`)."""
+    return account.mappings is not None or (
+        account.domain_size and size > account.domain_size
+        and memcmp(subject, <const char*>account.domain_prefix, account.domain_size) == 0)

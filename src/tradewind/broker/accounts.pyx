@@ -13,6 +13,9 @@ from tradewind.route.sublist cimport (
 
 import msgspec
 
+# What a domain has beside the API: buckets and object stores.
+cdef tuple DOMAIN_BUCKETS = (b"$KV.", b"$OBJ.", b"$O.")
+
 
 class AccountLimits(msgspec.Struct, frozen=True):
     """-1 means no limit."""
@@ -104,6 +107,8 @@ cdef class Account:
         self.limits = limits or AccountLimits()
         self.sessions = {}
         self._internal = {}
+        self.domain_prefix = b""
+        self.domain_words = {}
 
     @property
     def session_count(self):
@@ -152,6 +157,33 @@ cdef class Account:
         """
         return InterestWatch(self, subject.encode(), callback).cancel
 
+    def answer_domain(self, bytes prefix not None, dict words not None):
+        """Take `prefix` + subject for the subject, as nats-server maps a domain; b"": no more.
+
+        `words` are the first ones of the API, each with whether others follow it.
+        """
+        self.domain_prefix = prefix
+        self.domain_size = <uint32_t>len(prefix)
+        self.domain_words = words
+
+    cdef bytes meaning_of(self, const char* subject, uint32_t size):
+        """The subject that a message which comes in is about: permissions, routing and services see
+        this one only. A mapping is not applied to the result of another.
+        """
+        cdef bytes given = subject[:size]
+        cdef bytes mapped
+        if self.mappings is not None:
+            mapped = self.mappings.map(given)
+            if mapped != given:
+                return mapped
+        if not self.domain_size or not given.startswith(self.domain_prefix):
+            return given
+        mapped = given[self.domain_size:]
+        if mapped.startswith(DOMAIN_BUCKETS):
+            return mapped
+        word, dot, _ = mapped.partition(b".")
+        return b"$JS.API." + mapped if self.domain_words.get(word) is bool(dot) else given
+
     def members(self):
         """All connections, to clients and to other servers."""
         leaves = () if self.leaves is None else self.leaves.sessions.values()
@@ -160,6 +192,12 @@ cdef class Account:
     def publish(self, str subject not None, bytes payload not None, str reply="", bytes header=b""):
         """Publish as the server itself and return the number of deliveries."""
         return self.router.publish_internal(
+            self, subject.encode("utf-8", "surrogateescape"), payload,
+            reply.encode("utf-8", "surrogateescape"), header)
+
+    def ask(self, str subject not None, bytes payload not None, str reply="", bytes header=b""):
+        """Publish a request that the server makes of its own services, on nobody's behalf."""
+        return self.router.ask_internal(
             self, subject.encode("utf-8", "surrogateescape"), payload,
             reply.encode("utf-8", "surrogateescape"), header)
 

@@ -22,6 +22,7 @@ Invariants
 cimport cython
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
+from tradewind.broker.accounts cimport may_mean_another
 from tradewind.broker.session cimport Session
 from tradewind.broker.state cimport is_trace_only
 from tradewind.containers.buffer cimport (
@@ -160,6 +161,7 @@ cdef class ResponseDesk:
         cdef const Message* bare = router.bare
         cdef object trace = router.trace
         cdef bytes _body            # keeps the rewritten message alive until it is delivered
+        cdef bint was_answering = router.is_answering
         cdef int64_t arrived_ns = 0
         if response == NULL:
             return 0
@@ -193,9 +195,11 @@ cdef class ResponseDesk:
                 if trace.is_told:
                     router.trace = None
                     _body = redirect(&answer, b"")
+            router.is_answering = True
             delivered = router.publish_as(
                 account, &response.text[response.key_size], response.reply_size, &answer)
         finally:
+            router.is_answering = was_answering
             router.bare = bare
             router.trace = trace
             bridge.is_busy = False
@@ -317,8 +321,8 @@ cdef class ServiceBridge:
                     raise MemoryError
                 route = self.subject.data + self.subject.begin
                 route_size = <uint32_t>buffer_size(&self.subject)
-            if self.exporter.mappings is not None:
-                mapped = self.exporter.mappings.map(route[:route_size])
+            if may_mean_another(self.exporter, route, route_size):
+                mapped = self.exporter.meaning_of(route, route_size)
                 route = mapped
                 route_size = <uint32_t>len(mapped)
             if is_shown:

@@ -45,7 +45,7 @@ cdef class LeafSession(Session):
     cdef void _show(self, Message* message, const char* subject, uint32_t size) noexcept
     cdef int _know_consumer(self, bytes name) except -1
     cdef int _is_asked_for(self, const char* subject, uint32_t size) except -1
-    cdef int _refuse_message(self, Operation* operation) except -1
+    cdef int _refuse_message(self, const char* subject, uint32_t size, bytes meaning) except -1
     cdef int _add_interest(self, Operation* operation) except -1
     cdef int _drop_interest(self, Operation* operation) except -1
     cdef int _insert(self, Subscription* subscription) except -1

@@ -23,6 +23,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memset
 from tradewind cimport invariants
+from tradewind.broker.accounts cimport may_mean_another
 from tradewind.broker.ack_subjects cimport consumer_size
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.state cimport DOOM_MEMORY, Message
@@ -394,7 +395,7 @@ cdef class LeafSession(Session):
         """Deliver a message from the other server. `is_examined`: its trace headers have been read.
         """
         cdef Message message
-        cdef bytes named, mapped    # the mapped subject must live until delivery ends
+        cdef bytes mapped = None    # keeps the mapped subject alive until delivery ends
         cdef const char* mark
         cdef const char* route = operation.subject
         cdef uint32_t route_size = operation.subject_size, skipped
@@ -412,10 +413,21 @@ cdef class LeafSession(Session):
         self.router.in_bytes += operation.total_size
         self._account.in_msgs += 1
         self._account.in_bytes += operation.total_size
+        if may_mean_another(self._account, route, route_size):
+            mapped = self._account.meaning_of(route, route_size)
+            if self.router.trace is not None:
+                self.router.trace.mapped(route[:route_size], mapped)
         if self.incoming is not None and not self.incoming.publish_allowed(route, route_size) \
                 and not self._is_asked_for(route, route_size):
-            return self._refuse_message(operation)
+            return self._refuse_message(route, route_size, mapped)
         self.leaf.is_unproven = 0
+        if mapped is not None:
+            if self.forbidden is not None and mapped != route[:route_size] \
+                    and self.forbidden.publish_denied(mapped, <uint32_t>len(mapped)):
+                self.broker.mapped_denied(self, route[:route_size], mapped)
+                return 0
+            route = mapped
+            route_size = <uint32_t>len(mapped)
         message.origin = &self.state
         message.subject = route
         message.subject_size = route_size
@@ -434,20 +446,6 @@ cdef class LeafSession(Session):
         message.body = operation.body
         message.header_size = operation.header_size
         message.total_size = operation.total_size
-        if self._account.mappings is not None:
-            named = route[:route_size]
-            mapped = self._account.mappings.map(named)
-            if self.router.trace is not None:
-                self.router.trace.mapped(named, mapped)
-            if self.forbidden is not None and mapped != named \
-                    and self.forbidden.publish_denied(mapped, <uint32_t>len(mapped)):
-                self.broker.mapped_denied(self, named, mapped)
-                return 0
-            if message.subject == route:
-                message.subject = mapped
-                message.subject_size = <uint32_t>len(mapped)
-            route = mapped
-            route_size = <uint32_t>len(mapped)
         self.leaf.named = operation.queue
         self.leaf.named_size = operation.queue_size
         try:
@@ -481,15 +479,15 @@ cdef class LeafSession(Session):
             return True
         return self.state.tracks_responses and self._response_allowed(subject, size)
 
-    cdef int _refuse_message(self, Operation* operation) except -1:
+    cdef int _refuse_message(self, const char* subject, uint32_t size, bytes meaning) except -1:
         """Refuse a message that may not arrive: a hub closes the connection, a spoke ignores the
         message because it has announced what it denies.
 
         An acknowledgement may belong to a message from before this server was restarted, so it is
         ignored as well.
         """
-        if not self.is_spoke and not is_ack(operation.subject, operation.subject_size):
-            self.broker.publish_denied(self, operation.subject[:operation.subject_size], False)
+        if not self.is_spoke and not is_ack(subject, size):
+            self.broker.publish_denied(self, subject[:size] if meaning is None else meaning, False)
         return 0
 
     def may_send_to(self, bytes subject not None):
@@ -498,6 +496,11 @@ cdef class LeafSession(Session):
         """
         return self._may_use(subject, <uint32_t>len(subject)) and (
             self.incoming is None or self.incoming.publish_allowed(subject, <uint32_t>len(subject)))
+
+    @property
+    def publish_rules(self):
+        """The PermissionRules that decide what may arrive, or None."""
+        return None if self.incoming is None else self.incoming.rules
 
     def obstacle_to(self, bytes subject not None):
         """The reason, as traces report it, why the peer does not receive messages on `subject`;

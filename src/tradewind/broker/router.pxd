@@ -27,6 +27,9 @@ cdef class Router:
     cdef uint32_t route_size
     cdef readonly list telling          # AccountLeaves that announce their account's interest
     cdef uint32_t depth                 # how often the current message has changed accounts
+    cdef bint is_vouched                # the server itself makes the current request
+    cdef bint is_answering              # the current message answers a request of another account
+    cdef bint is_unvouched              # services do not take the current message
     cdef bint is_rerouted               # it shows a subject other than the one it is routed by
     cdef const Message* bare            # the message as it was before crossings, for hooks; or NULL
     cdef Buffer local_subject           # of the last message delivered through a shadow

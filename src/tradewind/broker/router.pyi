@@ -54,6 +54,14 @@ class Router:
     def run_resumed(
         self, on_error: Callable[[Session, Exception], None], watch: TurnWatch
     ) -> None: ...
+    def ask_internal(
+        self,
+        account: Account,
+        subject: bytes,
+        payload: bytes,
+        reply: bytes = b"",
+        header: bytes = b"",
+    ) -> int: ...
     def publish_internal(
         self,
         account: Account,

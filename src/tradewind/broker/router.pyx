@@ -45,6 +45,21 @@ cdef enum:
 cdef str NOT_DELIVERED = "Not delivered because "
 
 
+cdef inline bint begins(const char* text, uint32_t size, const char* start,
+                        uint32_t start_size) noexcept nogil:
+    return size > start_size and memcmp(text, start, start_size) == 0
+
+
+cdef bint is_request(const char* subject, uint32_t size) noexcept nogil:
+    """Whether a service of the server may do something for whoever publishes to a subject. Events,
+    and what consumers send to mirrors and sources, only tell.
+    """
+    if begins(subject, size, b"$JS.", 4):
+        return not (begins(subject, size, b"$JS.EVENT.", 10) or begins(subject, size, b"$JS.M.", 6)
+                    or begins(subject, size, b"$JS.S.", 6))
+    return begins(subject, size, b"$TW.API.", 8)
+
+
 cdef bint is_named(const LeafState* origin, const char* queue, uint32_t size) noexcept nogil:
     """Whether a message from a leaf connection names this queue group."""
     cdef const char* at = origin.named
@@ -230,6 +245,8 @@ cdef class Router:
         cdef bint is_traced = self.trace is not None
         self.largest_pending = 0
         self.is_rerouted = route != message.subject
+        self.is_unvouched = (message.origin == NULL and self.depth == 0 or self.is_answering) \
+            and not self.is_vouched and is_request(route, route_size)
         self.route = route
         self.route_size = route_size
         if match == NULL:
@@ -334,7 +351,7 @@ cdef class Router:
         if subscription.kind:
             return self._deliver_unusual(account, subscription, message)
         if target == NULL:
-            if self.is_rerouted and subscription.takes == TAKES_NONE:
+            if self.is_unvouched or (self.is_rerouted and subscription.takes == TAKES_NONE):
                 return False
             if subscription.hook != NULL:
                 return self._call_hook(subscription, message)
@@ -887,9 +904,24 @@ cdef class Router:
                 break
         self.resuming[:0] = batch[done:]
 
+    def ask_internal(self, Account account not None, bytes subject not None,
+                     bytes payload not None, bytes reply=b"", bytes header=b""):
+        """`publish_internal` for a request that the server makes of itself: services take it."""
+        cdef bint before = self.is_vouched
+        self.is_vouched = True
+        try:
+            return self.publish_internal(account, subject, payload, reply, header)
+        finally:
+            self.is_vouched = before
+
     def publish_internal(self, Account account not None, bytes subject not None,
                          bytes payload not None, bytes reply=b"", bytes header=b""):
-        """Publish as the server itself and return the number of receivers."""
+        """Publish as the server itself and return the number of receivers.
+
+        Where the subject was chosen by somebody else (answers, republished and delivered messages),
+        this must not be a way to have services do what that one may not ask for: requests of
+        JetStream that come from no connection are not taken, unless made by `ask_internal`.
+        """
         cdef Message message
         cdef bytes body = header + payload
         message.origin = NULL

@@ -24,6 +24,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcmp, memcpy, memset
 from tradewind cimport invariants
+from tradewind.broker.accounts cimport may_mean_another
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
 from tradewind.broker.router cimport READ_AREA_BYTES
 from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
@@ -255,6 +256,11 @@ cdef class Session:
     def permissions(self):
         """The permissions that apply to it, or None."""
         return None if self._permissions is None else self._permissions.rules
+
+    @property
+    def publish_rules(self):
+        """The PermissionRules that decide what it may publish, or None."""
+        return self.permissions
 
     @property
     def trace(self):
@@ -537,8 +543,8 @@ cdef class Session:
         self.router.in_bytes += operation.total_size
         self._account.in_msgs += 1
         self._account.in_bytes += operation.total_size
-        if self._account.mappings is not None:
-            mapped = self._account.mappings.map(operation.subject[:operation.subject_size])
+        if may_mean_another(self._account, operation.subject, operation.subject_size):
+            mapped = self._account.meaning_of(operation.subject, operation.subject_size)
             if self.router.trace is not None:
                 self.router.trace.mapped(operation.subject[:operation.subject_size], mapped)
             operation.subject = mapped

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tradewind.broker.session import Session
     from tradewind.consumer.consumer import ServerConsumer
     from tradewind.errors import StoreError
+    from tradewind.jetstream.deeds import Requester
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.jetstream_account import JetStreamAccount
@@ -31,8 +32,13 @@ class ApiRequest(msgspec.Struct, frozen=True):
     content: Any
     body: bytes
     reply: str
-    session: Session | None = None
+    requester: Requester
     header: bytes = b""
+
+    @property
+    def session(self) -> Session | None:
+        """The connection that sent it, None: none did."""
+        return self.requester.session
 
     @property
     def client(self) -> EventClient:

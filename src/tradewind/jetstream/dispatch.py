@@ -18,21 +18,28 @@ from typing import TYPE_CHECKING, Final
 from tradewind.api import errors
 from tradewind.api.base import ApiStruct, encode
 from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX, ApiEndpoint, Audit, Beside, EndpointCall
-from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS, heard_subjects, parse_subject
+from tradewind.api.endpoints import (
+    ENDPOINT_BY_NAME,
+    ENDPOINTS,
+    heard_subjects,
+    parse_subject,
+    subjects_by_word,
+)
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import MsgGetRequest
 from tradewind.api.responses import TYPE_PREFIX, AccountInfoResponse, encode_error
 from tradewind.api.versioning import is_level_known
-from tradewind.broker.accounts import InternalMessage
+from tradewind.broker.accounts import Account, InternalMessage
 from tradewind.broker.contracts import printable
 from tradewind.errors import StoreError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.api_request import Answer, ApiRequest, Durable, Headed
 from tradewind.jetstream.clients import client_info
+from tradewind.jetstream.deeds import Requester
 from tradewind.jetstream.handlers import handler_of, load_handler
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
 from tradewind.jetstream.preview.preview_listener import PreviewListener
-from tradewind.jetstream.unknown_requests import listen_silently
+from tradewind.jetstream.unknown_requests import announce_domain, listen_silently
 from tradewind.stream.get_request import plain_request
 
 if TYPE_CHECKING:
@@ -42,10 +49,9 @@ if TYPE_CHECKING:
 REQUESTS_WAITING_MAX: Final = 10_000
 # The body of a request that is decoded in the event loop.
 INLINE_BYTES_MAX: Final = 8192
-NO_RESPONDERS: Final = b"NATS/1.0 503\r\n\r\n"
-# Each stream and consumer listens to these itself.
-_NEXT: Final = ENDPOINT_BY_NAME["consumer_next"].start.removeprefix(PREFIX)
-_DIRECT: Final = ENDPOINT_BY_NAME["direct_get"].start.removeprefix(PREFIX)
+_DOMAIN_WORDS: Final = {
+    subject.partition(".")[0].encode(): "." in subject for subject in subjects_by_word(PREFIX)
+}
 _HEARD: Final = (*heard_subjects(PREFIX), *heard_subjects(OWN_PREFIX))
 _AT_ONCE: Final = tuple(each for each in ENDPOINTS if each.beside is Beside.ALL)
 
@@ -75,6 +81,7 @@ class Dispatcher:
         self._engine = engine
         self._preview = PreviewListener(engine, self.limit_waiting)
         self._tokens: dict[str, list[int]] = {}
+        self._domain_tokens: dict[str, int] = {}
         # For accounts without JetStream: they are only refused.
         self._lane = Lane(engine.workers, engine.set_time, engine.lane_fault, engine.broker.watch)
 
@@ -87,6 +94,7 @@ class Dispatcher:
         """Hear the requests of one account."""
         broker = self._engine.broker
         account = broker.accounts[name]
+        self._answer_domain(account)
         if account.bridge is not None and account.bridge.takes(
             ENDPOINT_BY_NAME["account_info"].subject_for()
         ):
@@ -103,17 +111,28 @@ class Dispatcher:
         for endpoint in _AT_ONCE:
             heard = self._guarded(partial(self._at_once, endpoint))
             tokens.append(account.subscribe(endpoint.subject_for(), heard))
-        if self._engine.domain:
-            prefix = f"$JS.{self._engine.domain}.API."
-            tokens.append(account.subscribe(f"{prefix}>", self._guarded(self._domain)))
         if self._preview.is_wanted:
             tokens += self._preview.listen(account)
         self._tokens[name] = tokens
+
+    def _answer_domain(self, account: Account) -> None:
+        """Have requests that name the domain taken as those that do not, before anything else."""
+        domain, broker = self._engine.domain, self._engine.broker
+        if not domain or account.name in self._domain_tokens or broker.is_system_account(account):
+            return
+        prefix = f"$JS.{domain}.API.".encode()
+        account.answer_domain(prefix, _DOMAIN_WORDS)
+        self._domain_tokens[account.name] = announce_domain(account, prefix)
 
     def stop_listening(self) -> None:
         """Hear nothing more."""
         for name in list(self._tokens):
             self._stop_listening_to(name)
+        for name, token in self._domain_tokens.items():
+            account = self._engine.broker.accounts[name]
+            account.answer_domain(b"", {})
+            account.unsubscribe(token)
+        self._domain_tokens.clear()
 
     def _stop_listening_to(self, name: str) -> None:
         for token in self._tokens.pop(name, ()):
@@ -138,31 +157,6 @@ class Dispatcher:
 
     def _api(self, message: InternalMessage) -> None:
         self._answer(message, message.subject)
-
-    def _domain(self, message: InternalMessage) -> None:
-        """The same subject without the domain, as if it had been sent there."""
-        rest = message.subject.removeprefix(f"$JS.{self._engine.domain}.API.")
-        if rest.startswith(_DIRECT):
-            self._check_direct(message, rest.split(".")[2])
-            return
-        if rest.startswith(("$KV.", "$OBJ.", "$O.")):
-            target = rest
-        elif rest.startswith(_NEXT):
-            target = PREFIX + rest
-        else:
-            self._answer(message, PREFIX + rest)
-            return
-        account = message.account
-        receivers = account.publish(target, message.payload, message.reply, message.header)
-        if not receivers and message.reply:
-            account.publish(message.reply, b"", header=NO_RESPONDERS)
-
-    def _check_direct(self, message: InternalMessage, stream: str) -> None:
-        """Streams that are read directly listen with the domain too; for others nobody does."""
-        tenant = self._engine.accounts.get(message.account.name)
-        hosted = tenant.streams.get(stream) if tenant is not None else None
-        if (hosted is None or not hosted.config.allow_direct) and message.reply:
-            message.account.publish(message.reply, b"", header=NO_RESPONDERS)
 
     def _answer(self, message: InternalMessage, subject: str) -> None:
         call = parse_subject(subject)
@@ -279,6 +273,8 @@ class Dispatcher:
         tenant = self._engine.accounts.get(message.account.name)
         if tenant is None:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
+        requester = Requester(message.account, message.session)
+        requester.check_call(call)
         strict = self._engine.settings.options.strict
         try:
             content = yield from computed(
@@ -296,7 +292,7 @@ class Dispatcher:
             content,
             message.payload,
             message.reply,
-            message.session,
+            requester,
             message.header,
         )
         return handler_of(call.endpoint)(request)

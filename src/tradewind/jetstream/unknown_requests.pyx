@@ -1,7 +1,7 @@
 """Requests that no endpoint knows: they have a receiver, which does not answer, as with
 nats-server.
 
-Owns one subscription per account. Without it their senders would be told that there are no
+Owns one subscription per account, and one for the name of its domain. Without it their senders would be told that there are no
 responders. That is the right answer for requests to a consumer, or for direct reads of a stream,
 that does not exist, so these subjects do not count here.
 """
@@ -30,6 +30,16 @@ cdef int on_message(void* target, Message* message) except -1:
         return (<Session>message.origin.session).router.trace.served(
             message.subject[:message.subject_size])
     return 1
+
+
+cdef int on_domain(void* target, Message* message) except -1:
+    """Nobody: what clients and other servers send there was mapped before it was routed."""
+    return 0
+
+
+def announce_domain(Account account not None, bytes prefix not None):
+    """Have other servers send requests to a domain here; returns the token of the subscription."""
+    return account.attach(prefix + b">", on_domain, prefix)
 
 
 def listen_silently(Account account not None):

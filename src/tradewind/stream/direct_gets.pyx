@@ -154,15 +154,15 @@ cdef class DirectGet:
 
     # -------------------------------------------------------------- requests
 
-    def activate(self, tuple prefixes not None):
-        """Listen, once for each prefix of the API."""
+    def activate(self):
+        """Listen."""
         if not self.tokens:
-            self.tokens = self._listen(prefixes, self.name)
+            self.tokens = self._listen(self.name)
 
-    def stand_in(self, tuple prefixes not None, str origin not None):
+    def stand_in(self, str origin not None):
         """Also answer some of the requests for the origin of this mirror."""
         if not self.stand_in_tokens:
-            self.stand_in_tokens = self._listen(prefixes, origin, True)
+            self.stand_in_tokens = self._listen(origin, True)
 
     cdef bint is_behind_origin(self) noexcept:
         """Whether the origin answers requests, and has messages that are not here yet."""
@@ -170,19 +170,14 @@ cdef class DirectGet:
         return origin is not None and len(origin.tokens) > 0 \
             and origin.ingest.visible() > self.ingest.visible()
 
-    def _listen(self, tuple prefixes, str name, bint is_stand_in=False):
-        cdef GetSubject whole, one
-        cdef bytes subject
-        cdef list tokens = []
-        for prefix in prefixes:
-            whole, one = GetSubject(), GetSubject()
-            subject = f"{prefix}.DIRECT.GET.{name}".encode()
-            whole.gets = one.gets = self
-            whole.is_stand_in = one.is_stand_in = is_stand_in
-            one.skip = <uint32_t>(len(subject) + 1)
-            tokens += [self.account.attach(subject, on_request, whole, b"_sys_"),
-                       self.account.attach(subject + b".>", on_request, one, b"_sys_")]
-        return tokens
+    def _listen(self, str name, bint is_stand_in=False):
+        cdef GetSubject whole = GetSubject(), one = GetSubject()
+        cdef bytes subject = f"$JS.API.DIRECT.GET.{name}".encode()
+        whole.gets = one.gets = self
+        whole.is_stand_in = one.is_stand_in = is_stand_in
+        one.skip = <uint32_t>(len(subject) + 1)
+        return [self.account.attach(subject, on_request, whole, b"_sys_"),
+                self.account.attach(subject + b".>", on_request, one, b"_sys_")]
 
     def step_back(self):
         """Leave the requests for the origin to others."""

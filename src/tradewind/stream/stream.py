@@ -235,20 +235,15 @@ class Stream:
         for subject in wanted - set(self._tokens):
             self._tokens[subject] = self.ingest.attach(stream_queries.to_bytes(subject))
         if self.config.allow_direct:
-            self.direct.activate(self._api_prefixes)
+            self.direct.activate()
         else:
             self.direct.deactivate()
         self.is_active = True
 
-    @property
-    def _api_prefixes(self) -> tuple[str, ...]:
-        domain = self.context.domain
-        return ("$JS.API", f"$JS.{domain}.API") if domain else ("$JS.API",)
-
     def stand_in(self, origin: str) -> None:
         """Answer direct gets for the stream that this one is a mirror of; "": no more."""
         if origin and self.is_active:
-            self.direct.stand_in(self._api_prefixes, origin)
+            self.direct.stand_in(origin)
         else:
             self.direct.step_back()
 

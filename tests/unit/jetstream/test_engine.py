@@ -175,7 +175,10 @@ def test_requests_in_a_domain_are_those_without_it() -> None:
     found = peer.ask("$JS.hub.API.CONSUMER.MSG.NEXT.S.c", {"batch": 1, "no_wait": True})
     assert [payload for *_, payload in found] == [b"x"]
     missing = peer.ask("$JS.hub.API.CONSUMER.MSG.NEXT.S.nobody")
-    assert [header for _, header, _ in missing] == [b"NATS/1.0 503\r\n\r\n"]
+    subject = b"$JS.API.CONSUMER.MSG.NEXT.S.nobody"
+    assert [header for _, header, _ in missing] == [
+        b"NATS/1.0 503\r\nNats-Subject: %b\r\n\r\n" % subject
+    ]
 
 
 def test_stop_tells_waiting_requests_how_much_they_did_not_get() -> None:

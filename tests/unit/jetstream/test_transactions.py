@@ -190,7 +190,7 @@ def test_accounts_without_jetstream_are_refused() -> None:
     account = server.broker.accounts["other"]
     found: list[bytes] = []
     account.subscribe("answer", lambda one: found.append(one.payload))
-    account.publish("$TW.API.COMMIT", b"{}", "answer")
+    account.ask("$TW.API.COMMIT", b"{}", "answer")
     server.run_until_idle()
     assert json.loads(found[0])["error"]["err_code"] == 10039
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.api.errors import STREAM_INVALID_CONFIG, ApiError
 from tradewind.api.template_types import (
     TemplateListResponse,
@@ -29,6 +30,10 @@ def put(request: ApiRequest) -> Steps[Answer]:
     content: TemplatePutRequest = request.content
     if content.name != request.call.stream:
         raise STREAM_INVALID_CONFIG(err="name must match the subject")
+    # The names of the streams depend on subjects, so any is possible.
+    request.requester.check_deed(ENDPOINT_BY_NAME["stream_create"], "*")
+    if content.idle:
+        request.requester.check_deed(ENDPOINT_BY_NAME["stream_delete"], "*")
     desk = request.engine.template_desk()
     yield from desk.of(request.tenant).put(content, dry_run=content.dry_run)
     desk.listen()

@@ -13,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tradewind.api import errors
-from tradewind.api.endpoint_row import PREVIEW_PREFIX, PreviewForm, PreviewWords
+from tradewind.api.endpoint_row import PREVIEW_PREFIX, ApiEndpoint, PreviewForm, PreviewWords
 from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS
 from tradewind.api.errors import ApiError
 from tradewind.faults import INTERNAL_ERROR
+from tradewind.jetstream.deeds import Requester
 from tradewind.jetstream.handlers import load_handler
 from tradewind.jetstream.preview.dialects import OK, SETS, STREAMS, PreviewRefusal
 from tradewind.jetstream.preview.preview_requests import OldRequest, WhenDurable
@@ -44,20 +45,21 @@ class OldEndpoint(NamedTuple):
     handler: Handler | None
     stream_at: int
     consumer_at: int
+    today: ApiEndpoint
 
 
-def _old_endpoint(form: PreviewForm) -> OldEndpoint:
+def _old_endpoint(form: PreviewForm, today: ApiEndpoint) -> OldEndpoint:
     tokens = (PREVIEW_PREFIX + form.subject).split(".")
     stream_at, consumer_at = (tokens.index(name) if name in tokens else 0 for name in ("$s", "$c"))
     subject = ".".join("*" if token in ("$s", "$c") else token for token in tokens)
     handler = load_handler(form.handler) if form.handler else None
-    return OldEndpoint(subject, _DIALECTS[form.words], handler, stream_at, consumer_at)
+    return OldEndpoint(subject, _DIALECTS[form.words], handler, stream_at, consumer_at, today)
 
 
 _DIALECTS: Final = {PreviewWords.SETS: SETS, PreviewWords.STREAMS: STREAMS}
 _CONSUMER_NEXT: Final = ENDPOINT_BY_NAME["consumer_next"]
 OLD_ENDPOINTS: Final = tuple(
-    _old_endpoint(form) for endpoint in ENDPOINTS for form in endpoint.preview
+    _old_endpoint(form, endpoint) for endpoint in ENDPOINTS for form in endpoint.preview
 )
 FIRST_WORDS: Final = frozenset(each.subject.split(".")[1] for each in OLD_ENDPOINTS)
 
@@ -107,7 +109,16 @@ class PreviewListener:
             tokens[endpoint.stream_at] if endpoint.stream_at else "",
             tokens[endpoint.consumer_at] if endpoint.consumer_at else "",
         )
-        request = OldRequest(self._engine, tenant, endpoint.dialect, names, message.payload)
+        requester = Requester(message.account, message.session)
+        request = OldRequest(
+            self._engine,
+            tenant,
+            endpoint.dialect,
+            names,
+            message.payload,
+            endpoint.today,
+            requester,
+        )
         steps = self._serve(endpoint.dialect, handler, message, request)
         tenant.lane.add(steps, "", "request of a preview", message.subject)
 
@@ -115,6 +126,8 @@ class PreviewListener:
         self, dialect: Dialect, handler: Handler, message: InternalMessage, request: OldRequest
     ) -> Steps[None]:
         try:
+            if request.endpoint.subject and "$" not in request.endpoint.subject:
+                request.check_allowed()
             answer = handler(request)
             if isinstance(answer, Generator):
                 answer = yield from answer
@@ -146,6 +159,8 @@ class PreviewListener:
             tokens[endpoint.stream_at], tokens[endpoint.consumer_at]
         )
         account = message.account
-        receivers = account.publish(subject, message.payload, message.reply, message.header)
+        if not Requester(account, message.session).may(subject):
+            return
+        receivers = account.ask(subject, message.payload, message.reply, message.header)
         if not receivers and message.reply:
             account.publish(message.reply, b"", header=NO_RESPONDERS)

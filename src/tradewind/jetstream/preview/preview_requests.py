@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from tradewind.api import errors
+from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.api.preview import PREVIEW_SETS
 from tradewind.api.request_types import ConsumerAction
 from tradewind.api.times import format_time
@@ -24,7 +25,9 @@ from tradewind.stream.stream_queries import to_text
 
 if TYPE_CHECKING:
     from tradewind.api.consumer_types import ConsumerConfig
+    from tradewind.api.endpoint_row import ApiEndpoint
     from tradewind.consumer.consumer import ServerConsumer
+    from tradewind.jetstream.deeds import Requester
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.jetstream_account import JetStreamAccount
@@ -36,13 +39,17 @@ _SEQUENCE_DIGITS_MAX: Final = 20
 
 
 class OldRequest(msgspec.Struct, frozen=True):
-    """`names` are the stream and the consumer of the subject, empty where it has none."""
+    """`names` are the stream and the consumer of the subject, empty where it has none; `endpoint`
+    is the request of today that does the same.
+    """
 
     engine: JetStreamEngine
     tenant: JetStreamAccount
     dialect: Dialect
     names: tuple[str, str]
     body: bytes
+    endpoint: ApiEndpoint
+    requester: Requester
 
     @property
     def text(self) -> str:
@@ -54,9 +61,17 @@ class OldRequest(msgspec.Struct, frozen=True):
         if self.body:
             raise PreviewRefusal(preview_configs.BAD_REQUEST)
 
-    def hosted(self, name: str = "") -> HostedStream:
-        """The stream of this name, or the one in the subject; ApiError if there is none."""
-        return self.tenant.stream(name or self.names[0])
+    def check_allowed(self, stream: str = "", consumer: str = "") -> None:
+        """ApiError unless the client may ask for the same today."""
+        self.requester.check_deed(self.endpoint, stream, consumer)
+
+    def hosted(self, name: str = "", consumer: str = "") -> HostedStream:
+        """The stream of this name, or the one in the subject; ApiError if there is none, or if the
+        client may not do this with it, or with a consumer of it.
+        """
+        stream = name or self.names[0]
+        self.check_allowed(stream, consumer or self.names[1])
+        return self.tenant.stream(stream)
 
 
 class WhenDurable(msgspec.Struct, frozen=True):
@@ -116,6 +131,7 @@ def create_stream(request: OldRequest) -> Steps[bytes]:
     name = request.names[0]
     if name and old.name != name:
         raise PreviewRefusal("stream name in subject does not match request")
+    request.check_allowed(old.name)
     config = preview_configs.stream_config(old, request.dialect)
     # The first preview let message sets share subjects.
     is_sets = request.dialect.mark == PREVIEW_SETS
@@ -291,7 +307,11 @@ def _message(request: OldRequest) -> dict[str, Any]:
 def create_observable(request: OldRequest) -> Steps[bytes]:
     """$JS.OBSERVABLE.CREATE."""
     content = preview_configs.decode_consumer(request.body)
-    yield from _create(request, request.hosted(content.msg_set_name), content)
+    if not content.config.durable_name:
+        ephemeral = ENDPOINT_BY_NAME["consumer_create_ephemeral"]
+        request = msgspec.structs.replace(request, endpoint=ephemeral)
+    hosted = request.hosted(content.msg_set_name, content.config.durable_name)
+    yield from _create(request, hosted, content)
     return OK
 
 
@@ -412,7 +432,7 @@ def consumer_info(request: OldRequest) -> bytes:
 
 def _observable(request: OldRequest) -> tuple[HostedStream, ServerConsumer]:
     stream, name = _two_names(request)
-    hosted = request.hosted(stream)
+    hosted = request.hosted(stream, name)
     return hosted, hosted.consumer(name)
 
 

@@ -9,7 +9,7 @@ connections that the engine never creates: its owner supplies them (`Remotes`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tradewind.api.endpoint_row import PREFIX
 from tradewind.api.source_rules import is_local
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Called with the header block, the body, and what went wrong; the last is empty if nothing did.
 Answered = Callable[[bytes, bytes, str], None]
+
+FLOW_PREFIX: Final = "$JS.FC."
 
 
 class OriginLink(Protocol):
@@ -106,7 +108,7 @@ class LocalLink:
 
         reply = f"$JSC.R.{self._names.event_id()}"
         token = account.subscribe(reply, take)
-        if not account.publish(self._prefix + request, body, reply, header):
+        if not account.ask(self._prefix + request, body, reply, header):
             account.unsubscribe(token)
             self.unheard(answered)
 
@@ -115,8 +117,11 @@ class LocalLink:
         answered(b"", b"", "no response from there")
 
     def publish(self, subject: str, header: bytes) -> None:
-        """Send a message without a body."""
-        self._account.publish(subject, b"", header=header)
+        """Send a message without a body. The origin has chosen the subject: only an answer of flow
+        control is taken by a consumer here.
+        """
+        send = self._account.ask if subject.startswith(FLOW_PREFIX) else self._account.publish
+        send(subject, b"", header=header)
 
     def listen(self, subject: str, inbox: Inbox) -> Callable[[], None]:
         """By a hook."""

@@ -23,11 +23,12 @@ from tradewind.api.commit_types import (
     at,
     decode_commit,
 )
+from tradewind.api.endpoint_row import EndpointCall
 from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.api.errors import ApiError
 from tradewind.api.responses import encode_error
 from tradewind.broker.leaf_session import LeafSession
-from tradewind.broker.session import Session
+from tradewind.jetstream.deeds import Requester
 from tradewind.jetstream.transactions.commit_planning import AckPart, TransactionPlan
 from tradewind.jetstream.transactions.rounds import transactions_of
 from tradewind.store.format.layout import short_hash
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 ACK_PREFIX: Final = "$JS.ACK."
 # What a client must be allowed to ask for one by one if a transaction does it.
+_COMMIT: Final = ENDPOINT_BY_NAME["commit"]
 _MSG_DELETE: Final = ENDPOINT_BY_NAME["stream_msg_delete"]
 _RESET: Final = ENDPOINT_BY_NAME["consumer_reset"]
 # Tokens of an ack subject: without domain and account, with them, and with one more for the future.
@@ -57,6 +59,7 @@ def serve_commit(engine: JetStreamEngine, message: InternalMessage) -> None:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
         if isinstance(message.session, LeafSession):
             raise own_errors.TRANSACTION_INVALID(err="the client must be connected to this server")
+        Requester(tenant.account, message.session).check_call(EndpointCall(_COMMIT))
         content = decode_commit(message.payload)
         _check_bounds(content)
     except ApiError as error:
@@ -160,15 +163,8 @@ class CommitProposal:
         self._places.append(CommittedPublish(stream=hosted.name, seq=seq))
 
     def _check_allowed(self, subject: str) -> None:
-        """A client may do with a transaction what it may do without; a member of another account
-        was let in by an export.
-        """
-        session = self._message.session
-        if (
-            isinstance(session, Session)
-            and session.account is self._tenant.account
-            and not session.may_send_to(subject.encode())
-        ):
+        """A client may do with a transaction what it may do without."""
+        if not Requester(self._tenant.account, self._message.session).may(subject):
             raise own_errors.TRANSACTION_NOT_ALLOWED(subject=subject)
 
     def _owner(self, subject: str) -> HostedStream:
