@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from tradewind.containers.table cimport Table
-from tradewind.store.table.pattern_tree cimport PatternTree
+from tradewind.store.table.pattern_set cimport PatternSet
 
 cdef enum:
     SUBJECT_NONE = 0xFFFFFFFF       # the id of no subject
@@ -43,7 +43,7 @@ cdef class SubjectFilter:
     cdef const char** pattern_pointers  # into the bytes of `patterns`
     cdef uint32_t* pattern_sizes
     cdef uint32_t pattern_count
-    cdef PatternTree tree               # None: they are few, and asked one by one
+    cdef PatternSet many                # None: they are few, and asked one by one
     cdef SubjectIndex index
     cdef uint8_t* verdicts              # by subject id: 0 not asked yet, 1 no, 2 yes
     cdef uint32_t verdict_capacity

@@ -226,7 +226,7 @@ cdef class SubjectFilter:
             self.pattern_sizes[self.pattern_count] = <uint32_t>len(pattern)
             self.pattern_count += 1
         if self.pattern_count > PATTERNS_LISTED_MAX and not self.everything:
-            self.tree = PatternTree(self.patterns, index.names.seed)
+            self.many = PatternSet(self.patterns, index.names.seed)
 
     def __dealloc__(self):
         free(self.verdicts)
@@ -235,8 +235,8 @@ cdef class SubjectFilter:
 
     cdef bint _matches(self, const char* subject, uint32_t size) noexcept nogil:
         cdef uint32_t index
-        if self.tree is not None:
-            return self.tree.matches(subject, size)
+        if self.many is not None:
+            return self.many.matches(subject, size)
         for index in range(self.pattern_count):
             if subject_matches(
                     subject, size, self.pattern_pointers[index], self.pattern_sizes[index]):

@@ -1,4 +1,4 @@
-"""A tree of patterns against each pattern asked by itself."""
+"""A set of patterns against each pattern asked by itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from model import subject_model
 from tradewind.store.table.message_store import MessageStore
-from tradewind.store.table.pattern_tree import PatternTree
+from tradewind.store.table.pattern_set import PatternSet
 from tradewind.store.table.subject_index import SubjectFilter
 
 TOKENS = st.sampled_from([b"a", b"b", b"ab", b"*x", b">x", b"a>"])
@@ -28,13 +28,13 @@ def matches(pattern: bytes, subject: bytes) -> bool:
     st.lists(SUBJECTS, min_size=1, max_size=30),
     st.integers(0, 2**64 - 1),
 )
-def test_tree_accepts_what_one_of_its_patterns_matches(
+def test_set_accepts_what_one_of_its_patterns_matches(
     patterns: list[bytes], subjects: list[bytes], seed: int
 ) -> None:
-    tree = PatternTree(tuple(patterns), seed)
+    chosen = PatternSet(tuple(patterns), seed)
     for subject in subjects:
         expected = any(matches(pattern, subject) for pattern in patterns)
-        assert tree.accepts(subject) == expected
+        assert chosen.accepts(subject) == expected
 
 
 @given(
