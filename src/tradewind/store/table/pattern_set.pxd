@@ -31,12 +31,15 @@ cdef class PatternSet:
     cdef uint64_t* frequent         # what the bits of tokens point into
     cdef uint64_t* active           # which match the tokens so far
     cdef uint64_t* following        # room for those that match one token more
+    cdef uint32_t* numbers          # by place: the number of the next pattern that ends there
+    cdef Py_ssize_t added           # patterns whose tokens are entered
+    cdef readonly bint is_complete  # ... all of them, and frequent tokens have their rows
     cdef uint64_t seed
     cdef uint64_t work              # words and links that all subjects together took
 
     cdef uint64_t _count_widths(self) except? 0xFFFFFFFFFFFFFFFF
     cdef int _make_rows(self) except -1
-    cdef int _add_all(self) except -1
+    cdef bint build(self, uint64_t tokens_max) except -1
     cdef void _add(self, const char* at, size_t size, uint32_t number) noexcept nogil
     cdef int _make_frequent(self) except -1
     cdef bint _is_frequent(self, const PatternToken* token) noexcept nogil

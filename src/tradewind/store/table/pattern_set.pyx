@@ -48,7 +48,7 @@ cdef inline uint32_t token_count(const char* text, size_t size) noexcept nogil:
 cdef class PatternSet:
     """Patterns are valid subjects with or without wildcards; the empty set matches nothing.
 
-    One thread at a time may ask.
+    It is built in steps, and must be complete before it is asked. One thread at a time may ask.
     """
 
     def __init__(self, tuple patterns not None, uint64_t seed):
@@ -70,11 +70,10 @@ cdef class PatternSet:
                 or self.following == NULL:
             raise MemoryError
         self._make_rows()
-        self._add_all()
-        self._make_frequent()
 
     def __dealloc__(self):
         free(self.widths)
+        free(self.numbers)
         free(self.stars)
         free(self.tails)
         free(self.tokens)
@@ -106,7 +105,9 @@ cdef class PatternSet:
         return total
 
     cdef int _make_rows(self) except -1:
-        """Rows of bits for `*` and `>`, all clear."""
+        """Rows of bits for `*` and `>`, all clear, and the numbers of the patterns: the longest
+        come first.
+        """
         cdef uint64_t words = 0
         cdef uint32_t place
         for place in range(self.places):
@@ -114,31 +115,36 @@ cdef class PatternSet:
         self.rows = <uint64_t*>calloc(words + 1, sizeof(uint64_t))
         self.stars = <uint64_t**>calloc(self.places + 1, sizeof(uint64_t*))
         self.tails = <uint64_t**>calloc(self.places + 1, sizeof(uint64_t*))
-        if self.rows == NULL or self.stars == NULL or self.tails == NULL:
+        self.numbers = <uint32_t*>calloc(self.places + 1, sizeof(uint32_t))
+        if self.rows == NULL or self.stars == NULL or self.tails == NULL or self.numbers == NULL:
             raise MemoryError
         words = 0
         for place in range(self.places):
+            self.numbers[place] = self.widths[place + 1]
             self.stars[place] = self.rows + words
             words += words_for(self.widths[place])
             self.tails[place] = self.rows + words
             words += words_for(self.widths[place])
         return 0
 
-    cdef int _add_all(self) except -1:
-        """Number the patterns, the longest first, and enter their tokens."""
+    cdef bint build(self, uint64_t tokens_max) except -1:
+        """Enter patterns until about so many tokens are; returns whether some are left."""
         cdef bytes pattern
-        cdef uint32_t last, place
-        cdef uint32_t* numbers = <uint32_t*>calloc(self.places + 1, sizeof(uint32_t))
-        if numbers == NULL:
-            raise MemoryError
-        for place in range(self.places):
-            numbers[place] = self.widths[place + 1]
-        for pattern in self.patterns:
+        cdef uint32_t last
+        cdef uint64_t entered = 0
+        while self.added < len(self.patterns):
+            if entered >= tokens_max:
+                return True
+            pattern = <bytes>self.patterns[self.added]
+            self.added += 1
             last = token_count(pattern, <size_t>len(pattern)) - 1
-            self._add(pattern, <size_t>len(pattern), numbers[last])
-            numbers[last] += 1
-        free(numbers)
-        return 0
+            self._add(pattern, <size_t>len(pattern), self.numbers[last])
+            self.numbers[last] += 1
+            entered += last + 1
+        if not self.is_complete:
+            self._make_frequent()
+            self.is_complete = True
+        return False
 
     cdef void _add(self, const char* at, size_t size, uint32_t number) noexcept nogil:
         cdef const char* end = at + size
@@ -285,6 +291,7 @@ cdef class PatternSet:
 
     def accepts(self, bytes subject not None):
         """`matches` for Python callers."""
+        self.build(<uint64_t>-1)
         return self.matches(subject, <uint32_t>len(subject))
 
     @property
