@@ -44,11 +44,14 @@ def is_subset(narrow: str, wide: str) -> bool:
 
 def collide(first: str, second: str) -> bool:
     """Whether some literal subject is matched by both patterns."""
-    first_tokens = first.split(".")
-    second_tokens = second.split(".")
-    for one, other in zip(first_tokens, second_tokens, strict=False):
+    return tokens_collide(first.split("."), second.split("."))
+
+
+def tokens_collide(first: list[str], second: list[str]) -> bool:
+    """The same for the tokens of both, for one that is compared with many."""
+    for one, other in zip(first, second, strict=False):
         if ">" in (one, other):
             return True
         if one != other and "*" not in (one, other):
             return False
-    return len(first_tokens) == len(second_tokens)
+    return len(first) == len(second)

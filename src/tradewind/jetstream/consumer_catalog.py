@@ -33,7 +33,13 @@ from tradewind.consumer.deliver_policies import (
     is_by_subject,
 )
 from tradewind.errors import StoreError
-from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed, let_others_go_first
+from tradewind.jetstream.lanes import (
+    INLINE_COMPARISONS_MAX,
+    INLINE_PARTS_MAX,
+    Wait,
+    computed,
+    let_others_go_first,
+)
 from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.format.layout import short_hash
 from tradewind.store.format.meta import ConsumerMeta
@@ -132,7 +138,12 @@ def create_consumer(
         has_interest=lambda _subject: has_interest,
     )
     parts_count = len(wanted.filter_subjects) + len(wanted.metadata or ())
-    config = yield from computed(check, is_large=parts_count > INLINE_PARTS_MAX)
+    is_large = (
+        parts_count > INLINE_PARTS_MAX
+        or (len(wanted.filter_subjects) + 1) * hosted.consumer_configs.filter_count
+        > INLINE_COMPARISONS_MAX
+    )
+    config = yield from computed(check, is_large=is_large)
     _check_dead_letters(hosted, config)
     name = config.durable_name or config.name or _new_name(engine, hosted)
     existing = hosted.consumers.get(name)

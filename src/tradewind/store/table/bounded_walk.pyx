@@ -95,3 +95,12 @@ cdef uint64_t next_within(MessageStore store, uint64_t seq, SubjectFilter chosen
     reach.work_left = max(reach.work_left, <uint64_t>1)
     reach.passed = store.last_seq
     return 0
+
+
+def look_for(MessageStore store not None, SubjectFilter chosen not None, uint64_t seq,
+             uint64_t work):
+    """`next_within` for Python callers: (what was found or 0, what was passed, work left)."""
+    cdef Reach reach
+    reach.work_left = work
+    found = next_within(store, seq, chosen, &reach)
+    return found, reach.passed, reach.work_left

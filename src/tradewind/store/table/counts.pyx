@@ -205,3 +205,10 @@ cdef uint64_t sequence_from(MessageStore store, int64_t timestamp_ns) except? 0:
                 return seq
             seq = block.next_accepted(seq + 1, everything)
     return store.last_seq + 1
+
+
+def counting(MessageStore store not None, SubjectFilter chosen not None, uint64_t seq):
+    """A `CountSearch` that has begun; for Python callers."""
+    cdef CountSearch search = CountSearch()
+    search.begin(store, chosen, seq)
+    return search
