@@ -32,7 +32,7 @@ from tradewind.route.sublist cimport subject_is_literal, subject_valid
 from tradewind.store.format.records cimport Record
 from tradewind.store.table.bounded_walk cimport Reach, next_within
 from tradewind.store.table.counts cimport CountSearch, count_from, sequence_from
-from tradewind.store.table.newest cimport LastSearch
+from tradewind.store.table.newest cimport LastFound, LastSearch
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.stream.get_replies cimport GetReplies
 from tradewind.stream.get_request cimport GetRequest
@@ -495,7 +495,7 @@ cdef class DirectGet:
         batch = GetBatch()
         batch.search = LastSearch()
         batch.has_up_to = wanted.up_to_seq or wanted.has_up_to
-        batch.up_to = up_to
+        batch.up_to = up_to if batch.has_up_to else visible
         batch.visible = visible
         batch.from_seq = wanted.seq
         batch.left = wanted.batch
@@ -508,7 +508,6 @@ cdef class DirectGet:
         """The messages are found; returns whether there is anything to send."""
         cdef LastSearch search = batch.search
         cdef uint32_t reply_size = <uint32_t>len(batch.reply)
-        cdef uint64_t* found
         if batch.is_single:
             self.send_found(batch.reply, reply_size, search.newest(), batch.no_header)
             return False
@@ -517,10 +516,12 @@ cdef class DirectGet:
                 batch.reply, reply_size, TOO_MANY_RESULTS if search.count() else NO_RESULTS)
             return False
         if not batch.has_up_to:
-            batch.up_to = max(batch.visible, search.newest())
-        found = <uint64_t*>search.found.data
-        while search.count() and found[search.found.begin // sizeof(uint64_t)] < batch.from_seq:
-            search.found.begin += sizeof(uint64_t)
+            # Who continues behind it gets what was stored during the search.
+            if search.steps == 1:
+                batch.up_to = max(batch.visible, search.newest())
+            search.replace_gone()
+        while search.count() and search.first().seq < batch.from_seq:
+            search.found.begin += sizeof(LastFound)
         batch.pending = search.count()
         if batch.left <= 0:
             batch.left = <int64_t>batch.pending
@@ -630,15 +631,13 @@ cdef class DirectGet:
         cdef const char* reply = batch.reply
         cdef uint32_t reply_size = <uint32_t>len(batch.reply), receivers
         cdef Record record
-        cdef Buffer* found
         cdef uint64_t seq
         if batch.chosen is None:
             if batch.search.count() == 0:
                 batch.is_over = True
                 return True
-            found = &batch.search.found
-            memcpy(&seq, found.data + found.begin, sizeof(uint64_t))
-            found.begin += sizeof(uint64_t)
+            seq = batch.search.first().seq
+            batch.search.found.begin += sizeof(LastFound)
             batch.left -= 1
             batch.is_over = batch.left == 0
             if self.store.read(seq, &record) != 0:

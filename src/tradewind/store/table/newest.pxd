@@ -5,6 +5,11 @@ from tradewind.containers.buffer cimport Buffer
 from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 
+# The newest message of a subject.
+ctypedef struct LastFound:
+    uint64_t seq
+    uint32_t subject_id         # of the epoch of the search
+
 cdef enum SearchPhase:
     SEARCH_NEWEST           # the newest messages are looked at
     SEARCH_PATTERNS         # the patterns are made ready
@@ -22,10 +27,11 @@ cdef class LastSearch:
     cdef uint64_t at_most        # ... except for subjects that have only newer ones
     cdef size_t count_max               # with more than this, only some are found
     cdef bint only_newest               # one message is wanted, the newest of all subjects
-    cdef Buffer found                   # sequences
-    cdef bint is_sorted                 # ... which ascend
+    cdef Buffer found                   # LastFound
+    cdef bint is_sorted                 # ... with ascending sequences
     cdef SearchPhase phase
     cdef uint64_t work                  # what this step has cost
+    cdef uint32_t steps                 # begun since the search did
     cdef uint32_t epoch                 # of the ids below
     cdef uint32_t ids                   # subjects that were there when the search began
     cdef uint32_t position              # among the subjects, or in `literals`
@@ -42,6 +48,8 @@ cdef class LastSearch:
     cdef int _begin_again(self) except -1
     cdef size_t count(self) noexcept nogil
     cdef uint64_t newest(self) noexcept nogil
+    cdef LastFound* first(self) noexcept nogil
+    cdef int replace_gone(self) except -1
     cpdef bint step(self, uint64_t work_max) except -1
     cdef int _advance(self, uint64_t work_max) except -1
     cdef int _look_back(self) except -1
@@ -50,7 +58,7 @@ cdef class LastSearch:
     cdef int _ask(self, SubjectEntry* entry) except -1
     cdef uint64_t _last_of(self, SubjectEntry* entry) except? 0
     cdef int _want(self, SubjectEntry* entry, uint8_t kind) except -1
-    cdef int _take(self, uint64_t seq) except -1
+    cdef int _take(self, uint64_t seq, uint32_t subject_id) except -1
     cdef int _end_subjects(self) except -1
     cdef int _end_walk(self) except -1
     cdef int _walk_block(self, uint64_t limit) except -1

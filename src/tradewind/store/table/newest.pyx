@@ -14,6 +14,7 @@ from array import array
 from libc.stdlib cimport calloc, free, qsort
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
+from tradewind.store.format.records cimport Record
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
 
@@ -36,7 +37,7 @@ cdef uint64_t ALL_WORK = <uint64_t>1 << 62
 
 
 cdef int compare_sequences(const void* one, const void* other) noexcept nogil:
-    cdef uint64_t first = (<uint64_t*>one)[0], second = (<uint64_t*>other)[0]
+    cdef uint64_t first = (<LastFound*>one).seq, second = (<LastFound*>other).seq
     return (first > second) - (first < second)
 
 
@@ -123,16 +124,44 @@ cdef class LastSearch:
 
     cdef size_t count(self) noexcept nogil:
         """Messages found so far."""
-        return buffer_size(&self.found) // sizeof(uint64_t)
+        return buffer_size(&self.found) // sizeof(LastFound)
 
     cdef uint64_t newest(self) noexcept nogil:
         """The newest of those found, once the search is over; 0: there is none."""
         cdef size_t count = self.count()
-        return (<uint64_t*>(self.found.data + self.found.begin))[count - 1] if count else 0
+        return self.first()[count - 1].seq if count else 0
+
+    cdef LastFound* first(self) noexcept nogil:
+        """The oldest of those found, once the search is over; the others follow."""
+        return <LastFound*>(self.found.data + self.found.begin)
+
+    cdef int replace_gone(self) except -1:
+        """What was removed between two steps gives way to a newer message of its subject, if there
+        is one up to `at_most`.
+        """
+        cdef SubjectEntry* entry
+        cdef LastFound* found
+        cdef Record record
+        cdef uint64_t seq
+        cdef size_t index
+        if self.steps == 1 or self.epoch != self.store.index.epoch:
+            return 0
+        for index in range(self.count()):
+            found = self.first() + index
+            if self.store.read(found.seq, &record) == 0:
+                continue
+            entry = self.store.index.entries[found.subject_id]
+            seq = 0 if entry == NULL else self.store.last_of(entry)
+            if 0 < seq <= self.at_most:
+                found.seq = seq
+                self.is_sorted = False
+        self._sort()
+        return 0
 
     cpdef bint step(self, uint64_t work_max) except -1:
         """Search until it has cost about `work_max`; returns whether more is left."""
         self.work = 0
+        self.steps += 1
         if self.phase != SEARCH_OVER and self.epoch != self.store.index.epoch:
             self._begin_again()
         while self.phase != SEARCH_OVER:
@@ -144,9 +173,14 @@ cdef class LastSearch:
     def sequences(self):
         """What was found, ascending, as 8 bytes each. A worker may call it, if it is much."""
         found = array("Q")
+        cdef uint64_t[::1] sequences
+        cdef size_t index
         self._sort()
         if self.count():
-            found.frombytes((self.found.data + self.found.begin)[:buffer_size(&self.found)])
+            found.frombytes(bytes(self.count() * sizeof(uint64_t)))
+            sequences = found
+            for index in range(self.count()):
+                sequences[index] = self.first()[index].seq
         return found
 
     cdef int _advance(self, uint64_t work_max) except -1:
@@ -187,7 +221,7 @@ cdef class LastSearch:
             found = last_accepted_in(
                 block, min(self.up_to, block.last_seq), self.chosen, &steps)
             if found:
-                self._take(found)
+                self._take(found, 0)
                 return self._end()
             if steps == 0:
                 self.phase = SEARCH_PATTERNS
@@ -239,7 +273,7 @@ cdef class LastSearch:
         seq = self._last_of(entry)
         if seq == 0:
             return 0        # it had lost messages only
-        return self._take(seq) if seq <= self.up_to else self._want(entry, OLDER)
+        return self._take(seq, entry.id) if seq <= self.up_to else self._want(entry, OLDER)
 
     cdef uint64_t _last_of(self, SubjectEntry* entry) except? 0:
         cdef uint64_t walks = self.store.end_walks
@@ -259,12 +293,15 @@ cdef class LastSearch:
             self.first_block = min(self.first_block, entry.first_block)
         return 0
 
-    cdef int _take(self, uint64_t seq) except -1:
+    cdef int _take(self, uint64_t seq, uint32_t subject_id) except -1:
+        cdef LastFound found
         if self.only_newest:
             if seq <= self.newest():
                 return 0
             buffer_clear(&self.found)
-        if buffer_append(&self.found, <const char*>&seq, sizeof(uint64_t)) != 0:
+        found.seq = seq
+        found.subject_id = subject_id
+        if buffer_append(&self.found, <const char*>&found, sizeof(LastFound)) != 0:
             raise MemoryError
         return 0
 
@@ -290,7 +327,7 @@ cdef class LastSearch:
                 self.wanted[self.position] = 0
                 seq = self._last_of(entry)
                 if 0 < seq <= self.at_most:
-                    self._take(seq)
+                    self._take(seq, entry.id)
                 elif seq and entry.first_seq <= self.at_most:
                     self._want(entry, OLDER)
             self.position += 1
@@ -322,7 +359,7 @@ cdef class LastSearch:
                 continue
             self.wanted[subject_id] = 0
             self.older_count -= 1
-            self._take(records_seq(&block.records, entry))
+            self._take(records_seq(&block.records, entry), subject_id)
             if self.only_newest or self.older_count == 0:
                 return self._end_walk()
             if self.count() > self.count_max:
@@ -351,7 +388,6 @@ cdef class LastSearch:
         """Other threads may run meanwhile."""
         if not self.is_sorted and self.count() > 1:
             with nogil:
-                qsort(self.found.data + self.found.begin, self.count(), sizeof(uint64_t),
-                      compare_sequences)
+                qsort(self.first(), self.count(), sizeof(LastFound), compare_sequences)
         self.is_sorted = True
         return 0
