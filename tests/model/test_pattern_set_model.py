@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +38,33 @@ def test_set_accepts_what_one_of_its_patterns_matches(
     for subject in subjects:
         expected = any(matches(pattern, subject) for pattern in patterns)
         assert chosen.accepts(subject) == expected
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"b", b"*"]), min_size=12, max_size=12),
+    st.lists(SUBJECTS, min_size=1, max_size=5),
+)
+def test_set_of_many_overlapping_patterns_accepts_the_same(
+    row: list[bytes], subjects: list[bytes]
+) -> None:
+    patterns = [b".".join((*row[place:], *row[:place])) for place in range(12)]
+    patterns += [pattern + b".>" for pattern in patterns] + [
+        b".".join(tokens) for tokens in product((b"a", b"*"), repeat=8)
+    ]
+    chosen = PatternSet(tuple(patterns), 7)
+    for subject in (*subjects, *(b".".join(row[:size]) for size in range(1, 13))):
+        literal = subject.replace(b"*", b"c")
+        assert chosen.accepts(literal) == any(matches(pattern, literal) for pattern in patterns)
+
+
+@pytest.mark.parametrize("places", [6, 10, 12])
+def test_cost_of_a_subject_is_a_small_share_of_the_tokens(places: int) -> None:
+    patterns = [b".".join(tokens) + b".end" for tokens in product((b"a", b"*"), repeat=places)]
+    chosen = PatternSet(tuple(patterns), 7)
+    assert not chosen.accepts(b"a." * places + b"other")
+    tokens = len(patterns) * (places + 1)
+    # Rows of `*`, of `>` and the list of a token, and a word more for each place.
+    assert chosen.looked_at <= tokens // 64 * 2 + tokens // 32 + 3 * (places + 1)
 
 
 @given(

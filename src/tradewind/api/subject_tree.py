@@ -8,20 +8,23 @@ thousands took seconds. Subjects may have any number of tokens.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 WILDCARD: Final = "*"
 FULL_WILDCARD: Final = ">"
 
 _Owner = TypeVar("_Owner", bound=Hashable)
+_NO_CHILDREN: Final[dict[str, Any]] = {}
+_NO_OWNERS: Final[frozenset[Any]] = frozenset()
 
 
 class _Node(Generic[_Owner]):
     __slots__ = ("children", "owners")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node[_Owner]] = {}
-        self.owners: set[_Owner] = set()
+        # Empty ones are shared: there may be very many nodes, and most have one of the two.
+        self.children: dict[str, _Node[_Owner]] = _NO_CHILDREN
+        self.owners: set[_Owner] | frozenset[_Owner] = _NO_OWNERS
 
 
 class SubjectTree(Generic[_Owner]):
@@ -39,9 +42,15 @@ class SubjectTree(Generic[_Owner]):
             for token in _tokens(subject):
                 child = node.children.get(token)
                 if child is None:
-                    child = node.children[token] = _Node()
+                    child = _Node()
+                    if not node.children:
+                        node.children = {}
+                    node.children[token] = child
                     self.size += 1
                 node = child
+            if not node.owners:
+                node.owners = set()
+            assert isinstance(node.owners, set)
             node.owners.add(owner)
 
     def remove(self, owner: _Owner, subjects: Iterable[str]) -> None:
@@ -57,7 +66,8 @@ class SubjectTree(Generic[_Owner]):
                     break
             if node is None:
                 continue
-            node.owners.discard(owner)
+            if isinstance(node.owners, set):
+                node.owners.discard(owner)
             while path and not node.owners and not node.children:
                 node, token = path.pop()
                 del node.children[token]

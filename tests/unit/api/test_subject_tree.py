@@ -75,3 +75,23 @@ def test_thousands_of_subjects_are_compared_without_looking_at_all_pairs() -> No
     tree = numbered(subjects)
     looked_at = sum(1 for subject in subjects for _ in tree.colliding(subject))
     assert looked_at == len(subjects)
+
+
+def test_subjects_of_any_number_of_tokens_are_compared() -> None:
+    deep = ".".join("a" * 50_000)
+    tree = numbered([deep, deep + ".b", ".".join("*" * 50_000)])
+    assert set(tree.colliding(deep)) == {0, 2}
+    assert set(tree.covering(deep)) == {0, 2}
+    assert has_subset([deep, "a.>"])
+
+
+def test_size_is_that_of_the_tokens_that_are_left() -> None:
+    tree: SubjectTree[str] = SubjectTree()
+    tree.add("x", ["a.b", "a.c", "*"])
+    assert tree.size == 5
+    tree.add("y", ["a.b"])
+    tree.remove("x", ["a.b", "a.c", "no.such"])
+    assert tree.size == 4
+    tree.remove("y", ["a.b"])
+    tree.remove("x", ["*"])
+    assert tree.size == 1
