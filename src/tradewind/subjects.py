@@ -43,7 +43,7 @@ def is_subset_of_any(narrow: str, wides: Iterable[str]) -> bool:
 
 def collide(first: str, second: str) -> bool:
     """Whether some literal subject is matched by both patterns."""
-    return _collide(first.split("."), second.split("."))
+    return tokens_collide(first.split("."), second.split("."))
 
 
 def collides_with_any(subject: str, others: Iterable[str]) -> bool:
@@ -52,7 +52,7 @@ def collides_with_any(subject: str, others: Iterable[str]) -> bool:
     The work is that for all texts together: `subject` is taken apart once.
     """
     tokens = subject.split(".")
-    return any(_collide(tokens, other.split(".")) for other in others)
+    return any(tokens_collide(tokens, other.split(".")) for other in others)
 
 
 def _is_subset(narrow: list[str], wide: list[str]) -> bool:
@@ -69,7 +69,8 @@ def _is_subset(narrow: list[str], wide: list[str]) -> bool:
     return len(narrow) == len(wide)
 
 
-def _collide(first: list[str], second: list[str]) -> bool:
+def tokens_collide(first: list[str], second: list[str]) -> bool:
+    """The same as `collide` for the tokens of both, for one that is compared with many."""
     for one, other in zip(first, second, strict=False):
         if ">" in (one, other):
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pytest
 
@@ -189,6 +190,32 @@ def test_unusual_requests_with_a_subject(peer: Publisher) -> None:
     for subject, reply in SUBJECTS:
         asked = subject.replace("x.", f"{low}.")
         assert replies(peer, f"{name}.{asked}", b"", name) == [reply], subject
+
+
+def test_last_messages_of_many_patterns_that_overlap(peer: Publisher) -> None:
+    name = six_messages(peer)
+    low = name.lower()
+    rows = [".".join(row) for row in product("1*", repeat=9)]
+    nothing = [f"{low}.1.{row}" for row in rows]
+    body = json.dumps({"multi_last": nothing}).encode()
+    assert replies(peer, name, body, name) == NOTHING
+    body = json.dumps({"multi_last": [*nothing, f"{low}.1", f"{low}.*", f"{low}.1"]}).encode()
+    everything = replies(peer, name, b'{"multi_last":["%s.>"]}' % low.encode(), name)
+    assert len(everything) == 4
+    assert replies(peer, name, body, name) == everything
+
+
+def test_more_than_1024_last_messages_are_too_many(peer: Publisher) -> None:
+    name = six_messages(peer)
+    low = name.lower()
+    subjects = [f"{low}.n.{number}" for number in range(1025)]
+    peer.client.send("".join(f"PUB {subject} 1\r\nx\r\n" for subject in subjects[1:]))
+    peer.client.ping()
+    wanted = json.dumps({"multi_last": [f"{low}.n.*", f"{low}.*.1", *subjects[:600]]}).encode()
+    assert len(replies(peer, name, wanted, name)) == 1025
+    peer.client.send(f"PUB {subjects[0]} 1\r\nx\r\n")
+    peer.client.ping()
+    assert replies(peer, name, wanted, name) == ["413 Too Many Results"]
 
 
 def test_batch_without_headers(peer: Publisher) -> None:

@@ -46,6 +46,14 @@ def test_a_number_as_body_is_the_size_of_the_batch(peer: Peer) -> None:
     assert peer.nothing_came()
 
 
+def test_names_in_other_letters_and_unknown_ones_are_read(peer: Peer) -> None:
+    peer.stream("a", "b", "c")
+    peer.consumer()
+    peer.pull("inbox", body=b'{"BATCH":2,"no_such_name":[1.5,{"batch":3}]}')
+    assert [frame.numbers for frame in peer.take(2)] == [(1, 1, 1, 2), (1, 2, 2, 1)]
+    assert peer.nothing_came()
+
+
 def test_any_other_text_asks_for_one_message(peer: Peer) -> None:
     peer.stream("a", "b")
     peer.consumer()

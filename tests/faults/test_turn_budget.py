@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,16 @@ class Client(RawClient):
         self.send(f"PUB $JS.API.{endpoint} r {len(text)}\r\n".encode() + text + b"\r\n")
         answer: dict[str, Any] = json.loads(self.read_message()[2])
         return answer
+
+    def get(self, body: bytes) -> bytes:
+        """The first reply to a direct get."""
+        self.send(b"PUB $JS.API.DIRECT.GET.S r %d\r\n" % len(body) + body + b"\r\n")
+        return b"".join(self.read_message()[1:])
+
+    def pull(self, name: str, body: bytes) -> bytes:
+        self.send(f"PUB $JS.API.CONSUMER.MSG.NEXT.S.{name} r {len(body)}\r\n".encode() + body)
+        self.send(b"\r\n")
+        return b"".join(self.read_message()[1:])
 
     def publish_all(self, subjects: list[str]) -> None:
         for start in range(0, len(subjects), 1000):
@@ -73,3 +84,68 @@ def test_consumer_with_thousands_of_wildcards_on_many_subjects(client: Client) -
     filters = [f"s.{number}.*" for number in range(3000)]
     answer = consumer(client, "C", filter_subjects=filters, ack_policy="explicit")
     assert answer["num_pending"] == 3000
+
+
+def overlapping(places: int, end: str = "") -> list[str]:
+    """Every row of `a` and `*` of a length; a subject of `a` matches them all as far as it goes."""
+    rows = [".".join(row) for row in product("a*", repeat=places)]
+    return [f"s.{row}{end}{number if end else ''}" for number, row in enumerate(rows)]
+
+
+def test_direct_get_with_thousands_of_overlapping_patterns(client: Client) -> None:
+    memory_stream(client, allow_direct=True)
+    head = ".".join("a" * 13)
+    client.publish_all([f"s.{head}.{number}" for number in range(20_000)])
+    body = json.dumps({"multi_last": overlapping(13)}).encode()
+    assert b"404 No Results" in client.get(body)
+    body = json.dumps({"multi_last": [*overlapping(13, ".x"), f"s.{head}.777"]}).encode()
+    assert b"Nats-Sequence: 778\r\n" in client.get(body)
+    assert b"204 EOB" in client.read_message()[1]
+
+
+def test_direct_get_of_the_last_of_patterns_that_match_nothing(client: Client) -> None:
+    memory_stream(client, allow_direct=True)
+    client.publish_all([f"s.{number}.x" for number in range(200_000)])
+    assert b"404" in client.get(b'{"last_by_subj":"s.*.y"}')
+    assert b"404" in client.get(b'{"next_by_subj":"s.*.y","seq":1}')
+    assert b"404" in client.get(b'{"next_by_subj":"s.*.y","seq":2,"batch":10}')
+
+
+def test_consumer_with_thousands_of_filters_that_begin_alike(client: Client) -> None:
+    memory_stream(client)
+    head = ".".join("a" * 13)
+    client.publish_all([f"s.{head}.{number}" for number in range(20_000)])
+    filters = overlapping(13, ".")
+    answer = consumer(client, "C", filter_subjects=filters, ack_policy="explicit")
+    assert answer["num_pending"] == 8192
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"id":"' + b"\\ud800" * 160_000 + b'"}',
+        b'{"id":"' + b"\xff" * 979_000 + b'"}',
+        b"{" + b",".join(b'"%d":1.0' % number for number in range(80_000)) + b"}",
+        b'{"Batch":1,"x":[' + b"[]," * 300_000 + b"1]}",
+        b'{"batch":' + b"9" * 979_000 + b"}",
+        b'{"Multi_Last":[' + b'"\\u0061",' * 100_000 + b'"a"]}',
+        b'{"start_time":"' + b"\x01" * 10 + b"0" * 979_000 + b'"}',
+    ],
+    ids=["halves", "bytes", "names", "lists", "digits", "subjects", "time"],
+)
+def test_large_requests_that_are_odd_json(client: Client, body: bytes) -> None:
+    memory_stream(client, allow_direct=True)
+    consumer(client, "C", ack_policy="explicit")
+    assert b"408 " in client.get(body)
+    assert b"400 Bad Request - " in client.pull("C", body)
+
+
+def test_many_small_requests_that_are_no_json(client: Client) -> None:
+    memory_stream(client, allow_direct=True)
+    consumer(client, "C", ack_policy="explicit")
+    for subject in ("DIRECT.GET.S", "CONSUMER.MSG.NEXT.S.C"):
+        body = b'{"x":[' + b"[1]," * 2000 + b"}"
+        request = f"PUB $JS.API.{subject} r {len(body)}\r\n".encode() + body + b"\r\n"
+        client.send(request * 100)
+        for _ in range(100):
+            assert b"NATS/1.0 40" in client.read_message()[1]

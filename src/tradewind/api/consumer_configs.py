@@ -60,6 +60,11 @@ class ConsumerConfigs(MutableMapping[str, ConsumerConfig]):
         """Those that users have made."""
         return len(self._configs) - self.server_count
 
+    @property
+    def filter_count(self) -> int:
+        """What looking up one filter costs at most."""
+        return self._owners.size
+
     def others_take(self, name: str, subjects: list[str]) -> bool:
         """Whether a consumer of another name takes something of these subjects."""
         effort = self._owners.effort(subjects)

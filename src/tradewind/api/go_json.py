@@ -23,7 +23,7 @@ _NUMBER_START: Final = re.compile(
 )
 _PLAIN: Final = re.compile(rb'[^"\\\x00-\x1f]*')
 _HEX_DIGITS: Final = re.compile(rb"[0-9a-fA-F]*")
-_HALVES: Final = re.compile("[\ud800-\udfff]")
+HALVES: Final = re.compile("[\ud800-\udfff]")
 _LITERALS: Final = {0x6E: b"null", 0x74: b"true", 0x66: b"false"}
 _ESCAPES: Final = {
     0x22: '"',
@@ -213,12 +213,12 @@ class Scanner:
                 if match[0]:
                     parts.append(match[0].decode(errors="surrogateescape"))
                     # Marks of undecodable bytes must not pair with a half from an escape.
-                    parts[-1] = _HALVES.sub("\ufffd", parts[-1])
+                    parts[-1] = HALVES.sub("\ufffd", parts[-1])
                 self._at = match.end()
             character = self._peek()
             if character == 0x22:
                 self._at += 1
-                return _join_halves("".join(parts))
+                return join_halves("".join(parts))
             if character != 0x5C:
                 raise self._invalid(self._at, "in string")
             parts.append(self._escape())
@@ -250,12 +250,16 @@ class Scanner:
 
 def quote(text: str) -> str:
     """A string as Go prints it with %q."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return '"' + "".join('\\"' if item == '"' else _quote_one(item) for item in text) + '"'
 
 
 def quote_bytes(data: bytes) -> str:
     """As `quote`; bytes that are not UTF-8 are written as \\xff."""
     text = data.decode(errors="surrogateescape")
+    if text.isprintable():
+        return quote(text)
     parts = [
         f"\\x{ord(item) - 0xDC00:02x}"
         if "\udc80" <= item <= "\udcff"
@@ -295,8 +299,8 @@ def _character_at(data: bytes, at: int) -> tuple[str | int, int]:
     return data[at], 1
 
 
-def _join_halves(text: str) -> str:
+def join_halves(text: str) -> str:
     """Pairs of surrogates become one character; a half becomes U+FFFD."""
-    if not _HALVES.search(text):
+    if not HALVES.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

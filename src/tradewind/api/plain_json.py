@@ -2,7 +2,8 @@
 
 Owns the fast path. It returns the same values as `requests` would, or None: everything unusual or
 wrong is left to the slow path, which knows all details of Go's decoder and its error texts. As
-there, names are case-insensitive, the last of two equal names is used, and null changes nothing.
+there, names are case-insensitive, the last of two equal names is used, null changes nothing, and
+bytes that are not UTF-8 are read as U+FFFD.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from tradewind.api.go_json import VALUES_MAX, JsonError
+from tradewind.api.go_json import DEPTH_MAX, HALVES, VALUES_MAX, JsonError, join_halves
 from tradewind.api.go_time import parse_go_time
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from tradewind.api.base import ApiStruct
 
+# A time that is longer has useless digits, or is none.
+TIME_CHARACTERS_MAX: Final = 64
 RANGES: Final = {
     "int": (-(2**63), 2**63 - 1),
     "int32": (-(2**31), 2**31 - 1),
@@ -57,17 +60,24 @@ class _NotPlainError(Exception):
     """Somebody else has to look at it."""
 
 
-def read_plainly(fields: Mapping[str, Shape], body: bytes) -> dict[str, Any] | None:
-    """The values of a request with these fields; None if the slow way has to be gone."""
-    # An escape by number may be half of a character, or hide a letter where Go wants it plain.
-    if b"\\u" in body:
-        return None
+def read_plainly(
+    fields: Mapping[str, Shape], body: bytes, *, allow_unknown: bool = False
+) -> dict[str, Any] | None:
+    """The values of a request with these fields; None if the slow way has to be gone.
+
+    With `allow_unknown`, members that are not known are ignored, as they are there.
+    """
     try:
-        document = _DECODER.decode(body.decode())
+        try:
+            text = body.decode()
+        except UnicodeDecodeError:
+            text = HALVES.sub("\ufffd", body.decode(errors="surrogateescape"))
+        document = _DECODER.decode(text)
         if type(document) is not tuple:
             return None
         values: dict[str, Any] = {}
-        reader = _Reader()
+        # An escape by number may be half of a character, or hide a letter where Go wants it plain.
+        reader = _Reader(allow_unknown=allow_unknown, has_numbered=b"\\u" in body)
         reader.fill(document, values, fields)
     except (ValueError, RecursionError, _NotPlainError):
         return None
@@ -78,17 +88,25 @@ def _refuse(text: str) -> NoReturn:
     raise _NotPlainError(text)
 
 
+class _Fraction(str):
+    """A number that is not an integer; no field takes one."""
+
+    __slots__ = ()
+
+
 # Objects become tuples of pairs, so that they are no lists and repeated names are seen.
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=tuple, parse_float=_refuse, parse_constant=_refuse
+    object_pairs_hook=tuple, parse_float=_Fraction, parse_constant=_refuse
 )
 
 
 class _Reader:
     """Puts decoded values into dicts that msgspec can convert, and counts them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, allow_unknown: bool, has_numbered: bool) -> None:
         self.values = 1
+        self._allow_unknown = allow_unknown
+        self._has_numbered = has_numbered
 
     def fill(
         self,
@@ -104,10 +122,11 @@ class _Reader:
                 known = name.casefold()
                 shape = fields.get(known)
                 if shape is None:
-                    raise _NotPlainError(name)
+                    self._pass_over(name, value)
+                    continue
             kind = shape.kind
             if kind == "string" and type(value) is str:
-                values[known] = value
+                values[known] = self._text(value)
             elif value is None and kind != "enum":
                 if shape.is_nullable:
                     values.pop(known, None)
@@ -119,19 +138,46 @@ class _Reader:
             else:
                 values[known] = self._item(value, shape)
 
+    def _pass_over(self, name: str, value: Any) -> None:
+        """Ignore a member that is not known, but for what it adds to the size of the document."""
+        if not self._allow_unknown or (self._has_numbered and HALVES.search(name)):
+            raise _NotPlainError(name)
+        level = [value] if type(value) is list or type(value) is tuple else []
+        depth = 1
+        while level:
+            depth += 1
+            if depth > DEPTH_MAX:
+                raise _NotPlainError(name)
+            self.values += sum(map(len, level))
+            if self.values > VALUES_MAX:
+                raise _NotPlainError(name)
+            level = [
+                inner
+                for outer in level
+                for item in outer
+                # A member of an object is a pair of its name and its value.
+                for inner in ((item[1],) if type(outer) is tuple else (item,))
+                if type(inner) is list or type(inner) is tuple
+            ]
+
+    def _text(self, value: str) -> str:
+        return join_halves(value) if self._has_numbered else value
+
     def _fill_map(
         self, members: tuple[tuple[str, Any], ...], values: dict[str, Any], shape: Shape
     ) -> None:
         assert shape.item is not None
         self.values += len(members)
         for key, value in members:
-            values[key] = self._item(value, shape.item)
+            values[self._text(key)] = self._item(value, shape.item)
 
     def _item(self, value: Any, shape: Shape) -> Any:
         kind = shape.kind
         if kind == "string" and type(value) is str:
-            return value
+            return self._text(value)
         if shape.enum is not None:
+            if self._has_numbered:
+                raise _NotPlainError(kind)
             return shape.enum(value).value
         if value is None:
             return ZEROS[kind]()
@@ -156,6 +202,8 @@ class _Reader:
         raise _NotPlainError(kind)
 
     def _time(self, text: str) -> str:
+        if len(text) > TIME_CHARACTERS_MAX:
+            raise _NotPlainError(text)
         try:
             return parse_go_time(text)
         except JsonError:

@@ -70,13 +70,18 @@ def decode_request(kind: type[_Request], body: bytes, *, strict: bool = True) ->
         raise INVALID_JSON(err=str(error)) from None
 
 
-def decode_lenient(kind: type[_Request], body: bytes) -> _Request:
+def decode_lenient(
+    kind: type[_Request], body: bytes, *, closely_max: int | None = None
+) -> _Request:
     """As `decode_request` for the few requests that the official server never checks strictly.
 
-    One document is expected; ApiError 10025 if it is missing.
+    One document is expected; ApiError 10025 if it is missing. One that is not plain, and longer
+    than `closely_max`, is refused, because looking at it closely takes long.
     """
-    if (values := read_plainly(_shapes(kind), body)) is not None:
+    if (values := read_plainly(_shapes(kind), body, allow_unknown=True)) is not None:
         return msgspec.convert(values, kind)
+    if closely_max is not None and len(body) > closely_max:
+        raise INVALID_JSON(err=f"not plain JSON, and longer than {closely_max} bytes")
     try:
         return _unmarshal(kind, body)
     except JsonError as error:

@@ -2,13 +2,13 @@
 
 Owns the tree, and the bound on the work of looking something up in it: patterns can be chosen such
 that each lookup follows most of the others, which nothing but comparing all pairs would decide.
-Comparing all pairs of a request with thousands took seconds.
+Comparing all pairs of a request with thousands took seconds. Subjects may have any number of tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from tradewind.api.own_errors import SUBJECTS_TOO_INTRICATE
 
@@ -21,6 +21,8 @@ VISITS_PER_NODE: Final = 8
 VISITS_MIN: Final = 100_000
 
 _Owner = TypeVar("_Owner", bound=Hashable)
+_NO_CHILDREN: Final[dict[str, Any]] = {}
+_NO_OWNERS: Final[frozenset[Any]] = frozenset()
 
 
 class Effort:
@@ -42,8 +44,9 @@ class _Node(Generic[_Owner]):
     __slots__ = ("children", "owners")
 
     def __init__(self) -> None:
-        self.children: dict[str, _Node[_Owner]] = {}
-        self.owners: set[_Owner] = set()
+        # Empty ones are shared: there may be very many nodes, and most have one of the two.
+        self.children: dict[str, _Node[_Owner]] = _NO_CHILDREN
+        self.owners: set[_Owner] | frozenset[_Owner] = _NO_OWNERS
 
 
 class SubjectTree(Generic[_Owner]):
@@ -54,14 +57,13 @@ class SubjectTree(Generic[_Owner]):
 
     def __init__(self) -> None:
         self._root: _Node[_Owner] = _Node()
-        self._node_count = 0
+        # Nodes of the tree; no lookup visits one twice.
+        self.size = 1
 
     def effort(self, subjects: Iterable[str]) -> Effort:
         """What looking up all these subjects may take: linear in them and in the tree."""
         token_count = sum(subject.count(".") + 1 for subject in subjects)
-        return Effort(
-            VISITS_MIN + VISITS_PER_TOKEN * token_count + VISITS_PER_NODE * self._node_count
-        )
+        return Effort(VISITS_MIN + VISITS_PER_TOKEN * token_count + VISITS_PER_NODE * self.size)
 
     def add(self, owner: _Owner, subjects: Iterable[str]) -> None:
         """`owner` has these too from now on."""
@@ -70,9 +72,15 @@ class SubjectTree(Generic[_Owner]):
             for token in _tokens(subject):
                 child = node.children.get(token)
                 if child is None:
-                    child = node.children[token] = _Node()
-                    self._node_count += 1
+                    child = _Node()
+                    if not node.children:
+                        node.children = {}
+                    node.children[token] = child
+                    self.size += 1
                 node = child
+            if not node.owners:
+                node.owners = set()
+            assert isinstance(node.owners, set)
             node.owners.add(owner)
 
     def remove(self, owner: _Owner, subjects: Iterable[str]) -> None:
@@ -88,11 +96,12 @@ class SubjectTree(Generic[_Owner]):
                     break
             if node is None:
                 continue
-            node.owners.discard(owner)
+            if isinstance(node.owners, set):
+                node.owners.discard(owner)
             while path and not node.owners and not node.children:
                 node, token = path.pop()
                 del node.children[token]
-                self._node_count -= 1
+                self.size -= 1
 
     def colliding(self, subject: str, effort: Effort) -> Iterator[_Owner]:
         """Whoever has a subject that shares a literal one with this; some more than once."""

@@ -19,3 +19,6 @@ class Turn:
     def take_deferred(
         self, count_max: int = 1000
     ) -> list[tuple[_Handler, bytes, bytes, bytes, bytes]]: ...
+    def return_deferred(
+        self, rest: list[tuple[_Handler, bytes, bytes, bytes, bytes]]
+    ) -> None: ...

@@ -86,6 +86,10 @@ cdef class Turn:
         del self.deferred[:count_max]
         return taken
 
+    def return_deferred(self, list rest not None):
+        """There was no time for these: they come first in the next turn."""
+        self.deferred[:0] = rest
+
     cpdef bint is_busy(self) noexcept:
         """Whether any of the lists has entries."""
         return len(self.dirty) > 0 or len(self.woken) > 0 or len(self.deferred) > 0

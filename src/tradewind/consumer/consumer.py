@@ -27,6 +27,7 @@ from tradewind.broker.router import Router
 from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.cursor import Cursor
 from tradewind.consumer.deliver_policies import (
+    Prepared,
     ResetError,
     Start,
     check_reset,
@@ -113,6 +114,7 @@ class ServerConsumer(Taker):
         config: ConsumerConfig,
         created_ns: int,
         state: ConsumerState | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
         self.context = context
         self.name = name
@@ -120,11 +122,12 @@ class ServerConsumer(Taker):
         self.created_ns = created_ns
         self.stream_name = context.stream_name
         store = context.store
-        start = choose_start(store, config) if state is None else Start(1)
+        start = choose_start(store, config, prepared) if state is None else Start(1)
         acks = AckState(
             config.ack_policy.value, *_ack_settings(config), start_seq=max(start.first_seq, 1)
         )
-        cursor = Cursor(store, filters_of(config), start.next_seq, start.skip)
+        chosen = filters_of(config) if prepared is None else prepared.chosen
+        cursor = Cursor(store, chosen, start.next_seq, start.skip)
         pulls = None if config.deliver_subject else _new_pulls(config)
         self.delivery = Delivery(
             self,
@@ -403,7 +406,7 @@ class ServerConsumer(Taker):
                 self.delivery.active_ns = self.turn.monotonic_ns
             self.turn.wake(self)
 
-    def update(self, config: ConsumerConfig) -> None:
+    def update(self, config: ConsumerConfig, prepared: Prepared | None = None) -> None:
         """Another configuration, which is allowed and complete."""
         delivery = self.delivery
         old = self.config
@@ -413,7 +416,7 @@ class ServerConsumer(Taker):
         self.acks.configure(*_ack_settings(config))
         delivery.set_deliver_subject(config.deliver_subject.encode(), config.deliver_group.encode())
         if set(filters_of(config)) != set(filters_of(old)):
-            self.cursor.set_filter(filters_of(config))
+            self.cursor.set_filter(filters_of(config) if prepared is None else prepared.chosen)
         if config.pause_until != old.pause_until:
             self.advise_pause()
         self.turn.wake(self)

@@ -9,6 +9,8 @@ from tradewind.store.table.subject_index cimport SubjectFilter
 cdef class Cursor(StoreListener):
     cdef MessageStore store
     cdef SubjectFilter chosen
+    cdef public uint64_t work_left      # what looking for messages may still cost in this turn
+    cdef readonly bint is_late          # ... was not enough: the last `peek` found nothing so far
     cdef readonly uint64_t next_seq     # nothing from here on has been delivered
     cdef uint64_t counted_to            # `counted` covers [next_seq, counted_to]
     cdef uint64_t counted               # live messages in that range that pass the filter

@@ -17,20 +17,25 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from tradewind cimport invariants
 from tradewind.store.table.block cimport Block
+from tradewind.store.table.bounded_walk cimport Reach, next_within
 from tradewind.store.table.store_listener cimport StoreListener
 
 
 # Marks a removed message in the list of single messages. No sequence is this high.
 cdef uint64_t GONE = <uint64_t>1 << 63
+cdef uint64_t ALL_WORK = <uint64_t>1 << 62
 
 
 cdef class Cursor(StoreListener):
-    """Starts at `next_seq`, after the single messages of `skip`, which ascend."""
+    """Starts at `next_seq`, after the single messages of `skip`, which ascend. Messages are those
+    that pass a filter, or patterns.
+    """
 
     def __init__(self, MessageStore store not None, patterns=(), uint64_t next_seq=1, skip=()):
         self.store = store
-        self.chosen = SubjectFilter(store.index, patterns)
+        self.chosen = store.filter(patterns)
         self.next_seq = max(next_seq, <uint64_t>1)
+        self.work_left = ALL_WORK
         if skip:
             self._take_skip(array("Q", skip))
         self._recount()
@@ -63,8 +68,8 @@ cdef class Cursor(StoreListener):
         self.counted_to = max(self.store.last_seq, self.next_seq - 1)
 
     def set_filter(self, patterns):
-        """Use other patterns from now on; what is left is counted again."""
-        self.chosen = SubjectFilter(self.store.index, patterns)
+        """Use other patterns (or a filter) from now on; what is left is counted again."""
+        self.chosen = self.store.filter(patterns)
         self._recount()
 
     def seek(self, uint64_t next_seq):
@@ -83,18 +88,25 @@ cdef class Cursor(StoreListener):
     # -------------------------------------------------------------- what comes next
 
     cpdef uint64_t peek(self, uint64_t visible_seq) except? 0:
-        """The next message up to `visible_seq`; 0 if there is none."""
+        """The next message up to `visible_seq`; 0 if there is none, or if it `is_late`: then the
+        search continues behind what was passed.
+        """
+        cdef Reach reach
         cdef uint64_t found, passed
+        self.is_late = False
         if self.skip_begin < self.skip_count:
             found = self.skip[self.skip_begin]
             return found if found <= visible_seq else 0
         if self.next_seq > visible_seq:
             return 0
-        found = self.store.next_matching(self.next_seq, self.chosen)
+        reach.work_left = self.work_left
+        found = next_within(self.store, self.next_seq, self.chosen, &reach)
+        self.work_left = reach.work_left
         if found and found <= visible_seq:
             return found
+        self.is_late = found == 0 and reach.work_left == 0 and reach.passed < visible_seq
         # Nothing up to there: skipped messages are not examined again.
-        passed = min(found - 1 if found else self.store.last_seq, visible_seq)
+        passed = min(reach.passed, visible_seq)
         if passed >= self.next_seq:
             self.next_seq = passed + 1
             if self.counted_to < passed:

@@ -12,6 +12,7 @@ from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
 from tradewind.api.times import parse_time
 from tradewind.store.format.consumer_file import ConsumerState, SequencePair
 from tradewind.store.table.message_store import MessageStore
+from tradewind.store.table.subject_index import SubjectFilter
 
 
 class Start(NamedTuple):
@@ -38,24 +39,47 @@ def is_by_last(config: ConsumerConfig) -> bool:
     return config.deliver_policy in by_last and not config.opt_start_seq
 
 
-def choose_start(store: MessageStore, config: ConsumerConfig) -> Start:
+class Prepared(NamedTuple):
+    """What takes long to find for a consumer, found before it is made."""
+
+    chosen: SubjectFilter
+    # With the last message of each subject: where it starts, None if there is none.
+    start: Start | None = None
+
+
+def is_by_subject(store: MessageStore, config: ConsumerConfig) -> bool:
+    """Whether it starts with the last message of each subject, and others may be before them."""
+    return (
+        config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT
+        and not config.opt_start_seq
+        and store.first_seq > 0
+        and store.limits.subject_msgs_max != 1
+    )
+
+
+def choose_start(
+    store: MessageStore, config: ConsumerConfig, prepared: Prepared | None = None
+) -> Start:
     """The position of a consumer that never delivered anything."""
+    if prepared is not None and prepared.start is not None:
+        return prepared.start
     first_seq, last_seq = store.first_seq, store.last_seq
     if config.opt_start_seq:
         return Start(max(config.opt_start_seq, first_seq))
     if first_seq == 0:
         return Start(1)
     patterns = filters_of(config)
+    chosen = patterns if prepared is None else prepared.chosen
     seq = last_seq + 1
     match config.deliver_policy:
         case DeliverPolicy.ALL:
             seq = first_seq
         case DeliverPolicy.LAST:
-            seq = store.last_sequence(patterns) if patterns else last_seq
+            seq = store.last_sequence(chosen) if patterns else last_seq
         case DeliverPolicy.LAST_PER_SUBJECT:
             if store.limits.subject_msgs_max == 1:
                 seq = first_seq
-            elif skip := store.last_sequences(patterns):
+            elif prepared is None and (skip := store.last_sequences(patterns)):
                 return Start(last_seq + 1, skip)
             else:
                 seq = last_seq

@@ -34,6 +34,8 @@ cdef enum:
     # Budget of one consumer per turn.
     TURN_MESSAGES = 1000
     TURN_BYTES = 262144
+    # ... for looking for messages that pass the filter; the unit is about a nanosecond.
+    TURN_WORK = 2_000_000
     # A receiver with more output than this is given time to read.
     RECEIVER_BYTES_MAX = 1048576
     RECEIVER_PAUSE_NS = 1000000
@@ -217,6 +219,8 @@ cdef class Delivery(TakerPart):
                 self._sweep(False, False)
             return False
         self.wait = WAIT_NOTHING
+        self.cursor.work_left = TURN_WORK
+        self.cursor.is_late = False
         while count < TURN_MESSAGES and total < TURN_BYTES:
             if not self._may_send() or not self._pick(&record):
                 break
@@ -236,7 +240,8 @@ cdef class Delivery(TakerPart):
         self.kept.let_go()
         if self.wait == WAIT_MESSAGES and self.cursor.limit() > self.replay_to:
             self.replay_to = 0
-        if self.pulls is not None and self.pulls.count and self.wait != WAIT_NOTHING:
+        if self.pulls is not None and self.pulls.count \
+                and (self.wait != WAIT_NOTHING or self.cursor.is_late):
             self._sweep(self._is_at_end(), False)
         return self.wait == WAIT_NOTHING
 
@@ -307,6 +312,8 @@ cdef class Delivery(TakerPart):
             return 0
         while True:
             seq = self.cursor.peek(self.visible_seq)
+            if seq == 0 and self.cursor.is_late:
+                return 0        # the search continues in the next turn
             if seq == 0:
                 self.wait = WAIT_SYNC if self.visible_seq < self.store.last_seq else WAIT_MESSAGES
                 return 0

@@ -18,26 +18,42 @@ from tradewind.api.versioning import is_level_known
 from tradewind.durations import format_duration
 
 PRIORITY_MAX: Final = 9
-_DECODER: Final = msgspec.json.Decoder(NextRequest)
+# The body of a request; clients send less than 300 bytes.
+BODY_BYTES_MAX: Final = 8192
+
+
+class _PlainRequest(NextRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request as clients write it. Any other name may be one in other letters."""
+
+
+_DECODER: Final = msgspec.json.Decoder(_PlainRequest)
 
 
 class RefusedRequestError(ValueError):
     """A pull request that gets this status and nothing else."""
 
 
-def decode_pull(header: bytes, payload: bytes) -> tuple[NextRequest, bool]:
+def decode_pull(
+    header: bytes, payload: bytes, *, closely_max: int = BODY_BYTES_MAX
+) -> tuple[NextRequest, bool]:
     """A pull request, and whether it speaks of priorities: nothing and a number of messages say
     no more than how many, JSON also says to which group it belongs.
+
+    What is wrong with JSON of more than `closely_max` bytes is not said.
     """
     if header and not is_level_known(header):
         raise RefusedRequestError("412 Required Api Level")
+    if len(payload) > BODY_BYTES_MAX:
+        raise RefusedRequestError(
+            f"400 Bad Request - {len(payload)} bytes, at most {BODY_BYTES_MAX} are possible"
+        )
     body = payload.strip()
     if not body.startswith(b"{"):
         return NextRequest(batch=_number(body) if body else 1), False
     request = _decode_plainly(body)
     if request is None:
         try:
-            request = decode_lenient(NextRequest, body)
+            request = decode_lenient(NextRequest, body, closely_max=closely_max)
         except ApiError as error:
             reason = error.description.removeprefix("invalid JSON: ")
             raise RefusedRequestError(f"400 Bad Request - {reason}") from None

@@ -25,9 +25,21 @@ from tradewind.api.stream_types import StorageType
 from tradewind.api.times import ZERO_TIME_NS, format_time
 from tradewind.api.versioning import consumer_level, stored_metadata
 from tradewind.consumer.consumer import DELETED, ConsumerContext, ServerConsumer
-from tradewind.consumer.deliver_policies import is_by_last
+from tradewind.consumer.deliver_policies import (
+    Prepared,
+    Start,
+    filters_of,
+    is_by_last,
+    is_by_subject,
+)
 from tradewind.errors import StoreError
-from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed, let_others_go_first
+from tradewind.jetstream.lanes import (
+    INLINE_COMPARISONS_MAX,
+    INLINE_PARTS_MAX,
+    Wait,
+    computed,
+    let_others_go_first,
+)
 from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.format.layout import short_hash
 from tradewind.store.format.meta import ConsumerMeta
@@ -38,9 +50,14 @@ if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.lanes import Steps
     from tradewind.store.folder.stream_folder import StoredConsumer
+    from tradewind.store.table.subject_index import SubjectFilter
 
 # Messages that are passed in one go in search of the last ones of all subjects.
 LOOKED_AT_PER_STEP: Final = 100_000
+# What one step may spend on comparing subjects with filters, and on looking for last messages.
+WORK_PER_STEP_NS: Final = 4_000_000
+# More sequences than this are sorted by a worker.
+SORTED_INLINE_MAX: Final = 10_000
 # The official server reads such a time but cannot write it.
 _UNWRITABLE_OFFSET: Final = re.compile(r"[+-](2[4-9]|[3-9]\d):\d\d$", re.ASCII)
 
@@ -121,7 +138,12 @@ def create_consumer(
         has_interest=lambda _subject: has_interest,
     )
     parts_count = len(wanted.filter_subjects) + len(wanted.metadata or ())
-    config = yield from computed(check, is_large=parts_count > INLINE_PARTS_MAX)
+    is_large = (
+        parts_count > INLINE_PARTS_MAX
+        or (len(wanted.filter_subjects) + 1) * hosted.consumer_configs.filter_count
+        > INLINE_COMPARISONS_MAX
+    )
+    config = yield from computed(check, is_large=is_large)
     _check_dead_letters(hosted, config)
     name = config.durable_name or config.name or _new_name(engine, hosted)
     existing = hosted.consumers.get(name)
@@ -137,11 +159,10 @@ def create_consumer(
         raise errors.CONSUMER_OFFLINE_REASON(err=hosted.consumer_problems[name])
     if _UNWRITABLE_OFFSET.search(config.opt_start_time or ""):
         raise errors.CONSUMER_CREATE(err="error creating store for consumer")
-    if is_by_last(config):
-        for _ in hosted.stream.store.find_lasts(LOOKED_AT_PER_STEP):
-            yield let_others_go_first
+    prepared = yield from _prepared(hosted, config)
     now_ns = engine.turn.now_ns
-    consumer = ServerConsumer(consumer_context(engine, hosted, name), name, config, now_ns)
+    context = consumer_context(engine, hosted, name)
+    consumer = ServerConsumer(context, name, config, now_ns, prepared=prepared)
     if is_stored(hosted, config):
         assert hosted.stream.folder is not None
         meta = ConsumerMeta(name, consumer_config_to_dict(config), now_ns)
@@ -157,6 +178,31 @@ def create_consumer(
     if consumer.delivery.paused:
         consumer.advise_pause()
     return consumer
+
+
+def _prepared(hosted: HostedStream, config: ConsumerConfig) -> Steps[Prepared]:
+    """What depends on the number of subjects and filters, looked for in steps."""
+    store = hosted.stream.store
+    chosen = yield from _judged(hosted, config)
+    if is_by_last(config):
+        for _ in store.find_lasts(LOOKED_AT_PER_STEP):
+            yield let_others_go_first
+    if not is_by_subject(store, config):
+        return Prepared(chosen)
+    search = store.search_last(chosen)
+    while search.step(WORK_PER_STEP_NS):
+        yield let_others_go_first
+    is_large = store.index.live_count > SORTED_INLINE_MAX
+    skip = yield from computed(search.sequences, is_large=is_large)
+    return Prepared(chosen, Start(search.up_to + 1, skip) if skip else None)
+
+
+def _judged(hosted: HostedStream, config: ConsumerConfig) -> Steps[SubjectFilter]:
+    """The filter of a consumer, which has been compared with all subjects of the stream."""
+    chosen = hosted.stream.store.filter(filters_of(config))
+    while chosen.judge(WORK_PER_STEP_NS):
+        yield let_others_go_first
+    return chosen
 
 
 def _check_dead_letters(hosted: HostedStream, config: ConsumerConfig) -> None:
@@ -183,9 +229,13 @@ def change_consumer(
         except StoreError as error:
             raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
     old_filters = (consumer.config.filter_subject, consumer.config.filter_subjects)
-    consumer.update(config)
+    is_same = old_filters == (config.filter_subject, config.filter_subjects)
+    prepared = None
+    if not is_same:
+        prepared = Prepared((yield from _judged(hosted, config)))
+    consumer.update(config, prepared)
     hosted.consumer_changed(consumer)
-    if old_filters != (config.filter_subject, config.filter_subjects):
+    if not is_same:
         hosted.interest_changed()
         yield from hosted.sweep()
 

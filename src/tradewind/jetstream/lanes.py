@@ -37,6 +37,8 @@ Steps = Generator[Work | Creation | Wait, None, _Result]
 TURN_NS_MAX: Final = 10_000_000
 # A configuration with more subjects, sources or other parts than this is checked by a worker.
 INLINE_PARTS_MAX: Final = 256
+# ... or if its parts times those that they may have to be compared with are more than this.
+INLINE_COMPARISONS_MAX: Final = 16_384
 
 
 class Workers(Protocol):

@@ -28,13 +28,20 @@ from tradewind.consumer.consumer import DELETED
 from tradewind.errors import StoreError
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.jetstream_account import stream_usage
-from tradewind.jetstream.lanes import INLINE_PARTS_MAX, Wait, computed, let_others_go_first
+from tradewind.jetstream.lanes import (
+    INLINE_COMPARISONS_MAX,
+    INLINE_PARTS_MAX,
+    Wait,
+    computed,
+    let_others_go_first,
+)
 from tradewind.jetstream.usage import Usage
 from tradewind.store.format.meta import StreamMeta
 from tradewind.stream.stream import Stream
 from tradewind.stream.stream_context import StreamContext
 
 if TYPE_CHECKING:
+    from tradewind.api.subject_tree import SubjectTree
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.jetstream.lanes import Steps
@@ -66,10 +73,15 @@ def stream_context(engine: JetStreamEngine, tenant: JetStreamAccount, name: str)
     return context
 
 
-def is_large_config(config: StreamConfig) -> bool:
-    """Whether the event loop has better things to do than to check it."""
+def is_large_config(config: StreamConfig, owners: SubjectTree[str]) -> bool:
+    """Whether the event loop has better things to do than to check it, and to compare it with the
+    subjects of the other streams.
+    """
     parts = (config.subjects, config.sources, config.metadata)
-    return sum(len(part or ()) for part in parts) > INLINE_PARTS_MAX
+    return (
+        sum(len(part or ()) for part in parts) > INLINE_PARTS_MAX
+        or (len(config.subjects or ()) + 1) * owners.size > INLINE_COMPARISONS_MAX
+    )
 
 
 def create_stream(
@@ -86,7 +98,7 @@ def create_stream(
     """
     while tenant.is_being_created(wanted.name):
         yield Wait.OTHERS_FIRST
-    is_large = is_large_config(wanted)
+    is_large = is_large_config(wanted, tenant.owners)
     check = partial(
         check_stream_create,
         wanted,
@@ -173,7 +185,7 @@ def update_stream(
 ) -> Steps[HostedStream]:
     """Change a stream; what does not fit its consumers is refused."""
     configs = tenant.configs
-    is_large = is_large_config(wanted)
+    is_large = is_large_config(wanted, tenant.owners)
     # A configuration that is wrong by itself is refused before anybody looks for the stream.
     check = partial(
         check_stream_config,

@@ -53,7 +53,7 @@ cdef class TurnWork:
         """
         cdef Turn turn = self._turn
         cdef Py_ssize_t done = 0
-        cdef list dirty
+        cdef list dirty, deferred
         if not self._router.changes.is_empty():
             self.set_time()
             self._router.changes.tell(self._watcher_failed)
@@ -61,11 +61,17 @@ cdef class TurnWork:
             return
         self.set_time()
         if turn.deferred:
-            for handler, subject, reply, header, payload in turn.take_deferred():
+            deferred = turn.take_deferred()
+            for handler, subject, reply, header, payload in deferred:
+                done += 1
+                if done % LOOK_EVERY == 0 and self._is_late():
+                    turn.return_deferred(deferred[done - 1:])
+                    break
                 try:
                     handler(subject, reply, header, payload)
                 except Exception as error:
                     self._router.faults.contain("deferred message", error, repr(subject))
+            done = 0
         if turn.dirty:
             dirty = turn.take_dirty()
             for participant in dirty:

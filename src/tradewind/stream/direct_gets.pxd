@@ -5,7 +5,9 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
+from tradewind.store.table.counts cimport CountSearch
 from tradewind.store.table.message_store cimport MessageStore
+from tradewind.store.table.newest cimport LastSearch
 from tradewind.store.format.records cimport Record
 from tradewind.store.table.subject_index cimport SubjectFilter
 from tradewind.stream.get_replies cimport GetReplies
@@ -47,7 +49,14 @@ cdef class GetOrder:
 
 cdef class GetBatch:
     cdef bytes reply
-    cdef SubjectFilter chosen   # None: the messages are in `found`
+    cdef SubjectFilter chosen   # None: the messages are those that were searched for
+    cdef LastSearch search      # looks for the newest messages; None: nothing is looked for
+    cdef CountSearch counting   # counts what is pending; None: it is known
+    cdef bint is_found          # there is nothing to search or count any more
+    cdef bint is_single         # one message is the whole answer
+    cdef bint is_late           # the step was used up before the next message was found
+    cdef bint has_up_to         # the request names the newest message that it wants
+    cdef uint64_t from_seq      # ... and the oldest
     cdef uint64_t seq           # lowest sequence of the next message
     cdef uint64_t visible       # highest one; both as of the request
     cdef int64_t left           # messages that may still be sent
@@ -59,7 +68,6 @@ cdef class GetBatch:
     cdef bint no_header
     cdef bint is_over           # everything requested is sent, except the end
     cdef bint is_crowded        # a receiver has too much unread output
-    cdef Buffer found           # sequences of last messages, ascending
     # For a request not begun because its sender has too much unread output; otherwise None.
     cdef object session
     cdef bytes waiting          # RequestHead and its bytes
@@ -86,6 +94,8 @@ cdef class DirectGet:
     cdef object ready                   # deque of batches that can continue in the next turn
     cdef object crowded                 # ... that wait until their receivers have read
     cdef bint is_deferred
+    cdef uint64_t work                  # what looking for messages and parsing has cost so far
+    cdef uint64_t work_end              # ... and may cost in this turn
     cdef public int64_t next_deadline_ns    # when `tick` has something to do; 0: never
 
     cdef bint is_behind_origin(self) noexcept
@@ -98,16 +108,21 @@ cdef class DirectGet:
     cdef bint understand(self, Request* request) except -1
     cdef bint is_full(self) noexcept
     cdef int wait_for(self, uint64_t seq) except -1
-    cdef uint64_t newest(self, const char* subject, uint32_t size, uint64_t up_to) except? 0
+    cdef uint64_t work_left(self) noexcept
     cdef int send_one(self, Request* request, uint64_t seq) except -1
+    cdef int send_found(self, const char* reply, uint32_t reply_size, uint64_t seq,
+                        bint no_header) except -1
     cdef int answer_last(self, Request* request, const char* subject, uint32_t size) except -1
     cdef int answer_one(self, Request* request) except -1
     cdef int answer_batch(self, Request* request) except -1
-    cdef int prefer_visible(self, uint64_t* found, size_t count, uint64_t visible) except -1
+    cdef bint end_search(self, GetBatch batch) except -1
     cdef int answer_many(self, Request* request) except -1
     cdef SubjectFilter filter_for(self, tuple patterns)
-    cdef int begin(self, GetBatch batch) except -1
+    cdef int begin(self, GetBatch batch, Request* request) except -1
     cdef bint step(self, GetBatch batch) except -1
+    cdef bint step_search(self, GetBatch batch) except -1
+    cdef uint64_t find_next(self, GetBatch batch) except? 0
+    cdef bint step_single(self, GetBatch batch) except -1
     cdef bint step_messages(self, GetBatch batch) except -1
     cdef bint send_next(self, GetBatch batch) except -1
     cdef int hold(self, Request* request) except -1

@@ -5,8 +5,10 @@ takes a request in the middle of a delivery and copies it; it is answered in its
 services of the server, straight from the store into the output of its reply subject's subscribers,
 without an object per message.
 
-A batch is sent in steps: each waits for the next turn, so nobody else waits for it. A receiver with
-much unread output is given time to read, for requests as well as batches, and holds up nobody else.
+A batch is sent in steps: each waits for the next turn, so nobody else waits for it. So is a search
+that takes long, because there are many subjects, patterns or messages, and requests that are long
+to parse leave those behind them to the next turn. A receiver with much unread output is given time
+to read, for requests as well as batches, and holds up nobody else.
 Requests count towards those that a client may have with the services of the server.
 
 A message that is not synced yet is seen only if nothing else answers the request: it may have taken
@@ -28,8 +30,9 @@ from tradewind.broker.session cimport Session
 from tradewind.broker.state cimport Message, SessionState
 from tradewind.route.sublist cimport subject_is_literal, subject_valid
 from tradewind.store.format.records cimport Record
-from tradewind.store.table.counts cimport count_from, sequence_from
-from tradewind.store.table.newest cimport collect_last, last_accepted, last_up_to
+from tradewind.store.table.bounded_walk cimport Reach, next_within
+from tradewind.store.table.counts cimport CountSearch, count_from, sequence_from
+from tradewind.store.table.newest cimport LastFound, LastSearch
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter
 from tradewind.stream.get_replies cimport GetReplies
 from tradewind.stream.get_request cimport GetRequest
@@ -49,6 +52,18 @@ cdef enum:
     # Budget per turn of one batch, and of all single requests together.
     STEP_MSGS_MAX = 1000
     STEP_BYTES_MAX = 262144
+    # The same for parsing and searching; the unit is about a nanosecond. A search gets no less than
+    # the second number, so that it goes on.
+    STEP_WORK_MAX = 4_000_000
+    STEP_WORK_MIN = 65536
+    # A longer request is refused: its body, and one that is not plain.
+    BODY_BYTES_MAX = 1_048_576
+    ODD_BODY_BYTES_MAX = 131_072
+    # ... and one that only the decoder with all details of Go can judge.
+    CLOSELY_BYTES_MAX = 8192
+    # What it costs to parse a byte.
+    PLAIN_BYTE_WORK = 8
+    ODD_BYTE_WORK = 64
     # A receiver with more output than this is given time to read.
     PENDING_BYTES_MAX = 1048576
     RETRY_NS = 1000000
@@ -69,6 +84,7 @@ cdef bytes MALFORMED_REQUEST = b"408 Malformed Request"
 cdef bytes BAD_REQUEST = b"408 Bad Request"
 cdef bytes REQUIRED_LEVEL = b"412 Required Api Level"
 cdef bytes INTERNAL_ERROR = b"500 Internal Server Error"
+cdef bytes TOO_LONG = b"408 Request Longer Than %d Bytes" % BODY_BYTES_MAX
 cdef bytes TOO_MANY_RESULTS = b"413 Too Many Results"
 cdef bytes TOO_MANY_REQUESTS = b"429 Too Many Requests"
 
@@ -116,12 +132,6 @@ cdef class GetOrder:
 
 cdef class GetBatch:
     """Replies that are still to be sent."""
-
-    def __cinit__(self):
-        buffer_init(&self.found)
-
-    def __dealloc__(self):
-        buffer_free(&self.found)
 
 
 cdef class DirectGet:
@@ -234,9 +244,10 @@ cdef class DirectGet:
         """
         cdef uint64_t msgs = self.replies.sent_msgs + STEP_MSGS_MAX
         cdef uint64_t size = self.replies.sent_bytes + STEP_BYTES_MAX
+        self.work_end = self.work + STEP_WORK_MAX
         try:
             while self.served < order.through and self.replies.sent_msgs < msgs \
-                    and self.replies.sent_bytes < size:
+                    and self.replies.sent_bytes < size and self.work < self.work_end:
                 self.serve_next()
         finally:
             self.release()
@@ -304,16 +315,23 @@ cdef class DirectGet:
     cdef bint understand(self, Request* request) except -1:
         """Parse the body; returns whether it is a request at all."""
         cdef uint32_t size = request.head.body_size
+        self.work += <uint64_t>size * PLAIN_BYTE_WORK
         if self.request.parse(request.body, size):
             return True
+        if size > ODD_BODY_BYTES_MAX:
+            return False
+        self.work += <uint64_t>size * ODD_BYTE_WORK
         try:
-            self.request.adopt(decode_lenient(MsgGetRequest, request.body[:size]))
+            self.request.adopt(decode_lenient(
+                MsgGetRequest, request.body[:size], closely_max=CLOSELY_BYTES_MAX))
         except ApiError:
             return False
         return True
 
     cdef int answer_request(self, Request* request) except -1:
         cdef GetRequest wanted = self.request
+        if request.head.body_size > BODY_BYTES_MAX:
+            return self.refuse(request, TOO_LONG)
         if request.head.subject_size != NO_SUBJECT:
             wanted.clear()
             if request.head.body_size and not self.understand(request):
@@ -349,37 +367,49 @@ cdef class DirectGet:
             self.ingest.turn.mark_dirty(self.ingest)
         return 0
 
-    cdef uint64_t newest(self, const char* subject, uint32_t size, uint64_t up_to) except? 0:
-        """The sequence of the newest message of a subject or pattern; 0: there is none."""
-        cdef SubjectEntry* entry
-        if up_to == 0:
-            return 0
-        if subject_is_literal(subject, size):
-            entry = self.store.index.find(subject, size)
-            return 0 if entry == NULL else last_up_to(self.store, entry, up_to)
-        if subject_valid(subject, size, False):
-            return last_accepted(self.store, self.filter_for((subject[:size],)), up_to)
-        return 0
+    cdef uint64_t work_left(self) noexcept:
+        """What a search may cost in this turn."""
+        return STEP_WORK_MIN if self.work + STEP_WORK_MIN > self.work_end \
+            else self.work_end - self.work
 
     cdef int answer_last(self, Request* request, const char* subject, uint32_t size) except -1:
         """The newest message of a subject or pattern."""
-        cdef uint64_t visible = self.ingest.visible()
-        cdef uint64_t seq = self.newest(subject, size, visible)
-        if seq == 0 and self.ingest.readable() > visible:
-            seq = self.newest(subject, size, self.ingest.readable())
-        return self.send_one(request, seq)
+        cdef GetBatch batch
+        cdef SubjectEntry* entry
+        cdef uint64_t visible = self.ingest.visible(), readable = self.ingest.readable()
+        if subject_is_literal(subject, size):
+            entry = self.store.index.find(subject, size)
+            if entry == NULL:
+                return self.refuse(request, NOT_FOUND)
+            if 0 < entry.last_seq <= visible:
+                return self.send_one(request, entry.last_seq)
+        elif not subject_valid(subject, size, False):
+            return self.refuse(request, NOT_FOUND)
+        batch = GetBatch()
+        batch.is_single = True
+        batch.search = LastSearch()
+        batch.search.begin(
+            self.store, self.filter_for((subject[:size],)), visible, readable, 1, True)
+        return self.begin(batch, request)
 
     cdef int send_one(self, Request* request, uint64_t seq) except -1:
         """A message as the whole answer; 0: there is none."""
+        return self.send_found(request.reply, request.head.reply_size, seq,
+                               self.request.no_header)
+
+    cdef int send_found(self, const char* reply, uint32_t reply_size, uint64_t seq,
+                        bint no_header) except -1:
+        """The same, to a reply subject."""
         cdef Record record
         if seq == 0 or seq > self.ingest.readable() or self.store.read(seq, &record) != 0:
-            return self.refuse(request, NOT_FOUND)
+            self.replies.send_status(reply, reply_size, NOT_FOUND)
+            return 0
         try:
             self.wait_for(seq)
-            if self.request.no_header:
-                self.replies.send_bare(request.reply, request.head.reply_size, &record)
+            if no_header:
+                self.replies.send_bare(reply, reply_size, &record)
             else:
-                self.replies.send_message(request.reply, request.head.reply_size, &record)
+                self.replies.send_message(reply, reply_size, &record)
         finally:
             self.replies.until_seq = 0
         return 0
@@ -387,16 +417,16 @@ cdef class DirectGet:
     cdef int answer_one(self, Request* request) except -1:
         """The message of a sequence, or the first that passes from a sequence or time on."""
         cdef GetRequest wanted = self.request
-        cdef uint64_t seq = wanted.seq
-        cdef SubjectFilter chosen
-        if wanted.has_start or wanted.next_subject.size:
-            chosen = self.filter_of_next()
-            if chosen is None:
-                return self.refuse(request, NOT_FOUND)
-            if wanted.has_start:
-                seq = sequence_from(self.store, wanted.start_ns)
-            seq = self.store.next_matching(seq, chosen)
-        return self.send_one(request, seq)
+        cdef GetBatch batch
+        if not wanted.has_start and wanted.next_subject.size == 0:
+            return self.send_one(request, wanted.seq)
+        batch = GetBatch()
+        batch.is_single = True
+        batch.chosen = self.filter_of_next()
+        if batch.chosen is None:
+            return self.refuse(request, NOT_FOUND)
+        batch.seq = sequence_from(self.store, wanted.start_ns) if wanted.has_start else wanted.seq
+        return self.begin(batch, request)
 
     def filter_of_next(self):
         """The filter of `next_by_subj`; None if nothing can match."""
@@ -432,15 +462,12 @@ cdef class DirectGet:
         if wanted.has_start:
             seq = sequence_from(self.store, wanted.start_ns)
         batch.visible = self.ingest.visible()
-        batch.pending = count_from(self.store, batch.chosen, seq)
-        if self.ingest.readable() < self.store.last_seq:
-            batch.pending -= count_from(
-                self.store, batch.chosen, max(seq, self.ingest.readable() + 1))
+        batch.counting = CountSearch()
+        batch.counting.begin(self.store, batch.chosen, seq)
         batch.seq = seq
         batch.left = wanted.batch
         batch.is_over = wanted.batch < 0
-        batch.reply = request.reply[:request.head.reply_size]
-        return self.begin(batch)
+        return self.begin(batch, request)
 
     cdef int answer_many(self, Request* request) except -1:
         """The last message of each of many subjects."""
@@ -461,56 +488,57 @@ cdef class DirectGet:
         if not patterns:
             return self.refuse(request, NO_RESULTS)
         batch = GetBatch()
-        collect_last(
-            self.store, self.filter_for(patterns), min(up_to, readable), RESULTS_MAX, &batch.found)
-        count = buffer_size(&batch.found) // sizeof(uint64_t)
-        if count == 0 or count > RESULTS_MAX:
-            return self.refuse(request, TOO_MANY_RESULTS if count else NO_RESULTS)
-        found = <uint64_t*>batch.found.data
-        if found[count - 1] > visible:
-            self.prefer_visible(found, count, visible)
-        if not wanted.up_to_seq and not wanted.has_up_to:
-            up_to = max(visible, found[count - 1])
-        while count and found[batch.found.begin // sizeof(uint64_t)] < wanted.seq:
-            batch.found.begin += sizeof(uint64_t)
-            count -= 1
-        batch.pending = count
-        batch.left = wanted.batch if wanted.batch > 0 else <int64_t>count
-        batch.is_over = count == 0
-        batch.up_to = up_to
-        batch.reply = request.reply[:request.head.reply_size]
-        return self.begin(batch)
+        batch.search = LastSearch()
+        batch.has_up_to = wanted.up_to_seq or wanted.has_up_to
+        batch.up_to = up_to if batch.has_up_to else visible
+        batch.visible = visible
+        batch.from_seq = wanted.seq
+        batch.left = wanted.batch
+        # A message that is not visible yet is taken only if its subject has no older one.
+        batch.search.begin(self.store, self.filter_for(patterns), min(up_to, visible),
+                           min(up_to, readable), RESULTS_MAX, False)
+        return self.begin(batch, request)
 
-    cdef int prefer_visible(self, uint64_t* found, size_t count, uint64_t visible) except -1:
-        """Replace messages that are not visible yet by older ones of their subjects, if there are.
-        """
-        cdef list chosen = []
-        cdef SubjectEntry* entry
-        cdef Record record
-        cdef uint64_t older
-        cdef size_t index
-        for index in range(count):
-            older = 0
-            if found[index] > visible and visible and self.store.read(found[index], &record) == 0:
-                entry = self.store.index.find(record.subject, record.subject_size)
-                older = 0 if entry == NULL else last_up_to(self.store, entry, visible)
-            chosen.append(older or found[index])
-        chosen.sort()
-        for index in range(count):
-            found[index] = chosen[index]
-        return 0
+    cdef bint end_search(self, GetBatch batch) except -1:
+        """The messages are found; returns whether there is anything to send."""
+        cdef LastSearch search = batch.search
+        cdef uint32_t reply_size = <uint32_t>len(batch.reply)
+        if batch.is_single:
+            self.send_found(batch.reply, reply_size, search.newest(), batch.no_header)
+            return False
+        if search.count() == 0 or search.count() > RESULTS_MAX:
+            self.replies.send_status(
+                batch.reply, reply_size, TOO_MANY_RESULTS if search.count() else NO_RESULTS)
+            return False
+        if not batch.has_up_to:
+            # Who continues behind it gets what was stored during the search.
+            if search.steps == 1:
+                batch.up_to = max(batch.visible, search.newest())
+            search.replace_gone()
+        while search.count() and search.first().seq < batch.from_seq:
+            search.found.begin += sizeof(LastFound)
+        batch.pending = search.count()
+        if batch.left <= 0:
+            batch.left = <int64_t>batch.pending
+        batch.is_over = batch.pending == 0
+        return True
 
     # -------------------------------------------------------------- steps
 
-    cdef int begin(self, GetBatch batch) except -1:
+    cdef int begin(self, GetBatch batch, Request* request) except -1:
         """Send the first step immediately, the rest later."""
         cdef GetRequest wanted = self.request
-        batch.no_header = wanted.no_header and batch.chosen is not None
+        cdef bint is_full = len(self.ready) + len(self.crowded) >= BATCHES_MAX
+        batch.reply = request.reply[:request.head.reply_size]
+        batch.no_header = wanted.no_header and (batch.chosen is not None or batch.is_single)
         batch.bytes_max = wanted.max_bytes or self.bytes_max
-        if len(self.ready) + len(self.crowded) >= BATCHES_MAX:
-            self.replies.send_status(batch.reply, <uint32_t>len(batch.reply), TOO_MANY_REQUESTS)
-        elif self.step(batch):
-            (self.crowded if batch.is_crowded else self.ready).append(batch)
+        if is_full and not batch.is_single:
+            return self.refuse(request, TOO_MANY_REQUESTS)
+        if not self.step(batch):
+            return 0
+        if is_full:
+            return self.refuse(request, TOO_MANY_REQUESTS)
+        (self.crowded if batch.is_crowded else self.ready).append(batch)
         return 0
 
     cdef bint step(self, GetBatch batch) except -1:
@@ -518,7 +546,13 @@ cdef class DirectGet:
         batch.is_crowded = False
         self.replies.until_seq = 0
         try:
-            return self.step_messages(batch)
+            if not batch.is_found:
+                if self.step_search(batch):
+                    return True
+                batch.is_found = True
+                if batch.search is not None and not self.end_search(batch):
+                    return False
+            return self.step_single(batch) if batch.is_single else self.step_messages(batch)
         except StoreError as error:
             self.replies.send_status(
                 batch.reply, <uint32_t>len(batch.reply), b"500 " + str(error).encode())
@@ -529,6 +563,43 @@ cdef class DirectGet:
             self.replies.until_seq = 0
         return False
 
+    cdef bint step_search(self, GetBatch batch) except -1:
+        """Look for the messages, or count them; returns whether more of that is left."""
+        cdef uint64_t readable = self.ingest.readable()
+        cdef bint has_more = False
+        if batch.search is not None:
+            if not batch.has_up_to:
+                # A subject whose message was replaced meanwhile must not look empty.
+                batch.search.at_most = readable
+            has_more = batch.search.step(self.work_left())
+            self.work += batch.search.work
+        elif batch.counting is not None:
+            has_more = batch.counting.step(self.work_left())
+            self.work += batch.counting.work
+            batch.pending = batch.counting.total
+            if not has_more and readable < self.store.last_seq:
+                batch.pending -= min(batch.pending, count_from(
+                    self.store, batch.chosen, max(batch.seq, readable + 1)))
+        return has_more
+
+    cdef uint64_t find_next(self, GetBatch batch) except? 0:
+        """The next message that passes; 0 if there is none, or if the batch `is_late`."""
+        cdef Reach reach
+        cdef uint64_t found, work = self.work_left()
+        reach.work_left = work
+        found = next_within(self.store, batch.seq, batch.chosen, &reach)
+        self.work += work - min(reach.work_left, work)
+        batch.is_late = found == 0 and reach.work_left == 0
+        batch.seq = max(batch.seq, reach.passed + 1)
+        return found
+
+    cdef bint step_single(self, GetBatch batch) except -1:
+        """Look for the one message that is wanted; returns whether it takes longer."""
+        cdef uint64_t seq = self.find_next(batch)
+        if not batch.is_late:
+            self.send_found(batch.reply, <uint32_t>len(batch.reply), seq, batch.no_header)
+        return batch.is_late
+
     cdef bint step_messages(self, GetBatch batch) except -1:
         cdef uint64_t msgs = self.replies.sent_msgs + STEP_MSGS_MAX
         cdef uint64_t size = self.replies.sent_bytes + STEP_BYTES_MAX
@@ -537,6 +608,8 @@ cdef class DirectGet:
                 return False
             if batch.is_over:
                 break
+            if batch.is_late:
+                return True
             if self.router.largest_pending > PENDING_BYTES_MAX:
                 batch.is_crowded = True
                 return True
@@ -555,17 +628,19 @@ cdef class DirectGet:
         cdef Record record
         cdef uint64_t seq
         if batch.chosen is None:
-            if buffer_size(&batch.found) == 0:
+            if batch.search.count() == 0:
                 batch.is_over = True
                 return True
-            memcpy(&seq, batch.found.data + batch.found.begin, sizeof(uint64_t))
-            batch.found.begin += sizeof(uint64_t)
+            seq = batch.search.first().seq
+            batch.search.found.begin += sizeof(LastFound)
             batch.left -= 1
             batch.is_over = batch.left == 0
             if self.store.read(seq, &record) != 0:
                 return True     # removed since the batch began
         else:
-            seq = self.store.next_matching(batch.seq, batch.chosen)
+            seq = self.find_next(batch)
+            if batch.is_late:
+                return True
             # Behind what is visible there may be one that has taken the place of another.
             if seq == 0 or seq > (batch.visible if batch.last_seq else self.ingest.readable()) \
                     or self.store.read(seq, &record) != 0:
@@ -654,8 +729,10 @@ cdef class DirectGet:
         cdef uint64_t msgs = self.replies.sent_msgs + STEP_MSGS_MAX
         cdef uint64_t size = self.replies.sent_bytes + STEP_BYTES_MAX
         cdef Py_ssize_t count = len(self.ready)
+        self.work_end = self.work + STEP_WORK_MAX
         try:
-            while count and self.replies.sent_msgs < msgs and self.replies.sent_bytes < size:
+            while count and self.replies.sent_msgs < msgs and self.replies.sent_bytes < size \
+                    and self.work < self.work_end:
                 count -= 1
                 batch = self.ready.popleft()
                 if batch.session is not None and (is_behind(batch.session) or self.is_full()):
@@ -669,6 +746,7 @@ cdef class DirectGet:
     def end(self):
         """The stream is being deleted: answer earlier requests, and drop what is under way."""
         cdef GetBatch batch
+        self.work_end = self.work + STEP_WORK_MAX
         while self.served < self.queued:
             self.serve_next()
         for batch in (*self.ready, *self.crowded):

@@ -19,7 +19,7 @@ that a power failure could remove: `visible_seq`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.api import errors
 from tradewind.api.configs import stream_config_from_dict, stream_config_to_dict
@@ -65,6 +65,9 @@ if TYPE_CHECKING:
 IDS_LATE_NS = 1_000_000_000
 # So many messages are looked at for ids before others have their turn.
 IDS_PER_STEP = 5_000
+
+# What one step of a purge may spend on looking for messages.
+PURGE_WORK_NS: Final = 2_000_000
 
 
 class Stream:
@@ -382,7 +385,7 @@ class Stream:
         if pattern and not stream_queries.can_match(stream_queries.to_bytes(pattern)):
             return
         chosen = stream_queries.to_bytes(pattern)
-        steps = self.store.purge_steps(chosen, below=seq, keep=keep, step=self.upkeep.step_size)
+        steps = self.store.purge_steps(chosen, below=seq, keep=keep, step=self.upkeep.step_size, work=PURGE_WORK_NS)
         try:
             while (purged := self.upkeep.purge_step(steps, chosen)) is not None:
                 yield purged

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tradewind.api.times import format_time
 from tradewind.api.truncation_types import Criteria, Removed
 from tradewind.store.contract import NotFoundError
+from tradewind.store.table.bounded_walk import look_for
 
 if TYPE_CHECKING:
     from tradewind.store.contract import MessageCopy
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 # What one step may look at: the loop serves everybody else after it.
 LOOKED_AT_PER_STEP: Final = 1000
 BYTES_PER_STEP: Final = 1024 * 1024
+# ... and may spend on looking for them.
+SEARCH_NS_PER_STEP: Final = 2_000_000
 
 
 class Tally:
@@ -85,15 +88,20 @@ class Selection:
         while seq <= self._last_seq:
             found: list[MessageCopy] = []
             looked_at = size = 0
+            left_ns = SEARCH_NS_PER_STEP
             while looked_at < LOOKED_AT_PER_STEP and size < BYTES_PER_STEP:
+                next_seq, passed, left_ns = look_for(store, self._chosen, seq, left_ns)
+                if not next_seq:
+                    # The others go first, if the search has to go on.
+                    seq = max(seq, passed + 1)
+                    break
+                seq = next_seq + 1
+                if next_seq > self._last_seq:
+                    break
                 try:
-                    message = store.next_message(self._chosen, seq)
+                    message = store.get(next_seq)
                 except NotFoundError:
-                    seq = self._last_seq + 1
-                    break
-                seq = message.seq + 1
-                if message.seq > self._last_seq:
-                    break
+                    continue
                 looked_at += 1
                 size += len(message.header) + len(message.payload)
                 if self._criteria.takes(message.timestamp_ns, message.header):

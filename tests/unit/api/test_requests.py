@@ -28,6 +28,7 @@ from tradewind.api.plain_json import read_plainly
 from tradewind.api.request_types import (
     ConsumerCreateRequest,
     ConsumerUnpinRequest,
+    NextRequest,
     StreamConfigRequest,
     StreamNamesRequest,
 )
@@ -306,6 +307,53 @@ def test_the_quick_way_reads_what_the_slow_one_does_or_leaves_it_alone(data: st.
     if values is not None:
         assert msgspec.convert(values, kind) == requests._decode_documents(kind, body)
         assert msgspec.convert(values, kind) == requests._unmarshal(kind, body)
+    values = read_plainly(requests._shapes(kind), body, allow_unknown=True)
+    if values is not None:
+        assert msgspec.convert(values, kind) == requests._unmarshal(kind, body)
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b"1",
+        b"1.5e3",
+        b'"x"',
+        b'{"batch":5}',
+        b"[[[1,{}],null],true]",
+        b"[" * 62 + b"]" * 62,
+        b"[" + b",".join([b"1"] * (go_json.VALUES_MAX - 4)) + b"]",
+        b'{"a":' * 62 + b"1" + b"}" * 62,
+    ],
+)
+def test_unknown_members_are_ignored_the_quick_way(member: bytes) -> None:
+    body = b'{"Batch":7,"other":' + member + b"}"
+    values = read_plainly(requests._shapes(NextRequest), body, allow_unknown=True)
+    assert values == {"batch": 7}
+    assert requests._unmarshal(NextRequest, body).batch == 7
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b"[" * 64 + b"]" * 64,
+        b'{"a":' * 64 + b"1" + b"}" * 64,
+        b"[" + b",".join([b"[]"] * go_json.VALUES_MAX) + b"]",
+        b"NaN",
+    ],
+)
+def test_unknown_members_count_for_the_size_of_a_request(member: bytes) -> None:
+    body = b'{"batch":7,"other":' + member + b"}"
+    assert read_plainly(requests._shapes(NextRequest), body, allow_unknown=True) is None
+    with pytest.raises(ApiError):
+        requests.decode_lenient(NextRequest, body)
+
+
+def test_long_request_that_is_not_plain_is_not_looked_at_closely() -> None:
+    body = b'{"batch":7,' + b" " * 100 + b'"x":NaN}'
+    with pytest.raises(ApiError, match="not plain JSON, and longer than 64 bytes"):
+        requests.decode_lenient(NextRequest, body, closely_max=64)
+    with pytest.raises(ApiError, match="invalid character 'N'"):
+        requests.decode_lenient(NextRequest, body, closely_max=len(body))
 
 
 @pytest.mark.parametrize(
@@ -314,6 +362,8 @@ def test_the_quick_way_reads_what_the_slow_one_does_or_leaves_it_alone(data: st.
         b'{"name":"S","subjects":["a","b"],"max_msgs":5,"metadata":{"a":"\\"b\\n"}}',
         b' {"NAME":"S","storage":"file","subjects":null,"max_age":-0} ',
         '{"name":"ü","sources":[{"name":"x"}],"sources":[]}'.encode(),
+        b'{"name":"\\u0053","metadata":{"\\ud83d\\ude00\\ud800":"\\udc00\\ud83d"}}',
+        b'{"name":"\xff\xed\xa0\x80","metadata":{"\\ud800\x80":"\xe2\x82"}}',
     ],
 )
 def test_a_plain_request_goes_the_quick_way(body: bytes) -> None:
@@ -330,8 +380,7 @@ def test_a_plain_request_goes_the_quick_way(body: bytes) -> None:
         b"null",
         b"[]",
         b"{}{}",
-        b'{"name":"\\u0053"}',
-        b'{"name":"\xff"}',
+        b'{"storage":"\\u0066ile"}',
         b'{"max_msgs":1.0}',
         b'{"max_msgs":NaN}',
         b'{"max_msgs":9223372036854775808}',

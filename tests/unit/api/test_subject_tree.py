@@ -106,3 +106,15 @@ def test_wildcards_beside_thousands_of_literals_are_compared() -> None:
     effort = tree.effort(subjects)
     for number, subject in enumerate(subjects):
         assert not tree.others(number, subject, effort)
+
+
+def test_size_is_that_of_the_tokens_that_are_left() -> None:
+    tree: SubjectTree[str] = SubjectTree()
+    tree.add("x", ["a.b", "a.c", "*"])
+    assert tree.size == 5
+    tree.add("y", ["a.b"])
+    tree.remove("x", ["a.b", "a.c", "no.such"])
+    assert tree.size == 4
+    tree.remove("y", ["a.b"])
+    tree.remove("x", ["*"])
+    assert tree.size == 1

@@ -29,7 +29,7 @@ TABLES = {
     "route/members.pxd": "accounts",  # queue groups of a sublist, with its seed
     "broker/session.pyx": "sessions",
     "store/table/subject_index.pyx": "subjects",
-    "store/table/pattern_tree.pyx": "subjects",  # filters, with the seed of the subjects
+    "store/table/pattern_set.pyx": "subjects",  # filters, with the seed of the subjects
     "store/format/timing_wheel.pyx": "timers",
     "stream/message_ids.pyx": "ids",
     "stream/staging.pyx": "ids",  # what is in a batch, with the seed of the ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from stream_kit import StreamKit, frame
+from stream_kit import StreamKit, frame, purge
 
 from tradewind.stream.direct_gets import PENDING_MAX, UNDER_WAY_MAX
 from tradewind.stream.stream import Stream
@@ -271,3 +271,48 @@ def test_times_that_64_bits_cannot_hold_are_behind_all_messages(first: str) -> N
     assert b"Nats-Sequence: 1\r\n" in kit.messages()[0][1]
     assert stream.store.sequence_at(10**30) == 4
     assert stream.store.sequence_at(-(10**30)) == 1
+
+
+# ---------------------------------------------------------------- searches that take several turns
+
+
+def test_subject_that_changes_during_a_search_does_not_look_empty() -> None:
+    kit = StreamKit()
+    stream = kit.create(allow_direct=True, max_msgs_per_subject=1)
+    kit.peer.send(b"".join(frame(f"s.{n}.a", b"old", reply="") for n in range(100_000)))
+    kit.peer.take()
+    wanted = ["s.5.a", "s.7.a", "s.99998.a", "s.99999.a", "s.*.b", "s.*.c"]
+    kit.server.run_until_idle = lambda: None  # type: ignore[method-assign]
+    kit.peer.send(frame(GET, json.dumps({"multi_last": wanted}).encode()))
+    kit.server.broker.end_turn()
+    # It is under way: one of those found, and one of those to come, are replaced.
+    assert stream.direct.under_way == 1
+    kit.peer.send(frame("s.5.a", b"new", reply="") + frame("s.99999.a", b"new", reply=""))
+    del kit.server.run_until_idle  # type: ignore[method-assign]
+    kit.server.run_until_idle()
+    *found, (_, end, _) = kit.messages()
+    assert [payload for *_, payload in found] == [b"old", b"old", b"new", b"new"]
+    assert [header.split(b"Nats-Subject: ")[1].split(b"\r\n")[0] for _, header, _ in found] == [
+        b"s.7.a",
+        b"s.99998.a",
+        b"s.5.a",
+        b"s.99999.a",
+    ]
+    # Who continues behind this sequence misses none of the changes.
+    assert b"Nats-UpTo-Sequence: 100000\r\n" in end
+
+
+def test_search_of_a_stream_that_is_purged_meanwhile_finds_what_is_left() -> None:
+    kit = StreamKit()
+    stream = kit.create(allow_direct=True)
+    kit.peer.send(b"".join(frame(f"s.{n}.a", b"old", reply="") for n in range(100_000)))
+    kit.peer.take()
+    kit.server.run_until_idle = lambda: None  # type: ignore[method-assign]
+    kit.peer.send(frame(GET, b'{"multi_last":["s.99999.a","s.*.b","s.1.a","s.*.c","s.*.d"]}'))
+    kit.server.broker.end_turn()
+    assert stream.direct.under_way == 1
+    purge(stream)
+    kit.peer.send(frame("s.1.a", b"new", reply=""))
+    del kit.server.run_until_idle  # type: ignore[method-assign]
+    kit.server.run_until_idle()
+    assert [payload for *_, payload in kit.messages()] == [b"new", b""]

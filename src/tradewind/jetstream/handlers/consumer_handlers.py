@@ -35,7 +35,7 @@ from tradewind.consumer.consumer import ResetError, ServerConsumer
 from tradewind.jetstream import consumer_catalog
 from tradewind.jetstream.api_request import ApiRequest, Durable, Headed
 from tradewind.jetstream.infos import consumer_info, fields_of
-from tradewind.jetstream.lanes import Steps
+from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.jetstream.replication.origins import IDENTITY_FIELD, fields_of_block
 from tradewind.jetstream.replication.source_names import identity_of
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 NAMES_PAGE: Final = 1024
 LIST_PAGE: Final = 256
+# Descriptions that are written in one go.
+INFOS_PER_STEP: Final = 64
 _GROUP_NAME: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
 
 
@@ -91,20 +93,24 @@ def names(request: ApiRequest) -> ConsumerNamesResponse:
     )
 
 
-def list_(request: ApiRequest) -> ConsumerListResponse:
+def list_(request: ApiRequest) -> Steps[ConsumerListResponse]:
     """CONSUMER.LIST."""
     content: ConsumersRequest = request.content
     hosted = request.hosted()
     found = _listed(request)
     offset = min(max(content.offset, 0), len(found))
+    consumers = []
+    for number, name in enumerate(found[offset : offset + LIST_PAGE]):
+        if number and number % INFOS_PER_STEP == 0:
+            yield let_others_go_first
+        # It may have gone meanwhile.
+        if (consumer := hosted.consumers.get(name)) is not None:
+            consumers.append(consumer_info(request.engine, consumer, dynamic=False))
     return ConsumerListResponse(
         total=len(found),
         offset=offset,
         limit=LIST_PAGE,
-        consumers=[
-            consumer_info(request.engine, hosted.consumers[name], dynamic=False)
-            for name in found[offset : offset + LIST_PAGE]
-        ],
+        consumers=consumers,
         offline=dict(hosted.consumer_problems),
     )
 

@@ -31,10 +31,15 @@ from tradewind.jetstream.api_request import ApiRequest, Durable
 from tradewind.jetstream.infos import fields_of, plain_config, stream_info
 from tradewind.jetstream.lanes import Steps, let_others_go_first
 from tradewind.stream.stream_queries import SUBJECTS_PAGE, deleted_list, subject_page, with_details
-from tradewind.subjects import collides_with_any
+from tradewind.subjects import tokens_collide
 
 NAMES_PAGE: Final = 1024
 LIST_PAGE: Final = 256
+# Descriptions that are written in one go.
+INFOS_PER_STEP: Final = 64
+# Tokens that are compared in one go, and what comparing a subject costs at least.
+COMPARED_PER_STEP: Final = 20_000
+COMPARED_PER_SUBJECT: Final = 4
 # Subjects that are looked at in one go for stream info, and this many are sorted in the loop.
 SUBJECTS_PER_STEP: Final = 20_000
 SUBJECTS_SORTED_MAX: Final = 5_000
@@ -67,10 +72,10 @@ def update(request: ApiRequest) -> Steps[StreamUpdateResponse]:
     return StreamUpdateResponse(**fields_of(stream_info(request.engine, hosted)))
 
 
-def names(request: ApiRequest) -> StreamNamesResponse:
+def names(request: ApiRequest) -> Steps[StreamNamesResponse]:
     """STREAM.NAMES."""
     content: StreamNamesRequest = request.content
-    found = _matching(request, content.subject)
+    found = yield from _matching(request, content.subject)
     offset = min(max(content.offset, 0), len(found))
     return StreamNamesResponse(
         total=len(found),
@@ -80,30 +85,46 @@ def names(request: ApiRequest) -> StreamNamesResponse:
     )
 
 
-def list_(request: ApiRequest) -> StreamListResponse:
+def list_(request: ApiRequest) -> Steps[StreamListResponse]:
     """STREAM.LIST."""
     content: StreamListRequest = request.content
-    found = _matching(request, content.subject)
+    found = yield from _matching(request, content.subject)
     offset = min(max(content.offset, 0), len(found))
+    streams = []
+    for number, name in enumerate(found[offset : offset + LIST_PAGE]):
+        if number and number % INFOS_PER_STEP == 0:
+            yield let_others_go_first
+        # It may have gone meanwhile.
+        if (hosted := request.tenant.streams.get(name)) is not None:
+            streams.append(stream_info(request.engine, hosted, dynamic=False))
     return StreamListResponse(
         total=len(found),
         offset=offset,
         limit=LIST_PAGE,
-        streams=[
-            stream_info(request.engine, request.tenant.streams[name], dynamic=False)
-            for name in found[offset : offset + LIST_PAGE]
-        ],
+        streams=streams,
         offline=dict(request.tenant.problems),
     )
 
 
-def _matching(request: ApiRequest, subject: str) -> list[str]:
+def _matching(request: ApiRequest, subject: str) -> Steps[list[str]]:
     """The names of the streams whose subjects collide with this one, all if it is empty."""
-    return sorted(
-        name
-        for name, hosted in request.tenant.streams.items()
-        if not subject or collides_with_any(subject, hosted.config.subjects)
-    )
+    streams = request.tenant.streams
+    if not subject:
+        return sorted(streams)
+    # Only so many tokens of it can be compared with any subject of a stream.
+    tokens = subject.split(".")
+    found: list[str] = []
+    compared = 0
+    for name, hosted in list(streams.items()):
+        for own in hosted.config.subjects:
+            compared += COMPARED_PER_SUBJECT + own.count(".")
+            if compared > COMPARED_PER_STEP:
+                compared = 0
+                yield let_others_go_first
+            if tokens_collide(tokens, own.split(".")):
+                found.append(name)
+                break
+    return sorted(found)
 
 
 def info(request: ApiRequest) -> Steps[StreamInfoResponse]:
@@ -157,9 +178,11 @@ def purge(request: ApiRequest) -> Steps[Durable]:
         raise errors.BAD_REQUEST()
     hosted = request.hosted()
     total, step_size = 0, hosted.stream.upkeep.step_size
-    for purged in hosted.stream.purge_steps(content.filter, seq=content.seq, keep=content.keep):
+    steps = hosted.stream.purge_steps(content.filter, seq=content.seq, keep=content.keep)
+    for number, purged in enumerate(steps):
         total += purged
-        if purged >= step_size:
+        # A step ends early if it had to look at many messages; most requests need only one.
+        if purged >= step_size or number:
             yield let_others_go_first
     response = StreamPurgeResponse(success=True, purged=total)
     return Durable(hosted, response, errors.STREAM_PURGE_FAILED)

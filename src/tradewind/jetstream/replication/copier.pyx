@@ -24,6 +24,7 @@ from tradewind.jetstream.replication.header_copy cimport (
     NOTE_DROPPED, NOTE_INCREMENT, NOTE_MALFORMED, NOTE_NOTHING, NOTE_ROLLUP, NOTE_TTL, copy_fields,
     look_at_header)
 from tradewind.store.format.records cimport RECORD_MAX
+from tradewind.store.table.bounded_walk cimport Reach, next_within
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectIndex
 from tradewind.stream.header_scan cimport TextSpan
 
@@ -34,6 +35,8 @@ from tradewind.errors import StoreError
 cdef enum:
     # Budget of one copier per turn: about two milliseconds of work.
     TURN_MSGS_MAX = 4096
+    # For looking for messages that pass the filter; the unit is about a nanosecond.
+    TURN_WORK = 2_000_000
     TURN_BYTES_MAX = 1048576
     TURN_SETTLED_MAX = 1024
     DECIMAL_MAX = 20
@@ -140,9 +143,11 @@ cdef class Copier(TakerPart):
     cdef bint _copy_next(self, uint64_t visible_seq) except -1:
         """Copy up to the budget; returns whether there is more."""
         cdef Record record
+        cdef Reach reach
         cdef uint64_t seq, size = 0
         cdef uint32_t count = 0
         cdef bint wants_more = False
+        reach.work_left = TURN_WORK
         self.due_ns = 0
         self.is_crowded = False
         while self.next_seq <= visible_seq:
@@ -152,7 +157,11 @@ cdef class Copier(TakerPart):
             if not self.target.has_room_for_copies():
                 self.is_crowded = True
                 break
-            seq = self.origin.store.next_matching(self.next_seq, self.chosen)
+            seq = next_within(self.origin.store, self.next_seq, self.chosen, &reach)
+            if seq == 0 and reach.work_left == 0 and reach.passed < visible_seq:
+                self.next_seq = reach.passed + 1
+                wants_more = True
+                break
             if seq == 0 or seq > visible_seq:
                 # Skipped messages are not examined again.
                 self.next_seq = visible_seq + 1
@@ -390,12 +399,17 @@ cdef class Copier(TakerPart):
 
     cdef int _release_some(self) except -1:
         """Tell the origin of messages that are safe here, so that it need not keep them."""
+        cdef Reach reach
         cdef uint64_t seq
         cdef uint32_t _count
+        reach.work_left = TURN_WORK
         for _count in range(TURN_SETTLED_MAX):
             if self.released_seq >= self.confirmed_seq:
                 return 0
-            seq = self.origin.store.next_matching(self.released_seq + 1, self.chosen)
+            seq = next_within(self.origin.store, self.released_seq + 1, self.chosen, &reach)
+            if seq == 0 and reach.work_left == 0:
+                self.released_seq = min(reach.passed, self.confirmed_seq)
+                return 0
             if seq == 0 or seq > self.confirmed_seq:
                 self.released_seq = self.confirmed_seq
                 return 0

@@ -1,16 +1,22 @@
 """How many messages there are from a sequence on, and where a given number or time begins.
 
 Owns the counting: ids in memory are counted, from the nearer end, and no message is read except for
-its time.
+its time. For streams with many blocks it goes in steps (`CountSearch`).
 """
 
 from libc.stdint cimport uint32_t
 from tradewind.store.format.records cimport Record
 from tradewind.store.format.sequence_tree cimport sequences_count_in
 from tradewind.store.table.block cimport Block
+from tradewind.store.table.bounded_walk cimport block_from
 from tradewind.store.table.subject_index cimport SubjectEntry
 
 from tradewind.errors import CorruptRecord
+
+cdef enum:
+    # What it costs to turn to a block, and to read its index; see `bounded_walk`.
+    BLOCK_WORK = 4096
+    LOAD_WORK = 2_000_000
 
 
 cdef uint64_t count_from(MessageStore store, SubjectFilter chosen, uint64_t seq) except? 0:
@@ -39,6 +45,74 @@ cdef uint64_t count_from(MessageStore store, SubjectFilter chosen, uint64_t seq)
     total += count_in_block(store, block, chosen, 0)
     total -= count_in_block(store, block, chosen, seq)
     return count_all(store, chosen) - total
+
+
+cdef class CountSearch:
+    """How many messages from a sequence on pass, counted in steps, from the nearer end. What is
+    stored or removed between two steps may be counted or not.
+    """
+
+    cdef int begin(self, MessageStore store, SubjectFilter chosen, uint64_t seq) except -1:
+        """Count from the first step on."""
+        cdef Py_ssize_t low
+        self.store = store
+        self.chosen = chosen
+        self.seq = seq
+        self.end = store.last_seq
+        self.at = seq
+        self.is_over = seq > store.last_seq
+        if self.is_over:
+            return 0
+        if chosen.everything or (chosen.is_literal and seq <= store.first_seq):
+            self.total = count_from(store, chosen, seq)
+            self.is_over = True
+            return 0
+        low = block_from(store, seq)
+        if seq <= store.first_seq or not (
+                store.has_open_damage or len(store.blocks) - low <= low + 1):
+            self.from_front = True
+            self.at = store.first_seq
+            self.end = max(seq, <uint64_t>1) - 1
+        return 0
+
+    cpdef bint step(self, uint64_t work_max) except -1:
+        """Count until it has cost about `work_max`; returns whether more is left."""
+        cdef uint64_t before = self.chosen.work
+        cdef Py_ssize_t index
+        cdef Block block
+        self.work = 0
+        if self.is_over:
+            return False
+        if self.from_front:
+            if self.chosen.judge(work_max):
+                self.work = work_max
+                return True
+        elif self.chosen.build(work_max):
+            self.work = work_max
+            return True
+        self.chosen.prepare()
+        while self.at <= self.end:
+            self.work += self.chosen.work - before
+            before = self.chosen.work
+            if self.work >= work_max:
+                return True
+            index = block_from(self.store, self.at)
+            if index == len(self.store.blocks):
+                break
+            block = <Block>self.store.blocks[index]
+            if not block.is_loaded():
+                self.work += LOAD_WORK
+            self.counted += count_in_block(self.store, block, self.chosen, self.at)
+            if self.from_front and block.last_seq > self.end:
+                self.counted -= count_in_block(self.store, block, self.chosen, self.end + 1)
+            self.work += BLOCK_WORK + block.records.count
+            self.at = max(self.at, block.last_seq) + 1
+        self.total = self.counted
+        if self.from_front:
+            self.total = count_all(self.store, self.chosen)
+            self.total -= min(self.total, self.counted)
+        self.is_over = True
+        return False
 
 
 cdef uint64_t count_all(MessageStore store, SubjectFilter chosen) except? 0:
@@ -131,3 +205,10 @@ cdef uint64_t sequence_from(MessageStore store, int64_t timestamp_ns) except? 0:
                 return seq
             seq = block.next_accepted(seq + 1, everything)
     return store.last_seq + 1
+
+
+def counting(MessageStore store not None, SubjectFilter chosen not None, uint64_t seq):
+    """A `CountSearch` that has begun; for Python callers."""
+    cdef CountSearch search = CountSearch()
+    search.begin(store, chosen, seq)
+    return search

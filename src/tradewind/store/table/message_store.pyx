@@ -16,7 +16,6 @@ Invariants, checked by `verify()` and by every model test
 from array import array
 from itertools import islice
 
-from tradewind.containers.buffer cimport Buffer, buffer_free, buffer_init, buffer_size
 from tradewind.saturated cimport later
 from tradewind.store.format.records cimport (
     RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_is_intact, record_size, write_record)
@@ -29,7 +28,7 @@ from tradewind.store.table.expiry cimport (
 from tradewind.store.table.losses cimport forget_damaged, read_damaged
 from tradewind.store.table.marks cimport (
     MARK_PREVIOUS, MARK_UNIT, mark_floor, write_floor, write_last_seq, write_mark)
-from tradewind.store.table.newest cimport collect_last, last_accepted
+from tradewind.store.table.newest cimport LastSearch, last_accepted
 from tradewind.store.table.overdue cimport (
     begin_limits, begin_trimming, is_overdue, make_room, remove_overdue, trim_subject)
 from tradewind.store.table.purging cimport purge_all, purge_some
@@ -519,16 +518,16 @@ cdef class MessageStore:
 
     def filter(self, patterns=()):
         """A compiled filter for `next_message` and the like; keep it, because it caches its
-        results.
+        results. A filter of this store is returned as it is.
         """
-        return SubjectFilter(self.index, patterns)
+        return patterns if isinstance(patterns, SubjectFilter) \
+            else SubjectFilter(self.index, patterns)
 
     def next_message(self, patterns, uint64_t seq):
         """The first message at or after `seq` that passes (patterns, or a filter); NotFoundError at
         the end.
         """
-        cdef SubjectFilter chosen = (
-            patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns))
+        cdef SubjectFilter chosen = self.filter(patterns)
         cdef uint64_t found = self.next_matching(seq, chosen)
         if found == 0:
             raise NotFoundError(f"stream {self.name!r} has no matching message from {seq} on")
@@ -559,16 +558,18 @@ cdef class MessageStore:
 
     def last_sequences(self, patterns, uint64_t up_to=0):
         """The newest sequence of every matching subject, ascending, as 8 bytes each."""
-        cdef Buffer found
-        buffer_init(&found)
-        try:
-            collect_last(self, self.filter(patterns), up_to or self.last_seq, <size_t>-1, &found)
-            sequences = array("Q")
-            if buffer_size(&found):
-                sequences.frombytes((found.data + found.begin)[:buffer_size(&found)])
-            return sequences
-        finally:
-            buffer_free(&found)
+        search = self.search_last(patterns, up_to)
+        for _ in self.find_lasts():
+            pass
+        search.step(<uint64_t>1 << 62)
+        return search.sequences()
+
+    def search_last(self, patterns, uint64_t up_to=0):
+        """The same as a search in steps."""
+        cdef LastSearch search = LastSearch()
+        up_to = up_to or self.last_seq
+        search.begin(self, self.filter(patterns), up_to, up_to, <size_t>-1, False)
+        return search
 
     def last_sequence(self, patterns):
         """The newest sequence of all matching subjects; 0 if there is none."""
@@ -629,8 +630,7 @@ cdef class MessageStore:
 
     def count_matching(self, patterns, uint64_t seq=0):
         """How many live messages from `seq` on pass; counts ids in memory, reads no message."""
-        return count_from(
-            self, patterns if isinstance(patterns, SubjectFilter) else self.filter(patterns), seq)
+        return count_from(self, self.filter(patterns), seq)
 
     def sequence_at(self, timestamp_ns):
         """The first live sequence stored at or after a time; last_seq + 1 if there is none.
@@ -781,10 +781,11 @@ cdef class MessageStore:
         return sum(self.purge_steps(pattern, below=below, keep=keep))
 
     def purge_steps(self, bytes pattern=b"", *, uint64_t below=0, uint64_t keep=0,
-                    uint64_t step=0xFFFFFFFFFFFFFFFF):
+                    uint64_t step=0xFFFFFFFFFFFFFFFF, uint64_t work=0xFFFFFFFFFFFFFFFF):
         """The same, at most `step` messages at a time; yields how many after each.
 
-        The store may change between two steps; what is stored there stays.
+        Looking for them costs about `work` nanoseconds in one step. The store may change between
+        two steps; what is stored there stays.
         """
         cdef uint64_t before = self.msgs, last = self.last_seq, seq = 0
         cdef SubjectFilter chosen = self.filter((pattern,) if pattern else ())
@@ -806,7 +807,7 @@ cdef class MessageStore:
             before = self.msgs
             self.removing = REASON_PURGED
             try:
-                seq = purge_some(self, chosen, seq, below, step)
+                seq = purge_some(self, chosen, seq, below, step, work)
             finally:
                 self.removing = REASON_LIMITS
             yield before - self.msgs

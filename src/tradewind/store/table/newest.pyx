@@ -2,21 +2,42 @@
 
 Owns the search. The index holds the last message of most subjects; a request for those up to a
 sequence may need an older one, and then the blocks are walked back, once for all subjects.
+
+A search goes in steps, because its cost depends on the number of subjects, patterns and messages.
+The store may change between two of them. A subject that has got a newer message meanwhile is found
+with its older one; if that is gone, with one up to `at_most`, which the caller may raise. Subjects
+that are new are not looked at. If the subjects are numbered anew, the search begins again.
 """
 
+from array import array
+
 from libc.stdlib cimport calloc, free, qsort
-from libc.string cimport memset
-from tradewind.containers.buffer cimport buffer_append, buffer_size
+from tradewind.containers.buffer cimport (
+    buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
+from tradewind.store.format.records cimport Record
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
 
 cdef enum:
     # So many messages are looked at for the newest of a pattern before its subjects are.
     LOOK_BACK_MAX = 65536
+    # What it costs to turn to a block, to read its index, to find the end of a subject in blocks,
+    # and to ask a subject; the unit is about a nanosecond, as with `SubjectFilter.work`.
+    BLOCK_WORK = 4096
+    LOAD_WORK = 2_000_000
+    END_WORK = 65536
+    SUBJECT_WORK = 8
+    # More than this are sorted only when they are asked for.
+    SORTED_MAX = 10_000
+    # For `wanted`.
+    OLDER = 1
+    LATER = 2
+
+cdef uint64_t ALL_WORK = <uint64_t>1 << 62
 
 
 cdef int compare_sequences(const void* one, const void* other) noexcept nogil:
-    cdef uint64_t first = (<uint64_t*>one)[0], second = (<uint64_t*>other)[0]
+    cdef uint64_t first = (<LastFound*>one).seq, second = (<LastFound*>other).seq
     return (first > second) - (first < second)
 
 
@@ -36,38 +57,11 @@ cdef uint64_t last_accepted_in(Block block, uint64_t seq, SubjectFilter chosen,
 
 
 cdef uint64_t last_accepted(MessageStore store, SubjectFilter chosen, uint64_t up_to) except? 0:
-    """The newest sequence at or below `up_to` that passes; 0 if there is none.
-
-    A pattern that matches many subjects is found quickly among the newest messages. For one that
-    matches few, the subjects are asked instead, so that the stream is not walked as a whole.
-    """
-    cdef SubjectEntry* entry
-    cdef Block block
-    cdef uint64_t best = 0, steps = LOOK_BACK_MAX
-    cdef uint32_t index
-    if chosen.is_literal:
-        entry = store.index.find(chosen.literal, <uint32_t>len(chosen.literal))
-        return 0 if entry == NULL else last_up_to(store, entry, up_to)
-    chosen.prepare()
-    for block in reversed(store.blocks):
-        if block.live_msgs == 0 or block.first_seq > up_to:
-            continue
-        store.load_index(block)
-        best = last_accepted_in(block, min(up_to, block.last_seq), chosen, &steps)
-        if best:
-            return best
-        if steps == 0:
-            break
-    else:
-        return 0
-    for _ in store.find_lasts():
-        pass
-    for index in range(store.index.entry_count):
-        entry = store.index.entries[index]
-        if entry == NULL or 0 < entry.last_seq <= best or not chosen.accepts(index):
-            continue
-        best = max(best, last_up_to(store, entry, up_to))
-    return best
+    """The newest sequence at or below `up_to` that passes; 0 if there is none."""
+    cdef LastSearch search = LastSearch()
+    search.begin(store, chosen, up_to, up_to, 1, True)
+    search.step(ALL_WORK)
+    return search.newest()
 
 
 cdef uint64_t last_up_to(MessageStore store, SubjectEntry* entry, uint64_t up_to) except? 0:
@@ -91,92 +85,309 @@ cdef uint64_t last_up_to(MessageStore store, SubjectEntry* entry, uint64_t up_to
     return 0
 
 
-cdef int collect_last(MessageStore store, SubjectFilter chosen, uint64_t up_to, size_t count_max,
-                      Buffer* found) except -1:
-    """Those that pass are asked one by one; subjects that have only newer messages are searched
-    later.
-    """
-    cdef OlderOnes older
-    cdef SubjectEntry* entry
-    cdef bytes subject
-    cdef uint32_t index
-    memset(&older, 0, sizeof(OlderOnes))
-    try:
-        if chosen.all_literal():
-            for subject in set(chosen.patterns):
-                entry = store.index.find(subject, <uint32_t>len(subject))
-                if entry != NULL:
-                    collect_one(store, entry, up_to, found, &older)
-        else:
-            if count_max == <size_t>-1:
-                for _ in store.find_lasts():
-                    pass
-            chosen.prepare()
-            for index in range(store.index.entry_count):
-                if store.index.entries[index] != NULL and chosen.accepts(index):
-                    collect_one(store, store.index.entries[index], up_to, found, &older)
-                    if buffer_size(found) // sizeof(uint64_t) > count_max:
-                        break
-        if older.count:
-            collect_older(store, &older, up_to, count_max, found)
-    finally:
-        free(older.wanted)
-    if buffer_size(found):
-        qsort(found.data + found.begin, buffer_size(found) // sizeof(uint64_t),
-              sizeof(uint64_t), compare_sequences)
-    return 0
+cdef class LastSearch:
+    """The newest message of every subject that passes, or the newest of them all."""
 
+    def __cinit__(self):
+        buffer_init(&self.found)
+        self.phase = SEARCH_OVER
 
-cdef int collect_one(MessageStore store, SubjectEntry* entry, uint64_t up_to, Buffer* found,
-                      OlderOnes* older) except -1:
-    """Append the newest message of a subject, or remember that an older one is wanted."""
-    cdef uint64_t seq
-    if entry.first_seq > up_to:
+    def __dealloc__(self):
+        buffer_free(&self.found)
+        free(self.wanted)
+
+    cdef int begin(self, MessageStore store, SubjectFilter chosen, uint64_t up_to, uint64_t at_most,
+                   size_t count_max, bint only_newest) except -1:
+        """Search from the first step on."""
+        self.store = store
+        self.chosen = chosen
+        self.up_to = up_to
+        self.at_most = at_most
+        self.count_max = count_max
+        self.only_newest = only_newest
+        self.literals = list(frozenset(chosen.patterns)) if chosen.all_literal() else None
+        return self._begin_again()
+
+    cdef int _begin_again(self) except -1:
+        buffer_clear(&self.found)
+        free(self.wanted)
+        self.wanted = NULL
+        self.is_sorted = False
+        self.older_count = 0
+        self.epoch = self.store.index.epoch
+        self.ids = self.store.index.entry_count
+        self.position = 0
+        self.phase = SEARCH_PATTERNS
+        if self.only_newest and self.literals is None:
+            self.phase = SEARCH_NEWEST
         return 0
-    seq = store.last_of(entry)
-    if seq == 0:
-        return 0        # it had lost messages only
-    if seq <= up_to:
-        if buffer_append(found, <const char*>&seq, sizeof(uint64_t)) != 0:
-            raise MemoryError
-        return 0
-    if older.wanted == NULL:
-        older.ids = store.index.entry_count
-        older.first_block = 0xFFFFFFFF
-        older.wanted = <uint8_t*>calloc(older.ids, 1)
-        if older.wanted == NULL:
-            raise MemoryError
-    if entry.id < older.ids:
-        older.wanted[entry.id] = 1
-        older.count += 1
-        older.first_block = min(older.first_block, entry.first_block)
-    return 0
 
+    cdef size_t count(self) noexcept nogil:
+        """Messages found so far."""
+        return buffer_size(&self.found) // sizeof(LastFound)
 
-cdef int collect_older(MessageStore store, OlderOnes* older, uint64_t up_to, size_t count_max,
-                        Buffer* found) except -1:
-    """Walk back through the blocks, once for all of these subjects."""
-    cdef Block block
-    cdef uint32_t entry, subject_id
-    cdef uint64_t seq
-    for block in reversed(store.blocks):
-        if block.number < older.first_block:
+    cdef uint64_t newest(self) noexcept nogil:
+        """The newest of those found, once the search is over; 0: there is none."""
+        cdef size_t count = self.count()
+        return self.first()[count - 1].seq if count else 0
+
+    cdef LastFound* first(self) noexcept nogil:
+        """The oldest of those found, once the search is over; the others follow."""
+        return <LastFound*>(self.found.data + self.found.begin)
+
+    cdef int replace_gone(self) except -1:
+        """What was removed between two steps gives way to a newer message of its subject, if there
+        is one up to `at_most`.
+        """
+        cdef SubjectEntry* entry
+        cdef LastFound* found
+        cdef Record record
+        cdef uint64_t seq
+        cdef size_t index
+        if self.steps == 1 or self.epoch != self.store.index.epoch:
             return 0
-        if block.live_msgs == 0 or block.first_seq > up_to:
-            continue
-        store.load_index(block)
-        entry = records_from(&block.records, min(up_to, block.last_seq) + 1)
+        for index in range(self.count()):
+            found = self.first() + index
+            if self.store.read(found.seq, &record) == 0:
+                continue
+            entry = self.store.index.entries[found.subject_id]
+            seq = 0 if entry == NULL else self.store.last_of(entry)
+            if 0 < seq <= self.at_most:
+                found.seq = seq
+                self.is_sorted = False
+        self._sort()
+        return 0
+
+    cpdef bint step(self, uint64_t work_max) except -1:
+        """Search until it has cost about `work_max`; returns whether more is left."""
+        self.work = 0
+        self.steps += 1
+        if self.phase != SEARCH_OVER and self.epoch != self.store.index.epoch:
+            self._begin_again()
+        while self.phase != SEARCH_OVER:
+            if self.work >= work_max:
+                return True
+            self._advance(work_max)
+        return False
+
+    def sequences(self):
+        """What was found, ascending, as 8 bytes each. A worker may call it, if it is much."""
+        found = array("Q")
+        cdef uint64_t[::1] sequences
+        cdef size_t index
+        self._sort()
+        if self.count():
+            found.frombytes(bytes(self.count() * sizeof(uint64_t)))
+            sequences = found
+            for index in range(self.count()):
+                sequences[index] = self.first()[index].seq
+        return found
+
+    cdef int _advance(self, uint64_t work_max) except -1:
+        """Do a part of what the phase is for, within what is left of the step."""
+        if self.phase == SEARCH_NEWEST:
+            return self._look_back()
+        if self.phase == SEARCH_PATTERNS:
+            if self.literals is None and self.chosen.build(work_max - self.work):
+                self.work = work_max
+            else:
+                self.phase = SEARCH_SUBJECTS
+            return 0
+        if self.phase == SEARCH_SUBJECTS:
+            return self._ask_subjects(work_max)
+        if self.phase == SEARCH_LATER:
+            return self._ask_later(work_max)
+        return self._walk_block(self.up_to if self.phase == SEARCH_OLDER else self.at_most)
+
+    # -------------------------------------------------------------- the newest of a pattern
+
+    cdef int _look_back(self) except -1:
+        """A pattern that matches many subjects is found quickly among the newest messages. For one
+        that matches few, the subjects are asked instead, so that the stream is not walked as a
+        whole.
+        """
+        cdef MessageStore store = self.store
+        cdef Block block
+        cdef uint64_t found, steps = LOOK_BACK_MAX, before = self.chosen.work
+        self.chosen.prepare()
+        for block in reversed(store.blocks):
+            if block.live_msgs == 0 or block.first_seq > self.up_to:
+                continue
+            if not block.is_loaded():
+                self.work += LOAD_WORK
+                steps -= min(steps, <uint64_t>LOOK_BACK_MAX // 2)
+                store.load_index(block)
+            steps -= min(steps, <uint64_t>BLOCK_WORK)
+            found = last_accepted_in(
+                block, min(self.up_to, block.last_seq), self.chosen, &steps)
+            if found:
+                self._take(found, 0)
+                return self._end()
+            if steps == 0:
+                self.phase = SEARCH_PATTERNS
+                break
+        else:
+            if self.at_most <= self.up_to:
+                return self._end()
+            self.up_to = self.at_most
+        self.work += LOOK_BACK_MAX - steps + self.chosen.work - before
+        return 0
+
+    # -------------------------------------------------------------- subjects
+
+    cdef int _ask_subjects(self, uint64_t work_max) except -1:
+        cdef SubjectEntry* entry
+        cdef uint64_t before
+        cdef bytes subject
+        cdef uint32_t end = self.ids if self.literals is None else <uint32_t>len(self.literals)
+        if self.literals is None:
+            self.chosen.prepare()
+        while self.position < end:
+            if self.work >= work_max:
+                return 0
+            self.work += SUBJECT_WORK
+            if self.literals is not None:
+                subject = <bytes>self.literals[self.position]
+                entry = self.store.index.find(subject, <uint32_t>len(subject))
+                self.work += len(subject)
+            else:
+                before = self.chosen.work
+                entry = self.store.index.entries[self.position]
+                if entry != NULL and not self.chosen.accepts(self.position):
+                    entry = NULL
+                self.work += self.chosen.work - before
+            self.position += 1
+            if entry != NULL and entry.id < self.ids:
+                self._ask(entry)
+                if self.count() > self.count_max and not self.only_newest:
+                    return self._end()
+        return self._end_subjects()
+
+    cdef int _ask(self, SubjectEntry* entry) except -1:
+        """Take the newest message of a subject, or remember which one is wanted."""
+        cdef uint64_t seq
+        if self.only_newest and 0 < entry.last_seq <= self.newest():
+            return 0
+        if entry.first_seq > self.up_to:
+            return self._want(entry, LATER)
+        seq = self._last_of(entry)
+        if seq == 0:
+            return 0        # it had lost messages only
+        return self._take(seq, entry.id) if seq <= self.up_to else self._want(entry, OLDER)
+
+    cdef uint64_t _last_of(self, SubjectEntry* entry) except? 0:
+        cdef uint64_t walks = self.store.end_walks
+        cdef uint64_t seq = self.store.last_of(entry)
+        self.work += (self.store.end_walks - walks) * END_WORK
+        return seq
+
+    cdef int _want(self, SubjectEntry* entry, uint8_t kind) except -1:
+        if self.wanted == NULL:
+            self.first_block = 0xFFFFFFFF
+            self.wanted = <uint8_t*>calloc(self.ids, 1)
+            if self.wanted == NULL:
+                raise MemoryError
+        self.wanted[entry.id] = kind
+        if kind == OLDER:
+            self.older_count += 1
+            self.first_block = min(self.first_block, entry.first_block)
+        return 0
+
+    cdef int _take(self, uint64_t seq, uint32_t subject_id) except -1:
+        cdef LastFound found
+        if self.only_newest:
+            if seq <= self.newest():
+                return 0
+            buffer_clear(&self.found)
+        found.seq = seq
+        found.subject_id = subject_id
+        if buffer_append(&self.found, <const char*>&found, sizeof(LastFound)) != 0:
+            raise MemoryError
+        return 0
+
+    cdef int _end_subjects(self) except -1:
+        """All were asked: look for older messages, if some are wanted."""
+        self.block_number = 0xFFFFFFFF
+        self.phase = SEARCH_OLDER if self.phase == SEARCH_SUBJECTS else SEARCH_LATER_OLDER
+        if self.older_count == 0:
+            return self._end_walk()
+        return 0
+
+    cdef int _ask_later(self, uint64_t work_max) except -1:
+        """Subjects without a message up to `up_to`: the newest up to `at_most` is taken."""
+        cdef SubjectEntry* entry
+        cdef uint64_t seq
+        while self.position < self.ids:
+            if self.work >= work_max:
+                return 0
+            self.work += 1
+            entry = self.store.index.entries[self.position]
+            if self.wanted[self.position] and entry != NULL:
+                self.work += SUBJECT_WORK
+                self.wanted[self.position] = 0
+                seq = self._last_of(entry)
+                if 0 < seq <= self.at_most:
+                    self._take(seq, entry.id)
+                elif seq and entry.first_seq <= self.at_most:
+                    self._want(entry, OLDER)
+            self.position += 1
+        return self._end_subjects()
+
+    # -------------------------------------------------------------- blocks
+
+    cdef int _walk_block(self, uint64_t limit) except -1:
+        """Walk back through one more block, for all of these subjects."""
+        cdef Block block = self.store._block_before(self.block_number)
+        cdef uint32_t entry, subject_id
+        if block is None or block.number < self.first_block \
+                or (self.only_newest and block.last_seq < self.newest()):
+            return self._end_walk()
+        self.block_number = block.number
+        if block.live_msgs == 0 or block.first_seq > limit:
+            self.work += SUBJECT_WORK
+            return 0
+        if not block.is_loaded():
+            self.work += LOAD_WORK
+            self.store.load_index(block)
+        entry = records_from(&block.records, min(limit, block.last_seq) + 1)
+        self.work += BLOCK_WORK + entry
         while entry:
             entry -= 1
             subject_id = block.records.subject_ids[entry]
-            if block.records.offsets[entry] == NO_RECORD or subject_id >= older.ids \
-                    or not older.wanted[subject_id]:
+            if block.records.offsets[entry] == NO_RECORD or subject_id >= self.ids \
+                    or self.wanted[subject_id] != OLDER:
                 continue
-            older.wanted[subject_id] = 0
-            older.count -= 1
-            seq = records_seq(&block.records, entry)
-            if buffer_append(found, <const char*>&seq, sizeof(uint64_t)) != 0:
-                raise MemoryError
-            if older.count == 0 or buffer_size(found) // sizeof(uint64_t) > count_max:
-                return 0
-    return 0
+            self.wanted[subject_id] = 0
+            self.older_count -= 1
+            self._take(records_seq(&block.records, entry), subject_id)
+            if self.only_newest or self.older_count == 0:
+                return self._end_walk()
+            if self.count() > self.count_max:
+                return self._end()
+        return 0
+
+    cdef int _end_walk(self) except -1:
+        """What is left has no message up to the limit."""
+        self.older_count = 0
+        if self.phase == SEARCH_LATER_OLDER or self.wanted == NULL \
+                or self.at_most <= self.up_to or (self.only_newest and self.count()):
+            return self._end()
+        self.position = 0
+        self.phase = SEARCH_LATER
+        return 0
+
+    cdef int _end(self) except -1:
+        self.phase = SEARCH_OVER
+        free(self.wanted)
+        self.wanted = NULL
+        if self.count() <= SORTED_MAX:
+            self._sort()
+        return 0
+
+    cdef int _sort(self) except -1:
+        """Other threads may run meanwhile."""
+        if not self.is_sorted and self.count() > 1:
+            with nogil:
+                qsort(self.first(), self.count(), sizeof(LastFound), compare_sequences)
+        self.is_sorted = True
+        return 0

@@ -5,6 +5,7 @@ Owns how a purge of everything begins a new block and what is recorded there.
 """
 
 from tradewind.store.format.records cimport RECORD_MIN
+from tradewind.store.table.bounded_walk cimport Reach, next_within
 from tradewind.store.table.marks cimport MARK_FLOOR, write_mark
 
 cdef enum:
@@ -14,8 +15,11 @@ cdef uint64_t TOMBSTONE = <uint64_t>1 << 62
 
 
 cdef uint64_t purge_some(MessageStore store, SubjectFilter chosen, uint64_t seq, uint64_t below,
-                         uint64_t count) except? 0xFFFFFFFFFFFFFFFF:
-    """Remove up to `count` that match in [seq, below); returns where to continue, 0 at the end."""
+                         uint64_t count, uint64_t work) except? 0xFFFFFFFFFFFFFFFF:
+    """Remove up to `count` that match in [seq, below); returns where to continue, 0 at the end.
+    Looking for them may cost `work`.
+    """
+    cdef Reach reach
     if chosen.everything:
         while store.msgs and store.first_seq < below:
             if count == 0:
@@ -23,13 +27,16 @@ cdef uint64_t purge_some(MessageStore store, SubjectFilter chosen, uint64_t seq,
             count -= 1
             store.forget_message(store.first_seq, True)
         return 0
-    seq = store.next_matching(seq, chosen)
+    reach.work_left = work
+    seq = next_within(store, seq, chosen, &reach)
     while seq and seq < below:
         if count == 0:
             return seq
         count -= 1
         store.forget_message(seq, True)
-        seq = store.next_matching(seq + 1, chosen)
+        seq = next_within(store, seq + 1, chosen, &reach)
+    if seq == 0 and reach.work_left == 0 and reach.passed + 1 < below:
+        return reach.passed + 1
     return 0
 
 

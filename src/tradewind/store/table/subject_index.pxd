@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from tradewind.containers.table cimport Table
-from tradewind.store.table.pattern_tree cimport PatternTree
+from tradewind.store.table.pattern_set cimport PatternSet
 
 cdef enum:
     SUBJECT_NONE = 0xFFFFFFFF       # the id of no subject
@@ -43,13 +43,17 @@ cdef class SubjectFilter:
     cdef const char** pattern_pointers  # into the bytes of `patterns`
     cdef uint32_t* pattern_sizes
     cdef uint32_t pattern_count
-    cdef PatternTree tree               # None: they are few, and asked one by one
+    cdef PatternSet many                # None: they are few, and asked one by one
+    cdef uint32_t judged                # subjects below this id have been checked by `judge`
+    cdef uint64_t work                  # what checking subjects has cost so far
     cdef SubjectIndex index
     cdef uint8_t* verdicts              # by subject id: 0 not asked yet, 1 no, 2 yes
     cdef uint32_t verdict_capacity
     cdef uint32_t epoch
 
     cdef bint _matches(self, const char* subject, uint32_t size) noexcept nogil
+    cdef bint build(self, uint64_t work_max) except -1
+    cpdef bint judge(self, uint64_t work_max) except -1
     cdef int prepare(self) except -1
     cdef bint accepts(self, uint32_t subject_id) noexcept nogil
     cdef bint all_literal(self) except -1

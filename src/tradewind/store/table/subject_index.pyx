@@ -22,6 +22,10 @@ cdef enum:
     RENUMBER_IDS_MIN = 65536
     # More patterns than this are not checked one by one.
     PATTERNS_LISTED_MAX = 4
+    # What it costs to enter a token of a pattern, and to check a subject at all; the unit is a word
+    # of 64 patterns, about a nanosecond.
+    TOKEN_WORK = 64
+    SUBJECT_WORK = 64
 
 
 cdef class SubjectIndex:
@@ -225,8 +229,6 @@ cdef class SubjectFilter:
             self.pattern_pointers[self.pattern_count] = pattern
             self.pattern_sizes[self.pattern_count] = <uint32_t>len(pattern)
             self.pattern_count += 1
-        if self.pattern_count > PATTERNS_LISTED_MAX and not self.everything:
-            self.tree = PatternTree(self.patterns, index.names.seed)
 
     def __dealloc__(self):
         free(self.verdicts)
@@ -235,12 +237,46 @@ cdef class SubjectFilter:
 
     cdef bint _matches(self, const char* subject, uint32_t size) noexcept nogil:
         cdef uint32_t index
-        if self.tree is not None:
-            return self.tree.matches(subject, size)
+        cdef uint64_t before
+        cdef bint is_match
+        self.work += SUBJECT_WORK + size
+        if self.many is not None:
+            before = self.many.work
+            is_match = self.many.matches(subject, size)
+            self.work += self.many.work - before
+            return is_match
         for index in range(self.pattern_count):
             if subject_matches(
                     subject, size, self.pattern_pointers[index], self.pattern_sizes[index]):
                 return True
+        return False
+
+    cdef bint build(self, uint64_t work_max) except -1:
+        """Prepare for checking subjects; returns whether more of that is left."""
+        if self.many is None:
+            if self.pattern_count <= PATTERNS_LISTED_MAX or self.everything:
+                return False
+            self.many = PatternSet(self.patterns, self.index.names.seed)
+        return not self.many.is_complete and self.many.build(max(work_max // TOKEN_WORK, 1))
+
+    cpdef bint judge(self, uint64_t work_max) except -1:
+        """Check subjects in advance, as many as cost about `work_max`; returns whether there are
+        more. What changes between two steps does not matter: each is checked once in the end.
+        """
+        cdef uint64_t limit = self.work + work_max
+        if self.everything or self.is_literal:
+            return False
+        if self.build(work_max):
+            return True
+        if self.epoch != self.index.epoch:
+            self.judged = 0
+        self.prepare()
+        while self.judged < self.index.entry_count:
+            if self.work >= limit:
+                return True
+            self.work += 1
+            self.accepts(self.judged)
+            self.judged += 1
         return False
 
     cdef int prepare(self) except -1:
@@ -257,6 +293,7 @@ cdef class SubjectFilter:
             entry = self.index.find(self.literal, <uint32_t>len(self.literal))
             self.literal_id = SUBJECT_NONE if entry == NULL else entry.id
             return 0
+        self.build(<uint64_t>-1)
         if self.epoch != self.index.epoch:
             self.epoch = self.index.epoch
             if self.verdicts != NULL:
@@ -302,4 +339,5 @@ cdef class SubjectFilter:
 
     def matches(self, bytes subject not None):
         """Whether a literal subject passes, stored or not."""
+        self.build(<uint64_t>-1)
         return self.everything or self._matches(subject, <uint32_t>len(subject))

@@ -1,13 +1,16 @@
-"""A tree of patterns against each pattern asked by itself."""
+"""A set of patterns against each pattern asked by itself."""
 
 from __future__ import annotations
 
+from itertools import product
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from model import subject_model
 from tradewind.store.table.message_store import MessageStore
-from tradewind.store.table.pattern_tree import PatternTree
+from tradewind.store.table.pattern_set import PatternSet
 from tradewind.store.table.subject_index import SubjectFilter
 
 TOKENS = st.sampled_from([b"a", b"b", b"ab", b"*x", b">x", b"a>"])
@@ -28,13 +31,40 @@ def matches(pattern: bytes, subject: bytes) -> bool:
     st.lists(SUBJECTS, min_size=1, max_size=30),
     st.integers(0, 2**64 - 1),
 )
-def test_tree_accepts_what_one_of_its_patterns_matches(
+def test_set_accepts_what_one_of_its_patterns_matches(
     patterns: list[bytes], subjects: list[bytes], seed: int
 ) -> None:
-    tree = PatternTree(tuple(patterns), seed)
+    chosen = PatternSet(tuple(patterns), seed)
     for subject in subjects:
         expected = any(matches(pattern, subject) for pattern in patterns)
-        assert tree.accepts(subject) == expected
+        assert chosen.accepts(subject) == expected
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"b", b"*"]), min_size=12, max_size=12),
+    st.lists(SUBJECTS, min_size=1, max_size=5),
+)
+def test_set_of_many_overlapping_patterns_accepts_the_same(
+    row: list[bytes], subjects: list[bytes]
+) -> None:
+    patterns = [b".".join((*row[place:], *row[:place])) for place in range(12)]
+    patterns += [pattern + b".>" for pattern in patterns] + [
+        b".".join(tokens) for tokens in product((b"a", b"*"), repeat=8)
+    ]
+    chosen = PatternSet(tuple(patterns), 7)
+    for subject in (*subjects, *(b".".join(row[:size]) for size in range(1, 13))):
+        literal = subject.replace(b"*", b"c")
+        assert chosen.accepts(literal) == any(matches(pattern, literal) for pattern in patterns)
+
+
+@pytest.mark.parametrize("places", [6, 10, 12])
+def test_cost_of_a_subject_is_a_small_share_of_the_tokens(places: int) -> None:
+    patterns = [b".".join(tokens) + b".end" for tokens in product((b"a", b"*"), repeat=places)]
+    chosen = PatternSet(tuple(patterns), 7)
+    assert not chosen.accepts(b"a." * places + b"other")
+    tokens = len(patterns) * (places + 1)
+    # Rows of `*`, of `>` and the list of a token, and a word more for each place.
+    assert chosen.looked_at <= tokens // 64 * 2 + tokens // 32 + 3 * (places + 1)
 
 
 @given(

@@ -1,0 +1,9 @@
+from tradewind.store.table.message_store import MessageStore
+from tradewind.store.table.subject_index import SubjectFilter
+
+class CountSearch:
+    @property
+    def total(self) -> int: ...
+    def step(self, work_max: int) -> bool: ...
+
+def counting(store: MessageStore, chosen: SubjectFilter, seq: int) -> CountSearch: ...
