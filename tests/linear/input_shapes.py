@@ -26,11 +26,11 @@ class InputShape:
         self.unit = unit
         self._head = head
         self._tail = tail
-        self._frame = frame
+        self.frame = frame
 
     def of(self, size: int) -> bytes:
         """An input of about this many bytes."""
-        before, after = self._frame
+        before, after = self.frame
         fixed = len(before) + len(self._head) + len(self._tail) + len(after)
         count = max((size - fixed) // len(self.unit), 1)
         return before + self._head + self.unit * count + self._tail + after
@@ -47,7 +47,7 @@ class NestedShape(InputShape):
         self._closing = closing
 
     def of(self, size: int) -> bytes:
-        before, after = self._frame
+        before, after = self.frame
         room = size - len(before) - len(after)
         count = max(room // (len(self.unit) + len(self._closing)), 1)
         return before + self.unit * count + self._closing * count + after
@@ -57,7 +57,7 @@ class CountedShape(InputShape):
     """A part that is another one each time, because a number is in it."""
 
     def of(self, size: int) -> bytes:
-        before, after = self._frame
+        before, after = self.frame
         parts, left, number = [], size - len(before) - len(after), 0
         while left > 0:
             part = self.unit.replace(b"%d", b"%d" % number)
@@ -131,4 +131,4 @@ def varied(shape: InputShape, entry: EntryPoint, chance: random.Random) -> Input
     changed = chance.randrange(3)
     head, unit, tail = (pair[index == changed] for index, pair in enumerate(pieces))
     name = f"{head[-40:]!r} + {unit[:60]!r}... + {tail[:40]!r}"
-    return InputShape(name, head, unit, tail, shape._frame)
+    return InputShape(name, head, unit, tail, shape.frame)

@@ -25,6 +25,9 @@ PIECEWISE_BYTES = 16 * 1024
 PLAIN = some(60, 100_000)
 PAIRS = some(16, 100_000)
 SEARCHES = some(16, 2000)
+LARGE_BYTES = some(256 * 1024, 1024 * 1024)
+# What takes longer at the small size is made of steps that show their square there.
+FAST_SECONDS = 0.001
 # Below this, the noise of the machine is as large as what is measured.
 FLOOR_SECONDS = 0.004
 GROWTH_MAX = 3.0
@@ -41,6 +44,10 @@ def check_growth(entry: EntryPoint, shape: InputShape) -> float:
     once = seconds(entry, shape, size, 1)
     if once < FLOOR_SECONDS:
         return once
+    return check_growth_at(entry, shape, size)
+
+
+def check_growth_at(entry: EntryPoint, shape: InputShape, size: int) -> float:
     for times in (2, 5, 15):
         half, whole = (seconds(entry, shape, part, times) for part in (size // 2, size))
         if whole < FLOOR_SECONDS or whole <= GROWTH_MAX * half:
@@ -52,6 +59,16 @@ def check_growth(entry: EntryPoint, shape: InputShape) -> float:
     at_most = whole * entry.bytes_max / size
     assert at_most <= entry.seconds_max, f"{entry}: {shape}: {at_most:.2f} s for {entry.bytes_max}"
     return whole
+
+
+def check_large(entry: EntryPoint, shape: InputShape) -> None:
+    """The same at a larger size. Copying is so fast that only there its square shows."""
+    small, large = min(BYTES, entry.bytes_max), min(LARGE_BYTES, entry.bytes_max)
+    before = max(seconds(entry, shape, small, 2), FLOOR_SECONDS * small / large)
+    if before > FAST_SECONDS and not IS_THOROUGH:
+        return
+    if seconds(entry, shape, large, 1) > GROWTH_MAX * before * large / small:
+        check_growth_at(entry, shape, large)
 
 
 def chosen_shapes(entry: EntryPoint, chance: random.Random) -> list[InputShape]:
@@ -83,6 +100,14 @@ def test_time_grows_no_faster_than_the_input(entry: EntryPoint) -> None:
     if IS_THOROUGH:
         whole = seconds(entry, worst, entry.bytes_max, 3)
         assert whole <= entry.seconds_max, f"{entry}: {worst}: {whole:.2f} s"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry", [each for each in ENTRIES if not each.piecewise], ids=str)
+def test_time_grows_no_faster_than_large_input(entry: EntryPoint) -> None:
+    for shape in atom_shapes(entry):
+        if IS_THOROUGH or shape.frame == entry.frames[0]:
+            check_large(entry, shape)
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=str)
