@@ -13,6 +13,7 @@ from tradewind.api.times import parse_time
 from tradewind.store.backup.archive import (
     CONSUMER_PREFIX,
     METADATA_BYTES_MAX,
+    STATE_BYTES_MAX,
     STATE_NAME,
     ArchiveEntry,
     ArchiveError,
@@ -59,6 +60,7 @@ class ArchiveRestore:
         self.consumers: list[RestoredConsumer] = []
         self._plan = plan
         self._reader = ArchiveReader(plan.message_bytes_max)
+        self._reader.metadata_bytes_max = STATE_BYTES_MAX  # until that is read
         self._store: MessageStore | None = None
         self._files: FileStore | None = None  # with the store, unless that is in memory
         self._consumers_left = 0
