@@ -162,10 +162,8 @@ def test_messages_are_stored_as_far_as_they_have_arrived(
     arrived = bytearray(whole[: data.draw(st.integers(0, len(whole)))])
     store, offset, before = MessageStore("S"), 0, -1
     while offset > before:
-        before, offset = (
-            offset,
-            store_messages(store, arrived, offset, 1000, count_max, ROOM, False),
-        )
+        before = offset
+        offset = store_messages(store, arrived, offset, 1000, count_max, ROOM, False)
     complete = read_all(MAGIC + bytes(arrived), 10_000)
     assert stored(store) == [entry for entry in complete if entry != END]
     assert archive(*stored(store))[len(MAGIC) :] == arrived[:offset]

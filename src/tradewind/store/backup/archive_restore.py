@@ -21,8 +21,8 @@ from tradewind.store.backup.archive import (
 )
 from tradewind.store.backup.archive_documents import (
     TIME_NS_MAX,
+    DocumentPart,
     Numbers,
-    Part,
     consumer_state_from,
     decode_document,
 )
@@ -170,7 +170,7 @@ class ArchiveRestore:
             raise ArchiveError(f"its consumers take more than {METADATA_BYTES_MAX} bytes")
         name = entry.name.removeprefix(CONSUMER_PREFIX).decode("utf-8", "replace")
         what = f"consumer {name!r}"
-        document = Part(entry.payload, 0, len(entry.payload)).fields(what)
+        document = DocumentPart(entry.payload, 0, len(entry.payload)).fields(what)
         config, state = document.get("config"), document.get("state")
         if config is None or not config.is_object():
             raise ArchiveError(f"{what} is missing config")
