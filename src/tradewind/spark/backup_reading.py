@@ -68,7 +68,8 @@ class ArchiveTask:
         held = b""
         is_ended = False
         while not is_ended:
-            part = plain.read(READ_BYTES)
+            # An entry that is not whole is looked at again: not as often as there are pieces of it.
+            part = plain.read(max(READ_BYTES, len(held)))
             if not part:
                 raise CorruptRecord(self.path, 0, "the backup ends without its end mark")
             held += part

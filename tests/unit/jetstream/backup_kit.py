@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
+import pytest
 from engine_kit import Peer
 
 from tradewind.testing import InProcessServer
+from tradewind.testing.fake_disk import SimulatedFile
 
 CHUNKS = "backup.chunks"
 
@@ -106,3 +108,23 @@ class BackupPeer(Peer):
         (answer,) = self.ask_plain(subject)
         document: dict[str, Any] = json.loads(answer)
         return document
+
+
+def note_writes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """How far each file is ever written, from now on."""
+    found: dict[str, int] = {}
+    write = SimulatedFile.write
+
+    def noted(self: SimulatedFile, data: bytes, offset: int) -> None:
+        found[self.path] = max(found.get(self.path, 0), offset + len(data))
+        write(self, data, offset)
+
+    monkeypatch.setattr(SimulatedFile, "write", noted)
+    return found
+
+
+def limited(server: InProcessServer, max_storage: int) -> None:
+    """Let the account store this much."""
+    assert server.engine is not None
+    tenant = server.engine.accounts["$G"]
+    tenant.limits = type(tenant.limits)(max_storage=max_storage)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
 from collections.abc import Callable
 from itertools import count
 
 import pytest
-from backup_kit import CHUNKS, BackupPeer
+from backup_kit import CHUNKS, BackupPeer, limited, note_writes
 
 from tradewind.jetstream import restores, snapshots
 from tradewind.options import JetStreamOptions, ServerOptions
@@ -678,47 +676,14 @@ def test_consumer_of_new_messages_that_has_delivered_nothing_misses_nothing(way:
     assert json.loads(info)["num_pending"] == 5
 
 
-# ---------------------------------------------------------------- backups from before 2.15
-
-
-def tar_of(peer: BackupPeer, disk: SimulatedDisk) -> bytes:
-    """A tar of the folder of S, with two blocks."""
-    peer.create("S")
-    for _ in range(10):
-        peer.publish("S.a", bytes(900_000))
-    folder = f"{disk.root}/jetstream/$G/streams/S"
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name in ("meta.inf", "meta.sum", "msgs/1.blk", "msgs/2.blk"):
-            data = disk.content_of(f"{folder}/{name}")
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    peer.ask_plain("$JS.API.STREAM.DELETE.S")
-    return raw.getvalue()
-
-
 @pytest.mark.slow
-def test_tar_that_is_cut_off_is_refused_wherever_that_is() -> None:
-    disk = SimulatedDisk()
-    peer = BackupPeer(InProcessServer(disk=disk))
-    whole = tar_of(peer, disk)
-    with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
-        last = tar.getmembers()[-1]
-    end = last.offset_data + -(-last.size // 512) * 512
-    for cut in (last.offset, last.offset + 300, last.offset_data, end - 600, end, end + 100):
-        answer = peer.upload(peer.begin_restore("S"), s2.compress(whole[:cut]), 500_000)
-        assert answer["error"]["err_code"] == 10062, cut
-        assert state(peer) == {}
-    answer = peer.upload(peer.begin_restore("S"), s2.compress(whole[: end + 1024]), 500_000)
-    assert answer["state"]["messages"] == 10
-
-
-def test_tar_with_an_endless_header_is_refused() -> None:
-    peer = BackupPeer(InProcessServer(disk=SimulatedDisk()))
-    head = tarfile.TarInfo("x")
-    head.type, head.size = tarfile.XHDTYPE, 2_000_000
-    answer = peer.upload(
-        peer.begin_restore("S"), s2.compress(head.tobuf() + bytes(3_000_000)), 500_000
-    )
-    assert "an extended header has 2000000 bytes" in answer["error"]["description"]
+def test_messages_of_an_archive_are_counted_before_they_are_written(
+    server: InProcessServer, peer: BackupPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = note_writes(monkeypatch)
+    limited(server, 1_000_000)
+    entries = [message(number, payload=bytes(900_000)) for number in range(1, 100)]
+    data = archive(*entries, END, messages=99, last_seq=99)
+    answer = peer.upload(peer.begin_restore("S"), data, 500_000)
+    assert answer["error"]["err_code"] == 10047
+    assert sum(written.values()) < 1_000_000

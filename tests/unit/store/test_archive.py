@@ -34,6 +34,8 @@ entries = st.lists(
     max_size=8,
 )
 
+ROOM = 1 << 40
+
 
 def archive(*content: ArchiveEntry) -> bytes:
     target = bytearray(MAGIC)
@@ -160,7 +162,8 @@ def test_messages_are_stored_as_far_as_they_have_arrived(
     arrived = bytearray(whole[: data.draw(st.integers(0, len(whole)))])
     store, offset, before = MessageStore("S"), 0, -1
     while offset > before:
-        before, offset = offset, store_messages(store, arrived, offset, 1000, count_max, False)
+        before = offset
+        offset = store_messages(store, arrived, offset, 1000, count_max, ROOM, False)
     complete = read_all(MAGIC + bytes(arrived), 10_000)
     assert stored(store) == [entry for entry in complete if entry != END]
     assert archive(*stored(store))[len(MAGIC) :] == arrived[:offset]
@@ -171,18 +174,18 @@ def test_only_subjects_that_can_be_published_on_are_stored(subject: str) -> None
     data = bytearray(archive(ArchiveEntry(subject.encode(), 0, 1, b"", b""))[len(MAGIC) :])
     store = MessageStore("S")
     if is_valid_literal(subject):
-        assert store_messages(store, data, 0, 1000, 1, False) == len(data)
+        assert store_messages(store, data, 0, 1000, 1, ROOM, False) == len(data)
         assert store.msgs == 1
     else:
         with pytest.raises(ArchiveError, match="has no valid subject"):
-            store_messages(store, data, 0, 1000, 1, False)
+            store_messages(store, data, 0, 1000, 1, ROOM, False)
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_are_stored_left_or_refused(noise: bytes) -> None:
     store = MessageStore("S")
     try:
-        offset = store_messages(store, bytearray(noise), 0, 1000, 100, False)
+        offset = store_messages(store, bytearray(noise), 0, 1000, 100, ROOM, False)
     except ArchiveError:
         return
     assert stored(store) == read_all(MAGIC + noise[:offset], 10_000)
@@ -192,8 +195,17 @@ def test_what_needs_a_closer_look_is_left() -> None:
     store = MessageStore("S")
     plain, long = ArchiveEntry(b"a", 0, 1, b"", b"x"), ArchiveEntry(b"a", 0, 2, b"", b"y" * 11)
     data = bytearray(archive(plain, long)[len(MAGIC) :])
-    assert store_messages(store, data, 0, 10, 9, False) == len(archive(plain)) - len(MAGIC)
+    assert store_messages(store, data, 0, 10, 9, ROOM, False) == len(archive(plain)) - len(MAGIC)
     with_header = ArchiveEntry(b"a", 0, 5, b"NATS/1.0\r\n\r\n", b"")
     data = bytearray(archive(with_header)[len(MAGIC) :])
-    assert store_messages(store, data, 0, 100, 9, True) == 0
-    assert store_messages(store, data, 0, 100, 9, False) == len(data)
+    assert store_messages(store, data, 0, 100, 9, ROOM, True) == 0
+    assert store_messages(store, data, 0, 100, 9, ROOM, False) == len(data)
+
+
+def test_storing_ends_with_the_message_that_is_too_much() -> None:
+    entries = [ArchiveEntry(b"a", 0, seq, b"", bytes(100)) for seq in range(1, 9)]
+    data = bytearray(archive(*entries)[len(MAGIC) :])
+    store = MessageStore("S")
+    offset = store_messages(store, data, 0, 1000, 9, 300, False)
+    assert (store.msgs, offset) == (3, len(data) * 3 // 8)
+    assert store_messages(store, data, offset, 1000, 9, 300, False) == offset

@@ -70,13 +70,13 @@ class ArchiveReader:
     """Takes an archive apart piece by piece.
 
     `message_bytes_max` is the largest header block and payload together, `metadata_bytes_max` that
-    of an entry that is no message; the first is small, and who has read it allows more. `data` is
-    what was fed and not passed over yet, from `offset` on.
+    of an entry that is no message. `data` is what was fed and not passed over yet, from `offset`
+    on.
     """
 
     def __init__(self, message_bytes_max: int) -> None:
         self.message_bytes_max = message_bytes_max
-        self.metadata_bytes_max = STATE_BYTES_MAX
+        self.metadata_bytes_max = METADATA_BYTES_MAX
         self.is_ended = False
         self.data = bytearray()
         self.offset = 0

@@ -52,7 +52,7 @@ class Numbers:
         return value
 
 
-class Part(NamedTuple):
+class DocumentPart(NamedTuple):
     """A value inside a large document, from `start` to `end`; blanks may follow it."""
 
     data: bytes
@@ -87,11 +87,11 @@ class Part(NamedTuple):
         if not is_end(self.data, end, self.end):
             raise ArchiveError(f"{what}: it is not a JSON object")
 
-    def fields(self, what: str) -> dict[str, Part]:
+    def fields(self, what: str) -> dict[str, DocumentPart]:
         """Its members, which are few."""
-        found: dict[str, Part] = {}
+        found: dict[str, DocumentPart] = {}
         for start, value, end in self.slices(0, what):
-            part = Part(self.data, value, end)
+            part = DocumentPart(self.data, value, end)
             key = decode_document(b"{" + self.data[start:value] + b"0}", what)
             found.update(dict.fromkeys(key, part))
             if len(found) > FIELDS_MAX:
@@ -99,7 +99,7 @@ class Part(NamedTuple):
         return found
 
 
-def consumer_state_from(part: Part, what: str, entries_max: int) -> ConsumerState:
+def consumer_state_from(part: DocumentPart, what: str, entries_max: int) -> ConsumerState:
     """The state of a consumer as archives have it, with at most so many messages in it."""
     fields = part.fields(what)
     state = ConsumerState(
@@ -124,7 +124,7 @@ def _check_count(state: ConsumerState, what: str, entries_max: int) -> None:
         raise ArchiveError(f"{what}: the consumers have more messages in progress than allowed")
 
 
-def _pair(part: Part | None, what: str) -> SequencePair:
+def _pair(part: DocumentPart | None, what: str) -> SequencePair:
     if part is None or not part.is_object():
         raise ArchiveError(f"{what}: it must be an object")
     number = Numbers(part.decoded(what), what)
@@ -134,7 +134,7 @@ def _pair(part: Part | None, what: str) -> SequencePair:
     return SequencePair(consumer_seq, stream_seq)
 
 
-def _table(part: Part | None, what: str) -> Iterator[tuple[int, Any]]:
+def _table(part: DocumentPart | None, what: str) -> Iterator[tuple[int, Any]]:
     if part is None or part.is_null():
         return
     if not part.is_object():

@@ -13,6 +13,7 @@ from tradewind.api.times import parse_time
 from tradewind.store.backup.archive import (
     CONSUMER_PREFIX,
     METADATA_BYTES_MAX,
+    STATE_BYTES_MAX,
     STATE_NAME,
     ArchiveEntry,
     ArchiveError,
@@ -20,8 +21,8 @@ from tradewind.store.backup.archive import (
 )
 from tradewind.store.backup.archive_documents import (
     TIME_NS_MAX,
+    DocumentPart,
     Numbers,
-    Part,
     consumer_state_from,
     decode_document,
 )
@@ -59,6 +60,7 @@ class ArchiveRestore:
         self.consumers: list[RestoredConsumer] = []
         self._plan = plan
         self._reader = ArchiveReader(plan.message_bytes_max)
+        self._reader.metadata_bytes_max = STATE_BYTES_MAX  # until that is read
         self._store: MessageStore | None = None
         self._files: FileStore | None = None  # with the store, unless that is in memory
         self._consumers_left = 0
@@ -168,7 +170,7 @@ class ArchiveRestore:
             raise ArchiveError(f"its consumers take more than {METADATA_BYTES_MAX} bytes")
         name = entry.name.removeprefix(CONSUMER_PREFIX).decode("utf-8", "replace")
         what = f"consumer {name!r}"
-        document = Part(entry.payload, 0, len(entry.payload)).fields(what)
+        document = DocumentPart(entry.payload, 0, len(entry.payload)).fields(what)
         config, state = document.get("config"), document.get("state")
         if config is None or not config.is_object():
             raise ArchiveError(f"{what} is missing config")
