@@ -33,6 +33,9 @@ accounts {
       {user: mapped, password: pw, permissions: {publish: {deny: "secret.>"}}}
       {user: outer, password: pw, permissions: {publish: {deny: "m.>"}}}
       {user: acker, password: pw, permissions: {publish: "c.ok", subscribe: ["dlv", "_INBOX.>"]}}
+      {user: oneway, password: pw, permissions: {publish: "to.hub", subscribe: "to.leaf"}}
+      {user: notboth, password: pw, permissions: {
+        publish: {deny: "to.leaf"}, subscribe: {deny: "to.hub"}}}
       {user: d1, password: pw, permissions: {subscribe: {deny: "secret bad"}}}
       {user: d2, password: pw, permissions: {subscribe: {deny: "* bad"}}}
       {user: d3, password: pw, permissions: {subscribe: {deny: "secret"}}}
@@ -69,10 +72,10 @@ def hub(shared_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def dial(hub: Node) -> Iterator[Dial]:
     opened: list[RawLeaf] = []
 
-    def connect(user: str) -> RawLeaf:
+    def connect(user: str, **fields: object) -> RawLeaf:
         peer = RawLeaf(hub.leaf_port)
         opened.append(peer)
-        peer.login(user=user, name=f"leaf{next(_numbers)}", **{"pass": "pw"})
+        peer.login(user=user, name=f"leaf{next(_numbers)}", **{"pass": "pw"}, **fields)
         peer.quiet_ping()
         return peer
 
@@ -100,7 +103,7 @@ def join(hub: Node) -> Iterator[Callable[..., RawClient]]:
         client.close()
 
 
-Dial = Callable[[str], RawLeaf]
+Dial = Callable[..., RawLeaf]
 Join = Callable[..., RawClient]
 
 
@@ -165,6 +168,22 @@ def test_rules_with_queues(
     client.ping()
     got = [line.decode() for line in peer.quiet_ping() if line.startswith(b"LMSG")]
     assert got == [f"LMSG {message} 1" for message in messages]
+
+
+# ---------------------------------------------------------------- roles
+
+
+@pytest.mark.parametrize("user", ["oneway", "notboth"])
+def test_leaf_node_that_claims_to_be_the_hub_keeps_its_permissions(
+    dial: Dial, join: Join, user: str
+) -> None:
+    client, peer = join("free", "to.hub", "to.leaf"), dial(user, is_hub=True)
+    peer.send("LS+ to.>\r\nLMSG to.leaf 1\r\nx\r\nLMSG to.hub 1\r\nx\r\n")
+    assert not [line for line in peer.quiet_ping() if line.startswith(b"-ERR")]
+    assert messages(client) == ["MSG to.hub 1"]
+    replies(client, publish("to.hub", "x") + publish("to.leaf", "x"))
+    got = [line for line in peer.quiet_ping() if line.startswith(b"LMSG")]
+    assert got == [b"LMSG to.leaf 1"]
 
 
 # ---------------------------------------------------------------- the subject shown

@@ -51,34 +51,33 @@ class Domains(msgspec.Struct, frozen=True):
         return (f"$JS.{self.own}.API.>",) if self.own and self.own != self.other else ()
 
 
-def hub_rules(
-    user: PermissionRules | None, deny_pub: tuple[str, ...], domains: Domains, seed: int
+def accepted_rules(
+    user: PermissionRules | None,
+    deny_pub: tuple[str, ...],
+    domains: Domains,
+    seed: int,
+    *,
+    is_spoke: bool,
 ) -> LeafRules:
-    """For the end that is the hub. What a peer sends is not looked at for JetStream: a server that
-    does not deny it may use the API here, as on nats-server.
+    """For the end that was dialled, whose user the peer logged in as. The permissions of the user
+    hold in both roles: a peer chooses by CONNECT which end is the hub.
+
+    As the hub, this server does not look at what the peer sends for JetStream: a server that does
+    not deny it may use the API here, as on nats-server. As the spoke it accepts subscriptions that
+    are not permitted, and sends nothing for them.
     """
+    user = user or PermissionRules()
+    received = domains.denied if is_spoke else ()
     denied = (*domains.denied, *domains.kept, *_valid(deny_pub))
-    if user is None:
-        return LeafRules(None, _compiled(None, denied, seed), None)
-    incoming = None
-    if user.publish_allow is not None or user.publish_deny:
-        incoming = Permissions(
-            PermissionRules(
-                publish_allow=user.publish_allow,
-                publish_deny=user.publish_deny,
-                responses=user.responses,
-            ),
-            seed,
-        )
     allow, allow_grouped = _by_queue(user.subscribe_allow or ())
     deny, deny_grouped = _by_queue(user.subscribe_deny)
     # As on nats-server, another server cannot use what is allowed to the members of one queue.
     deny = (*deny, *(entry.split()[0] for entry in allow_grouped))
     permitted = None if user.subscribe_allow is None else allow
     return LeafRules(
-        incoming,
+        _compiled(user.publish_allow, (*user.publish_deny, *received), seed),
         _compiled(permitted, (*deny, *denied), seed, deny_grouped),
-        _compiled(permitted, deny, seed),
+        None if is_spoke else _compiled(permitted, deny, seed),
         _compiled(None, user.publish_deny, seed),
     )
 
@@ -91,7 +90,7 @@ def spoke_rules(
     domains: Domains,
     seed: int,
 ) -> LeafRules:
-    """For the end that is the spoke: it holds itself to what the hub allows."""
+    """For the end that has dialled: it holds itself to what the hub allows."""
     imports, exports = imports or LeafSubjectRules(), exports or LeafSubjectRules()
     # What the hub denies to members of a queue it does not send to them.
     denied, _ = _by_queue(imports.deny or ())

@@ -41,7 +41,7 @@ from tradewind.broker.leaf_handshake import (
     parse_leaf_connect,
     rules_for_info,
 )
-from tradewind.broker.leaf_rules import Domains, hub_rules, spoke_rules
+from tradewind.broker.leaf_rules import Domains, accepted_rules, spoke_rules
 from tradewind.broker.leaf_session import CONSUMERS_MAX, AccountLeaves, LeafSession
 from tradewind.errors import ProtocolError
 from tradewind.options import SECOND_NS, CompressionOptions, LeafOptions, LeafRemoteOptions
@@ -397,11 +397,13 @@ class Leaves:
         broker.admission.enter_leaf(session, account, identity)
         self._end_duplicate(session, account.name)
         domains = self._domains(session)
-        denied = connect.deny_pub or ()
-        if session.is_spoke:
-            rules = spoke_rules(None, None, (), denied, domains, broker.hash_seed)
-        else:
-            rules = hub_rules(identity.permissions, denied, domains, broker.hash_seed)
+        rules = accepted_rules(
+            identity.permissions,
+            connect.deny_pub or (),
+            domains,
+            broker.hash_seed,
+            is_spoke=session.is_spoke,
+        )
         session.is_isolated = connect.isolate or self.options.isolate
         session.set_rules(rules.incoming, rules.outgoing, rules.subscribable, rules.forbidden)
         session.remember_consumers(self._consumers.get((account.name, session.user), {}))

@@ -40,7 +40,7 @@ ctypedef struct SessionState:
     uint8_t echo
     uint8_t headers
     uint8_t tracks_responses
-    uint8_t filtered            # a deny rule covers a part of a subscription: check what it receives
+    uint8_t filtered            # a deny rule covers a part of a subscription: check deliveries
     uint8_t dirty               # listed by the router for this turn
     uint8_t trace_only          # what it publishes now must reach nobody
     uint8_t has_shadows         # some of its subscriptions reach into other accounts
