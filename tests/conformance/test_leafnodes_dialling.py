@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from certificates import Authority
 from harness import REPLY_SECONDS, RawClient
 from leaf_kit import Node, RawLeaf, leaf_config
 
+TLS_HANDSHAKE = b"\x16"
 INFO = {
     "server_id": "FAKE",
     "server_name": "fake",
@@ -163,6 +165,16 @@ def test_port_that_is_not_for_leaf_nodes_is_left_without_a_word(dial: Dial, hub:
     dial()
     hub.accept(leafnode_urls=None, client_id=None).expect_closed()
     connect_of(hub.accept())
+
+
+def test_tls_of_the_configuration_is_not_up_to_the_hub(
+    dial: Dial, hub: FakeHub, tmp_path: Path
+) -> None:
+    """Whoever answers instead of the hub gets no login without a certificate."""
+    authority = Authority(tmp_path)
+    dial(f'tls {{ ca_file: "{authority.ca_file}" }}')
+    peer = hub.accept(tls_required=False)
+    assert peer.socket.recv(1) == TLS_HANDSHAKE
 
 
 def test_hub_that_does_not_let_it_in_is_given_up(dial: Dial, hub: FakeHub) -> None:

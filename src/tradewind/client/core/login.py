@@ -9,7 +9,7 @@ nonce and the support of headers are used, the latter until the server repeats i
     server   INFO                    in the clear; exactly this line, or the attempt fails
     both     the TLS handshake       the certificate names the host that was dialled
     client   CONNECT, PING, PING
-    server   PONG, INFO, PONG        nats-server 2.12 and Tradewind; older ones send no INFO here
+    server   PONG, INFO, PONG        nats-server 2.15 and Tradewind; no INFO of older ones
 """
 
 from __future__ import annotations
