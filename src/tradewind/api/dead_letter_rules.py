@@ -115,15 +115,15 @@ def check_dead_letters(
         raise DEAD_LETTER_INVALID(
             key=STREAM_KEY, err=f"stream {settings.stream} does not exist; create it first"
         )
-    pattern = _pattern(settings, stream, name)
+    pattern = letter_pattern(settings, stream, name)
     if not is_subset_of_any(pattern, target.subjects):
         raise DEAD_LETTER_INVALID(
             key=SUBJECT_KEY, err=f"stream {settings.stream} does not store subject {pattern}"
         )
 
 
-def _pattern(settings: DeadLetterSettings, stream: str, name: str) -> str:
-    """All subjects that its dead letters can have."""
+def letter_pattern(settings: DeadLetterSettings, stream: str, name: str) -> str:
+    """All subjects that the dead letters of a consumer can have; ApiError if there are none."""
     text = settings.subject
     if "{subject}" in text and not (text == "{subject}" or text.endswith(".{subject}")):
         raise _bad_subject("{subject} must be its last token")

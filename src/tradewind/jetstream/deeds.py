@@ -1,10 +1,10 @@
 """Whether somebody may have the server do something, whatever way the request has come.
 
-Owns the one decision. A permission in NATS is about a subject; a deed is what happens when a
-request to a subject is served. The same deed can be asked for under several subjects (`$TW.API`,
-requests of the previews, parts of a transaction), and by what a configuration has the server do
-later. It is allowed if whoever asks may publish to the subject of the deed itself, which the table
-of endpoints names. How each way gets here:
+Owns which subjects a deed needs; `broker.authority` decides about them. A permission in NATS is
+about a subject; a deed is what happens when a request to a subject is served. The same deed can be
+asked for under several subjects (`$TW.API`, requests of the previews, parts of a transaction), and
+by what a configuration has the server do later. It is allowed if whoever asks may publish to the
+subject of the deed itself, which the table of endpoints names. How each way gets here:
 
 - a plain subject, one that names the domain, or one that a mapping of the account changes: the
   session has mapped it before it checked, so that the subject is that of the deed;
@@ -22,56 +22,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tradewind.api import own_errors
 from tradewind.api.endpoint_row import OWN_PREFIX
 from tradewind.api.endpoints import ENDPOINT_BY_NAME
-from tradewind.route.sharing_rules import local_subject
-from tradewind.subjects import collide, is_subset
+from tradewind.broker.authority import Authority
 
 if TYPE_CHECKING:
     from tradewind.api.endpoint_row import ApiEndpoint, EndpointCall
-    from tradewind.broker.accounts import Account
-    from tradewind.broker.session import Session
-    from tradewind.route.permission_rules import PermissionRules
 
 
-class Requester(msgspec.Struct, frozen=True):
-    """Who asks for something that concerns `account`. `session` is the connection that has sent the
-    request, None: there is none.
-    """
-
-    account: Account
-    session: Session | None
-
-    def may(self, subject: str) -> bool:
-        """Whether publishing to a literal subject is allowed."""
-        session = self.session
-        if session is None:
-            return False
-        if session.account is self.account:
-            return session.may_send_to(subject.encode("utf-8", "surrogateescape"))
-        return self._may_reach(session, subject)
-
-    def may_all(self, pattern: str) -> bool:
-        """Whether publishing to every subject that a pattern matches is allowed."""
-        session = self.session
-        if session is None:
-            return False
-        if session.account is self.account:
-            return is_all_allowed(session.publish_rules, pattern)
-        return self._may_reach(session, pattern)
-
-    def _may_reach(self, session: Session, pattern: str) -> bool:
-        """Whether an import covers it, and the client may use the whole of that import."""
-        bridge = session.account.bridge
-        return bridge is not None and any(
-            one.exporter is self.account
-            and is_subset(pattern, one.wanted.subject)
-            and is_all_allowed(session.publish_rules, local_subject(one.wanted))
-            for one in bridge.services
-        )
+class Requester(Authority, frozen=True):
+    """Who asks for something that concerns the streams of an account."""
 
     def check(self, subject: str) -> None:
         """ApiError unless publishing to a literal subject is allowed."""
@@ -98,14 +59,3 @@ class Requester(msgspec.Struct, frozen=True):
             raise own_errors.NO_CLIENT()
         for name in endpoint.needs or ():
             self.check_deed(ENDPOINT_BY_NAME[name], call.stream, call.consumer)
-
-
-def is_all_allowed(rules: PermissionRules | None, pattern: str) -> bool:
-    """Whether rules allow publishing to everything that a pattern matches."""
-    if rules is None:
-        return True
-    if rules.publish_allow is not None and not any(
-        is_subset(pattern, allowed) for allowed in rules.publish_allow
-    ):
-        return False
-    return not any(collide(pattern, denied) for denied in rules.publish_deny)

@@ -76,6 +76,7 @@ cdef class Ingest(Participant):
     cdef bint _fits(self, Message* message, uint64_t size) noexcept
     cdef bint _is_sound(self, Message* message, uint64_t size) noexcept
     cdef int _refuse(self, Message* message) except -1
+    cdef int _may_direct(self, Message* message) except -1
     cdef int _leave(self, Message* message) except -1
     cdef int _trace(self, Message* message) except -1
     cdef uint64_t _append(self, const char* subject, uint32_t subject_size, const char* header,

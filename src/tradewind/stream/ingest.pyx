@@ -34,7 +34,9 @@ from tradewind.containers.buffer cimport (
 from functools import partial
 from typing import Protocol
 
+from tradewind.api import errors
 from tradewind.errors import StoreError
+from tradewind.stream.schedule_checks import may_direct
 
 cdef enum:
     HEADER_BYTES_MAX = 65535
@@ -426,6 +428,9 @@ cdef class Ingest(Participant):
         """Hand a message to the slow path."""
         cdef bytes reply = message.reply[:message.reply_size]
         self.turn.mark_dirty(self)
+        if not self._may_direct(message):
+            self.slow_path.refuse(reply, errors.MESSAGE_SCHEDULES_TARGET_INVALID())
+            return 1
         try:
             self.slow_path.publish(message.subject[:message.subject_size], reply,
                                    message.body[:message.header_size],
@@ -433,6 +438,18 @@ cdef class Ingest(Participant):
         except StoreError as error:
             self.slow_path.store_failed(error, reply)
         return 1
+
+    cdef int _may_direct(self, Message* message) except -1:
+        """Whether the publisher may itself publish to the subjects that its headers name: the
+        stream stores there for it, or ends the schedule that is there.
+        """
+        cdef object session
+        if message.origin == NULL or message.header_size == 0:
+            return True
+        session = <object>message.origin.session
+        if session.account is self.account and session.publish_rules is None:
+            return True
+        return may_direct(session, self.account, message.body[:message.header_size])
 
     cdef int _trace(self, Message* message) except -1:
         """A message whose trace records what the stream does with it; it may be for the trace
@@ -443,6 +460,11 @@ cdef class Ingest(Participant):
         if self.waits and self._is_full():
             self.router.trace.stored(self.stream.name)["error"] = "too many requests"
             return self._refuse(message)
+        if not self._may_direct(message):
+            self.router.trace.stored(self.stream.name)["error"] = "schedule target not permitted"
+            self.slow_path.refuse(reply, errors.MESSAGE_SCHEDULES_TARGET_INVALID())
+            self.turn.mark_dirty(self)
+            return 1
         try:
             publish_traced(self.stream, self.router.trace, message.subject[:message.subject_size],
                            reply, message.body[:message.header_size],

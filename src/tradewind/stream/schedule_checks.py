@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tradewind.api import errors
+from tradewind.broker.authority import Authority
 from tradewind.store.contract import NotFoundError
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.stream import header_fields, stream_queries
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tradewind.api.stream_types import StreamConfig
+    from tradewind.broker.accounts import Account
+    from tradewind.broker.session import Session
     from tradewind.store.table.message_store import MessageStore
 
 PURGE = b"purge"
@@ -115,3 +118,16 @@ def check_next(
     if not header_fields.special_fields(last.header).get(header_fields.SCHEDULE):
         raise errors.MESSAGE_SCHEDULES_SCHEDULER_INVALID()
     return scheduler
+
+
+def may_direct(session: Session, account: Account, header: bytes) -> bool:
+    """Whether a publisher may itself publish to the subjects that its headers direct a stream of an
+    account to: the target of a schedule, and the schedule that a message ends.
+    """
+    fields = header_fields.special_fields(header)
+    authority = Authority(account, session)
+    return all(
+        authority.may(subject.decode("utf-8", "surrogateescape"))
+        for name in (header_fields.SCHEDULE_TARGET, header_fields.SCHEDULER)
+        if (subject := fields.get(name))
+    )

@@ -81,7 +81,7 @@ def test_client_without_headers_gets_the_payload() -> None:
 
 def test_request_in_the_name_of_the_server_is_answered() -> None:
     kit, _ = filled()
-    kit.account.publish(GET, b'{"seq":2}', "inbox.7")
+    kit.account.ask(GET, b'{"seq":2}', "inbox.7")
     kit.server.run_until_idle()
     ((subject, header, payload),) = kit.messages()
     assert (subject, payload) == ("inbox.7", b"xx")
@@ -229,7 +229,7 @@ def test_client_has_a_bounded_number_of_requests_open() -> None:
 @pytest.mark.slow
 def test_requests_of_the_server_itself_are_bounded() -> None:
     kit, _ = filled()
-    receivers = [kit.account.publish(GET, b'{"seq":1}', "inbox.1") for _ in range(10_001)]
+    receivers = [kit.account.ask(GET, b'{"seq":1}', "inbox.1") for _ in range(10_001)]
     assert receivers == [1] * 10_000 + [0]
     kit.server.run_until_idle()
     assert len(kit.messages()) == 10_000

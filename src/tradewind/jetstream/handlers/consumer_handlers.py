@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.consumer_rules import check_consumer_request
+from tradewind.api.dead_letter_rules import dead_letters_of, letter_pattern
 from tradewind.api.request_types import (
     ConsumerCreateRequest,
     ConsumerPauseRequest,
@@ -40,6 +41,7 @@ from tradewind.jetstream.replication.origins import IDENTITY_FIELD, fields_of_bl
 from tradewind.jetstream.replication.source_names import identity_of
 
 if TYPE_CHECKING:
+    from tradewind.api.consumer_types import ConsumerConfig
     from tradewind.jetstream.hosted import HostedStream
 
 NAMES_PAGE: Final = 1024
@@ -58,6 +60,7 @@ def create(request: ApiRequest) -> Steps[ConsumerCreateResponse | Headed]:
     expected = _expected_identity(request)
     if expected and expected != (actual := identity_of(request.hosted().stream)):
         raise errors.CONSUMER_STREAM_IDENTITY_MISMATCH(msg=actual)
+    _check_dead_letters(request, config)
     consumer = yield from consumer_catalog.create_consumer(
         request.engine,
         request.hosted(),
@@ -69,6 +72,22 @@ def create(request: ApiRequest) -> Steps[ConsumerCreateResponse | Headed]:
     if not is_for_server(config):
         return response
     return Headed(response, _identity_header(request.hosted()))
+
+
+def _check_dead_letters(request: ApiRequest, config: ConsumerConfig) -> None:
+    """The server publishes dead letters for whoever has asked for them, who must be allowed to
+    publish them. A change that leaves the settings as they are asks for nothing.
+    """
+    if not config.metadata:
+        return
+    name = config.durable_name or config.name
+    settings = dead_letters_of(config.metadata)
+    before = request.hosted().consumers.get(name)
+    if settings is None or (
+        before is not None and dead_letters_of(before.config.metadata) == settings
+    ):
+        return
+    request.requester.check_all(letter_pattern(settings, request.call.stream, name))
 
 
 def _expected_identity(request: ApiRequest) -> str | None:

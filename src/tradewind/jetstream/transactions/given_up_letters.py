@@ -8,15 +8,19 @@ consumer when `max_ack_pending` such messages have come together, and nobody els
 
 A loop ends: the copy names all consumers that have given it up, and a consumer that finds itself
 there gives the message up without another copy. So does one whose settings do not ask for it any
-more.
+more. Publishers can write the same headers, so only a list with a seal is believed, which the
+server makes with a key that nobody else has, for this content. The key lives as long as the engine:
+after a restart, a loop takes one more round.
 """
 
 from __future__ import annotations
 
+import hmac
 import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable
+from hashlib import blake2b
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +61,9 @@ DETAIL_CHARACTERS_MAX: Final = 1024
 CLIENT_CHARACTERS_MAX: Final = 64
 _UNFIT: Final = re.compile(r"[^\x21-\x2b\x2d-\x7e]{1,4096}")
 _PATH: Final = f"{HEADER_PREFIX}Path".encode()
+_SEAL: Final = f"{HEADER_PREFIX}Seal".encode()
+_KEY_BYTES: Final = 32
+_SEAL_BYTES: Final = 16
 
 
 class NotWantedError(Exception):
@@ -68,6 +75,7 @@ class DeadLetterDesk:
 
     def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
+        self._key = engine.broker.chance.getrandbits(8 * _KEY_BYTES).to_bytes(_KEY_BYTES, "big")
         # Those that have not ended: nothing is given up twice at a time.
         self._known: dict[Hashable, DeadLetterProposal] = {}
         self._ready: deque[DeadLetterProposal] = deque()
@@ -101,6 +109,25 @@ class DeadLetterDesk:
             self._under_way += 1
             proposal = self._ready.popleft()
             transactions_of(self._engine, proposal.hosted.tenant).submit(proposal)
+
+    # ---------------------------------------------------------------- who has given it up before
+
+    def seal(self, account: str, path: str, payload: bytes) -> str:
+        """The proof that the server itself has written a path, for a message of this content."""
+        digest = blake2b(key=self._key, digest_size=_SEAL_BYTES)
+        texts = (text.encode("utf-8", "surrogateescape") for text in (account, path))
+        for part in (*texts, payload):
+            digest.update(len(part).to_bytes(8, "big") + part)
+        return digest.hexdigest()
+
+    def path_of(self, account: str, copy: MessageCopy) -> list[str]:
+        """The consumers that have given a message up before, each as stream/consumer."""
+        path = _field(copy.header, _PATH)
+        wanted = self.seal(account, path, copy.payload).encode()
+        given = _field(copy.header, _SEAL).encode("utf-8", "surrogateescape")
+        if not path or not hmac.compare_digest(given, wanted):
+            return []
+        return path.split(",")
 
     # ---------------------------------------------------------------- what becomes of them
 
@@ -234,7 +261,7 @@ class DeadLetterProposal(ABC):
         assert settings is not None
         letter.target = settings.stream
         place = f"{hosted.name}/{consumer.name}"
-        path = [one for one in path_of(copy.header).split(",") if one]
+        path = self.owner.path_of(hosted.tenant.name, copy)
         if place in path:
             return False
         target = hosted.tenant.stream(settings.stream)
@@ -243,7 +270,9 @@ class DeadLetterProposal(ABC):
         )
         if not is_subset_of_any(subject, target.config.subjects):
             raise own_errors.TRANSACTION_NO_STREAM(subject=subject)
-        header = _header(hosted, letter, copy, ",".join([*path, place]))
+        text = ",".join([*path, place])
+        seal = self.owner.seal(hosted.tenant.name, text, copy.payload)
+        header = _header(hosted, letter, copy, text, seal)
         message = target.stream.slow_path.incoming(
             subject.encode("utf-8", "surrogateescape"), header, copy.payload
         )
@@ -299,12 +328,12 @@ class GivenUpProposal(DeadLetterProposal):
             raise errors.STREAM_STORE_FAILED(err=str(error)) from None
         if not self.add_letter(plan, self.letters[0], copy):
             consumer.dead_letters.let_go(given)
-            path = ", ".join(path_of(copy.header).split(","))
+            path = ", ".join(self.owner.path_of(hosted.tenant.name, copy))
             raise NotWantedError(f"it has been given up here before: {path}")
         plan.add_ack(AckPart(hosted, consumer, given.seq, 0, 0, is_measured=False))
 
 
-def _header(hosted: HostedStream, letter: Letter, copy: MessageCopy, path: str) -> bytes:
+def _header(hosted: HostedStream, letter: Letter, copy: MessageCopy, path: str, seal: str) -> bytes:
     """What the message had, with what there is to say about its end."""
     consumer, given = letter.consumer, letter.given
     turn = consumer.turn
@@ -323,6 +352,7 @@ def _header(hosted: HostedStream, letter: Letter, copy: MessageCopy, path: str) 
         "Clients": ",".join(_client_text(client) for _, client in attempts),
         "Given-Up": format_time(turn.now_ns),
         "Path": path,
+        "Seal": seal,
     }
     lines = [
         f"{HEADER_PREFIX}{name}: {value}\r\n".encode("utf-8", "surrogateescape")
@@ -341,12 +371,12 @@ def _client_text(client: tuple[int, str] | None) -> str:
     return f"{number}/{shown}" if shown else str(number)
 
 
-def path_of(header: bytes) -> str:
-    """The consumers that have given a message up before."""
+def _field(header: bytes, wanted: bytes) -> str:
+    """The first value of a field, empty without one."""
     for line in header.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
-        if name == _PATH:
-            return value.strip().decode("utf-8", "replace")
+        if name == wanted:
+            return value.strip().decode("utf-8", "surrogateescape")
     return ""
 
 
