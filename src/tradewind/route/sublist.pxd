@@ -1,4 +1,4 @@
-"""State of the subject trie; the code and the explanation are in sublist.pyx."""
+"""State of the routing table; the code and the explanation are in sublist.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.route.members cimport (
@@ -6,21 +6,12 @@ from tradewind.route.members cimport (
     SubscriptionArray, subscription_free, subscription_new)
 from tradewind.containers.table cimport Table
 from tradewind.route.interest cimport Interest
+from tradewind.route.subject_trie cimport Node
 from tradewind.route.watches cimport Changes
 
 cdef enum:
     SUB_CACHE_SLOTS_MAX = 8192
     SCRATCH_SUBJECT_BYTES_MAX = 128
-
-ctypedef struct Node:
-    Table children          # token -> Node*
-    Node* star              # '*'
-    Node* tail              # '>'
-    Node* parent
-    SubscriptionArray plain
-    GroupArray groups
-    uint32_t token_size
-    char token[1]           # token_size bytes
 
 ctypedef struct CacheEntry:
     Match match
