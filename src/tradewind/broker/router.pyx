@@ -18,6 +18,7 @@ from tradewind cimport invariants
 from tradewind.broker.state cimport (
     DOOM_MEMORY, DOOM_SLOW_PENDING, Carry, Hook, LeafState)
 from tradewind.broker.turn_watch cimport TurnWatch
+from tradewind.route cimport subject_trie
 from tradewind.route.permissions cimport Permissions
 from tradewind.route.members cimport array_push
 from tradewind.route.sublist cimport (
@@ -118,6 +119,8 @@ cdef class Router:
         self.faults = Faults()
         self.touched = []
         self.leaving = []
+        self.waiting = []
+        self.resuming = []
         self.internal = []
         self.telling = []
         self.turn = Turn()
@@ -164,6 +167,7 @@ cdef class Router:
         self.touched = []
         self._pressure = False
         self.is_crowded = False
+        self.walked_before = subject_trie.walked
         self._fit_reads()
         for session in touched:
             session.mark_clean()
@@ -186,13 +190,33 @@ cdef class Router:
     @property
     def has_work(self):
         """Whether a turn has anything to do."""
-        return bool(self.touched or self.internal or self.leaving or self.turn.is_busy()
-                    or self.changes or any([one.has_changes for one in self.telling]))
+        return bool(self.touched or self.internal or self.leaving or self.waiting or self.resuming
+                    or self.turn.is_busy() or self.changes
+                    or any([one.has_changes for one in self.telling]))
 
     def drop_leaving(self):
         """Remove some of the subscriptions that closed sessions have left in the routing tables."""
         if self.leaving and self.leaving[0].drop_some():
             del self.leaving[0]
+
+    cdef int resume_waiting(self) except -1:
+        """Let sessions continue that have waited since an earlier turn, as far as this turn has
+        room, but at least one of them.
+        """
+        cdef Py_ssize_t done = 0
+        cdef list resuming = self.resuming
+        while done < len(resuming):
+            session = resuming[done]
+            done += 1
+            try:
+                session.resume()
+            except Exception as error:
+                session.broker.session_failed(session, error)
+            if subject_trie.walked - self.walked_before > TURN_STEPS_MAX:
+                break
+        self.resuming = resuming[done:] + self.waiting
+        self.waiting = []
+        return 0
 
     # -------------------------------------------------------------- publish
 
@@ -217,6 +241,7 @@ cdef class Router:
         self.route_size = route_size
         if match == NULL:
             return 0
+        subject_trie.walked += match.plain.count
         if invariants.checked:
             account.sublist.check_match(match, route, route_size)
         try:
@@ -303,6 +328,7 @@ cdef class Router:
             group = &match.groups.items[index]
             start = self._random_below(group.members.count)
             for attempt in range(group.members.count):
+                subject_trie.walked += 1
                 member = group.members.items[(start + attempt) % group.members.count]
                 if self._deliver_traced(account, member, message) if self.trace is not None \
                         else self._deliver(account, member, message):
@@ -571,6 +597,7 @@ cdef class Router:
                 continue
             weight = 0
             start = self._random_below(group.members.count)
+            subject_trie.walked += group.members.count
             for attempt in range(group.members.count):
                 member = group.members.items[(start + attempt) % group.members.count]
                 if member.kind == SUB_LEAF:

@@ -19,6 +19,8 @@ def end_turn(owner not None, Router router not None, watch not None):
     write, pause, resume or close.
     """
     cdef Session session
+    if router.resuming or router.waiting:
+        router.resume_waiting()
     if router.internal:
         router.run_internal(owner.service_failed, watch)
     if router.leaving:

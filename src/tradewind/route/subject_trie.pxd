@@ -23,7 +23,11 @@ ctypedef struct Node:
     char* block             # owned: memory for a label that has grown; NULL: it has not
 
 
-cdef uint64_t walked        # steps of all walks so far, and what others add to them
+# Steps of all walks so far, and what is added to them for work whose cost also depends on the number
+# of subscriptions or rules.
+cdef uint64_t walked
+
+cpdef void charge_rules(uint64_t count, uint32_t size) noexcept
 
 
 cdef Node* node_new(Node* parent, const char* label, uint32_t size, uint64_t seed) noexcept nogil

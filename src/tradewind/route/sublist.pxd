@@ -23,6 +23,7 @@ ctypedef struct CacheEntry:
 
 
 cdef bint subject_valid(const char* subject, uint32_t size, bint literal) noexcept nogil
+cdef bint subject_exceeds(const char* subject, uint32_t size, uint32_t tokens_max) noexcept nogil
 cdef bint subject_is_literal(const char* subject, uint32_t size) noexcept nogil
 cdef bint subject_matches(const char* subject, uint32_t subject_size, const char* pattern,
                           uint32_t pattern_size) noexcept nogil

@@ -69,6 +69,17 @@ cdef bint subject_valid(const char* subject, uint32_t size, bint literal) noexce
     return True
 
 
+cdef bint subject_exceeds(const char* subject, uint32_t size, uint32_t tokens_max) noexcept nogil:
+    """Whether a subject has more tokens than that; empty ones count."""
+    cdef uint32_t index, tokens = 1
+    if size < tokens_max:       # too short for so many dots
+        return False
+    for index in range(size):
+        if subject[index] == DOT:
+            tokens += 1
+    return tokens > tokens_max
+
+
 cdef bint subject_is_literal(const char* subject, uint32_t size) noexcept nogil:
     """Whether no token is a wildcard (a '*' inside a longer token is an ordinary byte)."""
     cdef uint32_t index

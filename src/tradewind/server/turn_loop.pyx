@@ -97,7 +97,7 @@ cdef class TurnLoop:
             except Exception as error:
                 router.faults.contain("password check", error)
         if router.touched or router.internal or router.turn.is_busy() or router.leaving \
-                or not router.changes.is_empty():
+                or router.resuming or not router.changes.is_empty():
             self.turn_needed()
         self.schedule_timer()
         return 0
