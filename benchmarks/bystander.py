@@ -2,9 +2,10 @@
 
 Owns the bystander, a process of its own that sends a PING, waits for the PONG and sends the next,
 and the table of its longest waits, ours beside the official server's. For a few kinds it logs in
-anew each time, or subscribes and leaves. What is heavy is in `bystander_kinds`. Each kind gets a
-fresh server. Our server's own count of turns above its budget is printed below each row that has
-any: it counts processor time only, so on a shared machine it says more than the waits.
+anew each time, or subscribes and leaves. What is heavy is in `bystander_kinds`, and what is
+hostile in `hostile_kinds`. Each kind gets a fresh server. Our server's own count of turns above its
+budget is printed below each row that has any: it counts processor time only, so on a shared machine
+it says more than the waits.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from benchmarks import machine
 from benchmarks.build import ensure_loadgen
 from benchmarks.bystander_kinds import KINDS, LOGIN, SUBSCRIBE, Kind, Stage
 from benchmarks.cli import check_command, installed
+from benchmarks.hostile_kinds import HOSTILE
 from benchmarks.measure import Scale
 from benchmarks.procfs import session_usage
 from benchmarks.runner import OURS, PEER
@@ -31,7 +33,9 @@ from benchmarks.servers import Server, ServerError
 PAUSE_S = 0.0005
 # What a request sets going may come after its answer: removals, deliveries, rewriting.
 AFTER_S = 1.0
-PONG_S_MAX = 300.0
+# A server that has not answered by then is not waited for any longer.
+PONG_S_MAX = 60.0
+ALL_KINDS = (*KINDS, *HOSTILE)
 # Not that of the others: whoever floods a server does it from elsewhere.
 BYSTANDER_ADDRESS = "127.0.0.2"
 EXIT_FAILED = 1
@@ -77,6 +81,8 @@ def wait_until_told(host: str, port: int, control: Connection, deed: str, greeti
                     round_trip(peer)
                 waits.append(time.perf_counter() - began)
                 time.sleep(PAUSE_S)
+    except TimeoutError:
+        waits.append(PONG_S_MAX)
     except OSError as error:
         control.send(f"the bystander failed: {error}")
         return
@@ -117,8 +123,11 @@ class Bystander:
 def turns_over_budget(server: Server) -> dict[str, dict[str, float]]:
     """What our server says of itself, by kind of work; nothing from the official one."""
     url = f"http://{server.host}:{server.http_port}/varz"
-    with urllib.request.urlopen(url, timeout=PONG_S_MAX) as answer:
-        document: dict[str, Any] = json.load(answer)
+    try:
+        with urllib.request.urlopen(url, timeout=PONG_S_MAX) as answer:
+            document: dict[str, Any] = json.load(answer)
+    except TimeoutError:
+        return {"nothing was heard of it": {"count": 1, "longest_ms": PONG_S_MAX * 1000}}
     kinds: dict[str, dict[str, float]] = document.get("tradewind_turns", {}).get("kinds", {})
     return kinds
 
@@ -173,13 +182,13 @@ def parser() -> argparse.ArgumentParser:
 def choose(only: str | None) -> list[Kind]:
     """The named kinds, or all; ValueError names one that does not exist."""
     if only is None:
-        return list(KINDS)
+        return list(ALL_KINDS)
     names = [name.strip() for name in only.split(",")]
-    known = {kind.name: kind for kind in KINDS}
+    known = {kind.name: kind for kind in ALL_KINDS}
     for name in names:
         if name not in known:
             raise ValueError(f"no kind named {name!r}; --list names them")
-    return [kind for kind in KINDS if kind.name in names]
+    return [kind for kind in ALL_KINDS if kind.name in names]
 
 
 def turns_line(figures: dict[str, dict[str, Any]]) -> str:
@@ -246,7 +255,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command; 1 if our server failed a kind, 2 for flags that make no sense."""
     arguments = parser().parse_args(argv)
     if arguments.list:
-        for kind in KINDS:
+        for kind in ALL_KINDS:
             print(f"{kind.name:24}{kind.summary}")
         return 0
     try:

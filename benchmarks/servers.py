@@ -69,6 +69,7 @@ class Server:
         self._config = config
         self.port = free_port()
         self.http_port = free_port()
+        self.websocket_port = free_port()
         self.info: dict[str, Any] = {}
 
     def __enter__(self) -> "Server":
@@ -76,6 +77,7 @@ class Server:
         conf = self._folder / "server.conf"
         config = self._config.replace("{folder}", str(self._folder))
         config = config.replace("{port}", str(self.http_port))
+        config = config.replace("{websocket_port}", str(self.websocket_port))
         conf.write_text(f'listen: "{self.host}:{self.port}"\n{config}')
         self._conf = conf
         self._log = self._folder / "server.log"

@@ -405,7 +405,8 @@ class ServerOptions(msgspec.Struct, frozen=True):
     max_pending_bytes: int = 64 * MIB
     max_connections: int = 65536
     max_subscriptions: int = 0  # 0: none
-    max_subscription_tokens: int = 0
+    # The largest number that can be configured; no honest subject comes near it.
+    max_subscription_tokens: int = 255
     max_closed_clients: int = 10_000
     ping_interval_ns: int = 2 * MINUTE_NS
     ping_max: int = 2

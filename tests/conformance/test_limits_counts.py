@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -115,6 +116,33 @@ def test_subscription_with_too_many_tokens_is_refused(
             f"-ERR 'Permissions Violation for Subscription to \"{pattern}\", too many tokens'\r\n"
             "+OK\r\nPONG\r\n"
         )
+
+
+def test_subscriptions_of_very_many_tokens_get_what_they_match(start: StartServer) -> None:
+    """Patterns that part at each of their first tokens and share the rest, and a longer subject."""
+    server = start("")
+    rest = ".a.*" * 120
+    patterns = [".".join(one) + rest for one in itertools.product("a*", repeat=6)]
+    subject = ".".join("a" * 246)
+    other = subject.replace("a", "b", 1)
+    with RawClient(server.port) as client:
+        client.connect(verbose=False, protocol=0)
+        for number, pattern in enumerate([*patterns, "a.>"]):
+            client.send(f"SUB {pattern} {number}\r\n")
+        for sent, expected in (
+            (subject, set(range(65))),
+            (other, {number for number, one in enumerate(patterns) if one[0] == "*"}),
+            (subject + ".a", {64}),
+            (subject[:-3] + "b.a", {64}),
+            (subject[:-2], {64}),
+        ):
+            client.send(f"PUB {sent} 0\r\n\r\nPING\r\n")
+            received = set()
+            while (line := client.read_line()) != b"PONG":
+                if line:
+                    assert line.startswith(f"MSG {sent} ".encode())
+                    received.add(int(line.split()[2]))
+            assert received == expected
 
 
 def test_publish_with_more_tokens_than_a_subscription_may_have_is_fine(start: StartServer) -> None:

@@ -25,7 +25,7 @@ from libc.string cimport memchr, memcmp, memset
 from tradewind cimport invariants
 from tradewind.broker.accounts cimport may_mean_another
 from tradewind.broker.ack_subjects cimport consumer_size
-from tradewind.broker.router cimport READ_AREA_BYTES
+from tradewind.broker.router cimport READ_AREA_BYTES, SESSION_STEPS_MIN, TURN_STEPS_MAX
 from tradewind.broker.state cimport DOOM_MEMORY, Message
 from tradewind.broker.trace_header cimport asks_for_trace
 from tradewind.containers.buffer cimport (
@@ -33,6 +33,7 @@ from tradewind.containers.buffer cimport (
     write_decimal)
 from tradewind.containers.table cimport (
     table_find, table_free, table_hash, table_init, table_insert, table_remove)
+from tradewind.route cimport subject_trie
 from tradewind.route.sublist cimport (
     SUB_LEAF, subject_is_literal, subject_valid, subscription_free, subscription_new)
 from tradewind.wire.leaf_parser cimport (
@@ -338,6 +339,7 @@ cdef class LeafSession(Session):
         cdef Operation operation
         cdef int status
         cdef uint64_t crowded = self.router.crowded_count
+        cdef uint64_t walked = subject_trie.walked
         cdef size_t position = 0
         cdef bint was_coded = self.is_coded
         while (not self.state.closed and not self.state.doom and not self.blocked
@@ -357,6 +359,9 @@ cdef class LeafSession(Session):
                 self._dispatch(&operation)
                 if self.router.crowded_count != crowded and not self.stall_spent:
                     self.hold_back()
+                if subject_trie.walked - walked > SESSION_STEPS_MIN \
+                        and subject_trie.walked - self.router.walked_before > TURN_STEPS_MAX:
+                    self._give_way()
             elif status == PARSE_MORE:
                 position += operation.consumed
                 break

@@ -14,11 +14,17 @@ cdef enum:
     PRESSURE_BYTES = 524288
     # A request that has changed accounts this often is not carried any further.
     CROSSINGS_MAX = 64
+    # Steps of walks through subscriptions in one turn, each some 50 ns: sessions that have caused
+    # more than their share of them then wait for the next turn.
+    TURN_STEPS_MAX = 100_000
+    SESSION_STEPS_MIN = 4_000
 
 cdef class Router:
     cdef list touched                   # sessions with output or a verdict in this turn
-    cdef list resuming                  # unblocked sessions whose kept input is to be run
+    cdef list resuming                  # sessions that may continue with their kept input
+    cdef list waiting                   # ... from the next turn on: it has cost much in this one
     cdef list leaving                   # closed sessions that still have subscriptions to remove
+    cdef uint64_t walked_before         # steps of all walks at the end of the last turn
     cdef list internal                  # (handler, InternalMessage) pairs still to be called
     cdef SubscriptionArray exhausted    # reached their maximum during the current publish
     cdef SubscriptionArray crossings    # found by the current publishes, still to be carried on

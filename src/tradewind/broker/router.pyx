@@ -19,6 +19,7 @@ from tradewind.broker.ack_subjects cimport consumer_size
 from tradewind.broker.state cimport (
     DOOM_MEMORY, DOOM_SLOW_PENDING, TAKES_NONE, TAKES_PERMITTED, Carry, Hook, LeafState)
 from tradewind.broker.turn_watch cimport TurnWatch
+from tradewind.route cimport subject_trie
 from tradewind.route.permissions cimport Permissions
 from tradewind.route.members cimport array_push
 from tradewind.route.sublist cimport (
@@ -148,6 +149,7 @@ cdef class Router:
         self.faults = Faults()
         self.touched = []
         self.resuming = []
+        self.waiting = []
         self.leaving = []
         self.internal = []
         self.telling = []
@@ -195,6 +197,7 @@ cdef class Router:
         self.touched = []
         self._pressure = False
         self.is_crowded = False
+        self.walked_before = subject_trie.walked
         self._fit_reads()
         for session in touched:
             session.mark_clean()
@@ -217,7 +220,7 @@ cdef class Router:
     @property
     def has_work(self):
         """Whether a turn has anything to do."""
-        return bool(self.touched or self.resuming or self.internal or self.leaving
+        return bool(self.touched or self.resuming or self.waiting or self.internal or self.leaving
                     or self.turn.is_busy() or self.changes
                     or any([one.has_changes for one in self.telling]))
 
@@ -251,6 +254,7 @@ cdef class Router:
         self.route_size = route_size
         if match == NULL:
             return 0
+        subject_trie.walked += match.plain.count
         if invariants.checked:
             account.sublist.check_match(match, route, route_size)
         try:
@@ -337,6 +341,7 @@ cdef class Router:
             group = &match.groups.items[index]
             start = self._random_below(group.members.count)
             for attempt in range(group.members.count):
+                subject_trie.walked += 1
                 member = group.members.items[(start + attempt) % group.members.count]
                 if self._deliver_traced(account, member, message) if self.trace is not None \
                         else self._deliver(account, member, message):
@@ -684,6 +689,7 @@ cdef class Router:
                 continue
             weight = 0
             start = self._random_below(group.members.count)
+            subject_trie.walked += group.members.count
             for attempt in range(group.members.count):
                 member = group.members.items[(start + attempt) % group.members.count]
                 if member.kind == SUB_LEAF:
@@ -885,10 +891,11 @@ cdef class Router:
         return len(self.internal)
 
     def run_resumed(self, on_error, TurnWatch watch not None):
-        """Have the sessions that are no longer blocked run what they have kept.
+        """Have the sessions that are no longer blocked run what they have kept, and those that gave
+        way in an earlier turn.
 
-        It stops when they have taken long; the others come first in the next turn. One that fails
-        is reported as on_error(session, exception).
+        It stops when they have taken long; the others come first in the next turn, and those that
+        have given way in this one last. One that fails is reported as on_error(session, exception).
         """
         cdef list batch = self.resuming
         cdef Py_ssize_t done = 0
@@ -900,9 +907,11 @@ cdef class Router:
                 session.resume()
             except Exception as error:
                 on_error(session, error)
-            if watch.lap("kept input", "connections that had to wait") > until_ns:
+            if watch.lap("kept input", "connections that had to wait") > until_ns \
+                    or subject_trie.walked - self.walked_before > TURN_STEPS_MAX:
                 break
-        self.resuming[:0] = batch[done:]
+        self.resuming = batch[done:] + self.resuming + self.waiting
+        self.waiting = []
 
     def ask_internal(self, Account account not None, bytes subject not None,
                      bytes payload not None, bytes reply=b"", bytes header=b""):

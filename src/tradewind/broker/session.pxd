@@ -13,6 +13,8 @@ cdef enum Blocked:
     BLOCKED_AUTHENTICATION = 1      # a worker thread is checking a password
     BLOCKED_STALL = 2               # a receiver is crowded, so this producer waits briefly
     BLOCKED_SERVICE = 4             # many of its requests are still with the server's services
+    # 8 is BLOCKED_DECODING of leaf sessions.
+    BLOCKED_TURN = 16               # its input has cost much in this turn, so the rest waits
 
 
 cdef class Session:
@@ -44,6 +46,7 @@ cdef class Session:
     cdef bint _trace
     cdef uint32_t subscriptions_max
     cdef uint32_t subscription_tokens_max
+    cdef uint64_t subscribe_rules           # how many rules a SUB is compared with
     cdef bint stall_enabled
     cdef readonly bint is_coded             # output is encoded, so it differs from the outbox
     # Identity and times: for INFO, monitoring and events
@@ -78,6 +81,7 @@ cdef class Session:
     cdef int _check_idle(self) except -1
     cdef int _enter(self, const char* data, size_t size, size_t* consumed) except -1
     cdef int _run_partial(self) except -1
+    cdef int _give_way(self) except -1
     cdef int _run(self, const char* data, size_t size, size_t* consumed) except -1
     cdef int _dispatch(self, Operation* operation) except -1
     cdef int publish(self, Operation* operation, bint is_examined) except -1

@@ -26,13 +26,14 @@ from libc.string cimport memcmp, memcpy, memset
 from tradewind cimport invariants
 from tradewind.broker.accounts cimport may_mean_another
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
-from tradewind.broker.router cimport READ_AREA_BYTES
+from tradewind.broker.router cimport READ_AREA_BYTES, SESSION_STEPS_MIN, TURN_STEPS_MAX
 from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
 from tradewind.broker.trace_header cimport asks_for_trace
 from tradewind.broker.turn cimport Turn
 from tradewind.broker.unheard cimport is_taken, takers_count
+from tradewind.route cimport subject_trie
 from tradewind.route.sublist cimport (
-    SUB_SHADOW, Match, subject_valid, subscription_free, subscription_new)
+    SUB_SHADOW, Match, subject_exceeds, subject_valid, subscription_free, subscription_new)
 from tradewind.containers.table cimport (
     table_find, table_free, table_hash, table_init, table_insert, table_remove)
 from tradewind.containers.buffer cimport (
@@ -146,6 +147,10 @@ cdef class Session:
         self.reshadow()
         self.user = user
         self._permissions = permissions
+        self.subscribe_rules = 0
+        if permissions is not None:
+            self.subscribe_rules = len(permissions.rules.subscribe_allow or ()) + len(
+                permissions.rules.subscribe_deny)
         self.state.permissions = NULL if permissions is None else <void*>permissions
         # Until `recheck_subscriptions` has looked at what it subscribed to before.
         self.state.filtered = permissions is not None and self.state.sids.count != 0
@@ -192,6 +197,7 @@ cdef class Session:
         cdef Account exporter
         cdef bytes remote
         cdef list made = []
+        subject_trie.charge_rules(len(self._account.bridge.streams), subscription.subject_size)
         for exporter, remote, translator, is_traceable in self._account.bridge.reached_by(
                 subscription.subject[:subscription.subject_size]):
             shadow = subscription_new(remote, <uint32_t>len(remote), subscription.queue,
@@ -424,10 +430,27 @@ cdef class Session:
             self.is_resuming = True
             self.router.resuming.append(self)
 
+    cdef int _give_way(self) except -1:
+        """Leave the rest of the input to a later turn, because others wait for the end of this
+        one.
+        """
+        self.block(BLOCKED_TURN)
+        if not self.is_resuming:
+            self.is_resuming = True
+            self.router.waiting.append(self)
+        return 0
+
     def resume(self):
-        """Run the bytes that were kept while it was blocked; called at the end of a turn."""
+        """Run the bytes that were kept while it was blocked, or that `_give_way` has left; called
+        at the end of a turn.
+        """
         self.is_resuming = False
-        if not self.blocked and not self.state.closed and buffer_size(&self.partial):
+        if self.state.closed:
+            return
+        if self.blocked & BLOCKED_TURN:
+            self.blocked &= ~BLOCKED_TURN
+            self.router.touch(&self.state)
+        if not self.blocked and buffer_size(&self.partial):
             self._run_partial()
 
     def hold_back(self):
@@ -456,6 +479,7 @@ cdef class Session:
         cdef Operation operation
         cdef int status
         cdef uint64_t crowded = self.router.crowded_count
+        cdef uint64_t walked = subject_trie.walked
         cdef size_t position = 0
         while (not self.state.closed and not self.state.doom and not self.blocked
                and position < size):
@@ -472,6 +496,9 @@ cdef class Session:
                 self._dispatch(&operation)
                 if self.router.crowded_count != crowded and not self.stall_spent:
                     self.hold_back()
+                if subject_trie.walked - walked > SESSION_STEPS_MIN \
+                        and subject_trie.walked - self.router.walked_before > TURN_STEPS_MAX:
+                    self._give_way()
             elif status == PARSE_MORE:
                 position += operation.consumed
                 break
@@ -611,6 +638,7 @@ cdef class Session:
             return 0
         for index in range(match.plain.count):
             subscription = match.plain.items[index]
+            subject_trie.walked += 1
             if subscription.owner == <void*>&self.state:
                 digits = size_text[:write_decimal(size_text, size)]
                 subject = operation.subject[:operation.subject_size]
@@ -652,12 +680,20 @@ cdef class Session:
         return 0
 
     cdef int _may_subscribe(self, Operation* operation) except -1:
-        """Check permissions and limits, in nats-server's order; a refusal is sent to the peer."""
-        cdef uint32_t tokens, index
+        """Check permissions and limits, nearly in nats-server's order; a refusal is sent to the
+        peer. The number of tokens comes first: it bounds what comparing with the rules costs.
+        """
         cdef int64_t account_max = self._account.limits.subscriptions_max
         cdef bint allowed = not (
             operation.queue_size == 5 and memcmp(operation.queue, b"_sys_", 5) == 0)
+        if self.subscription_tokens_max and subject_exceeds(
+                operation.subject, operation.subject_size, self.subscription_tokens_max):
+            self.send_error(
+                'Permissions Violation for Subscription to "%s", too many tokens'
+                % operation.subject[:operation.subject_size].decode("utf-8", "replace"))
+            return False
         if allowed and self._permissions is not None:
+            subject_trie.charge_rules(self.subscribe_rules, operation.subject_size)
             allowed, filtered = self._permissions.may_subscribe(
                 operation.subject[:operation.subject_size].decode("utf-8", "surrogateescape"),
                 operation.queue[:operation.queue_size].decode("utf-8", "surrogateescape"))
@@ -669,16 +705,6 @@ cdef class Session:
                                          operation.queue[:operation.queue_size],
                                          operation.sid[:operation.sid_size])
             return False
-        if self.subscription_tokens_max:
-            tokens = 1
-            for index in range(operation.subject_size):
-                if operation.subject[index] == 46:
-                    tokens += 1
-            if tokens > self.subscription_tokens_max:
-                self.send_error(
-                    'Permissions Violation for Subscription to "%s", too many tokens'
-                    % operation.subject[:operation.subject_size].decode("utf-8", "replace"))
-                return False
         if (self.subscriptions_max and self.state.sids.count >= self.subscriptions_max) or (
                 account_max >= 0 and self._account.subscription_count >= account_max):
             self.send_error(ops.ERROR_MAX_SUBSCRIPTIONS)
@@ -715,6 +741,7 @@ cdef class Session:
     cdef int _tell_gone(self) except -1:
         """Stop expecting answers whose subscriber is gone."""
         if self._account.bridge is not None:
+            subject_trie.walked += len(self._account.bridge.services)
             self._account.bridge.subscription_gone()
         return 0
 

@@ -21,7 +21,7 @@ def end_turn(owner not None, Router router not None, watch not None):
     cdef Session session
     if router.internal:
         router.run_internal(owner.service_failed, watch)
-    if router.resuming:
+    if router.resuming or router.waiting:
         router.run_resumed(owner.session_failed, watch)
     if router.leaving:
         router.drop_leaving()

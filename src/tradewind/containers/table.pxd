@@ -135,6 +135,17 @@ cdef inline int table_insert(Table* table, uint32_t hash, const char* key, uint3
     return 0
 
 
+cdef inline void table_replace(Table* table, uint32_t hash, const char* key, uint32_t size,
+                               void* value) noexcept nogil:
+    """Change the value of an entry that is in the table, and the memory that its key is kept in."""
+    cdef uint32_t index = hash & (table.capacity - 1)
+    while not (table.slots[index].hash == hash and table.slots[index].size == size
+               and memcmp(table.slots[index].key, key, size) == 0):
+        index = (index + 1) & (table.capacity - 1)
+    table.slots[index].key = key
+    table.slots[index].value = value
+
+
 cdef inline void* table_remove(Table* table, uint32_t hash, const char* key,
                                uint32_t size) noexcept nogil:
     """Remove an entry and return its value (NULL if absent); later entries of the run move back, so

@@ -22,6 +22,7 @@ from tradewind.route.mapping import (
     check_mapping,
     compile_mapping,
 )
+from tradewind.route.subject_trie import charge_rules
 
 WEIGHT_MAX: Final = 100
 SUBJECTS_REMEMBERED_MAX: Final = 1024
@@ -104,6 +105,7 @@ class AccountMappings:
 
     def _look_up(self, subject: bytes) -> bytes | tuple[_Choice, ...]:
         found: bytes | tuple[_Choice, ...] = subject
+        charge_rules(len(self._rules), len(subject))
         for rule in self._rules:
             if rule.matcher.apply_bytes(subject) is not None:
                 found = choices = rule.choices(subject)

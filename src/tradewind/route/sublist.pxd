@@ -1,4 +1,4 @@
-"""State of the subject trie; the code and the explanation are in sublist.pyx."""
+"""State of the routing table; the code and the explanation are in sublist.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.route.members cimport (
@@ -6,21 +6,12 @@ from tradewind.route.members cimport (
     SubscriptionArray, subscription_free, subscription_new)
 from tradewind.containers.table cimport Table
 from tradewind.route.interest cimport Interest
+from tradewind.route.subject_trie cimport Node
 from tradewind.route.watches cimport Changes
 
 cdef enum:
     SUB_CACHE_SLOTS_MAX = 8192
     SCRATCH_SUBJECT_BYTES_MAX = 128
-
-ctypedef struct Node:
-    Table children          # token -> Node*
-    Node* star              # '*'
-    Node* tail              # '>'
-    Node* parent
-    SubscriptionArray plain
-    GroupArray groups
-    uint32_t token_size
-    char token[1]           # token_size bytes
 
 ctypedef struct CacheEntry:
     Match match
@@ -32,6 +23,7 @@ ctypedef struct CacheEntry:
 
 
 cdef bint subject_valid(const char* subject, uint32_t size, bint literal) noexcept nogil
+cdef bint subject_exceeds(const char* subject, uint32_t size, uint32_t tokens_max) noexcept nogil
 cdef bint subject_is_literal(const char* subject, uint32_t size) noexcept nogil
 cdef bint subject_matches(const char* subject, uint32_t subject_size, const char* pattern,
                           uint32_t pattern_size) noexcept nogil

@@ -1,11 +1,9 @@
-"""Maps subjects to subscribers: a trie of tokens with a cache for literal subjects.
+"""Maps subjects to subscribers: a trie (`subject_trie`) with a cache for literal subjects.
 
-Owns the trie nodes and the cache; never owns a Subscription (its creator frees it, after `remove`),
+Owns the trie and the cache; never owns a Subscription (its creator frees it, after `remove`),
 except those created by `keep`. It knows nothing of sessions, permissions or delivery.
 
 Invariants
-- a node is in the trie only while it, or a node below it, holds a subscription (empty nodes are
-  pruned);
 - `subscription.position` is its index in the plain list of its node, or in the member list of its
   queue group;
 - a cache entry is used only while its generation equals `generation`: adding or removing a wildcard
@@ -26,18 +24,17 @@ cimport cython
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 from tradewind.route.members cimport (
-    array_extend, array_push, array_swap_remove, groups_find, groups_forget_names, groups_free,
+    array_push, array_swap_remove, groups_find, groups_forget_names, groups_free,
     groups_name_last, groups_push, groups_remove_member, match_fanout, match_free)
-from tradewind.containers.table cimport (
-    hash_bytes, table_find, table_free, table_hash, table_init, table_insert, table_remove)
+from tradewind.containers.table cimport hash_bytes, table_find, table_free, table_hash, table_init
+from tradewind.route.subject_trie cimport (
+    DOT, STAR, TAIL, any_below, collect, node_at, node_detach, node_free, node_is_empty, node_join,
+    node_new, node_reach, tree_free)
 from tradewind.route.watches cimport Link, Watch
 
 cdef const char* ANY_WILDCARD = b">"
 
 cdef enum:
-    DOT = 46
-    STAR = 42
-    TAIL = 62
     CACHE_SLOTS_FIRST = 64
     # 8192 entries of at most this size stay below 64 MiB whatever a peer publishes. For a large
     # result, the lookup is cheap compared to its deliveries.
@@ -70,6 +67,17 @@ cdef bint subject_valid(const char* subject, uint32_t size, bint literal) noexce
             if byte == 32 or byte == 9 or byte == 10 or byte == 13 or byte == 12:
                 return False
     return True
+
+
+cdef bint subject_exceeds(const char* subject, uint32_t size, uint32_t tokens_max) noexcept nogil:
+    """Whether a subject has more tokens than that; empty ones count."""
+    cdef uint32_t index, tokens = 1
+    if size < tokens_max:       # too short for so many dots
+        return False
+    for index in range(size):
+        if subject[index] == DOT:
+            tokens += 1
+    return tokens > tokens_max
 
 
 cdef bint subject_is_literal(const char* subject, uint32_t size) noexcept nogil:
@@ -105,64 +113,6 @@ cdef bint subject_matches(const char* subject, uint32_t subject_size, const char
         place = stop + 1
 
 
-cdef inline uint32_t token_end(const char* subject, uint32_t start, uint32_t size) noexcept nogil:
-    while start < size and subject[start] != DOT:
-        start += 1
-    return start
-
-
-# ------------------------------------------------------------------ nodes
-
-cdef Node* node_new(Node* parent, const char* token, uint32_t token_size,
-                    uint64_t seed) noexcept nogil:
-    cdef Node* node = <Node*>calloc(1, sizeof(Node) + token_size)
-    if node == NULL:
-        return NULL
-    table_init(&node.children, seed)
-    node.parent = parent
-    node.token_size = token_size
-    memcpy(&node.token[0], token, token_size)
-    return node
-
-
-cdef void node_free(Node* node) noexcept nogil:
-    free(node.plain.items)
-    groups_free(&node.groups)
-    table_free(&node.children)
-    free(node)
-
-
-cdef bint node_is_empty(const Node* node) noexcept nogil:
-    return (node.plain.count == 0 and node.groups.count == 0 and node.children.count == 0
-            and node.star == NULL and node.tail == NULL)
-
-
-cdef void tree_free(Node* node) noexcept nogil:
-    """Free a whole tree without recursion, because a peer controls its depth."""
-    cdef Node* stop = node.parent
-    cdef Node* next_node
-    cdef uint32_t index
-    while node != stop:
-        next_node = NULL
-        if node.star != NULL:
-            next_node = node.star
-            node.star = NULL
-        elif node.tail != NULL:
-            next_node = node.tail
-            node.tail = NULL
-        elif node.children.count:
-            for index in range(node.children.capacity):
-                if node.children.slots[index].value != NULL:
-                    next_node = <Node*>node.children.slots[index].value
-                    node.children.slots[index].value = NULL
-                    node.children.count -= 1
-                    break
-        if next_node == NULL:
-            next_node = node.parent
-            node_free(node)
-        node = next_node
-
-
 cdef int tree_count(Node* root, Interest interest) except -1:
     """Count all subscriptions of a tree in `interest`."""
     cdef Node* node
@@ -183,136 +133,6 @@ cdef int tree_count(Node* root, Interest interest) except -1:
             if node.children.slots[index].value != NULL:
                 stack.append(<size_t>node.children.slots[index].value)
     return 0
-
-
-cdef int match_add_node(Match* match, Node* node) noexcept nogil:
-    """Add all subscriptions of one node; queue groups merge by name."""
-    cdef uint32_t index
-    cdef bint is_new
-    cdef QueueGroup* source
-    cdef QueueGroup* target
-    if node.plain.count and array_extend(&match.plain, &node.plain) != 0:
-        return -1
-    for index in range(node.groups.count):
-        source = &node.groups.items[index]
-        target = groups_find(&match.groups, source.members.items[0].queue,
-                             source.members.items[0].queue_size)
-        is_new = target == NULL
-        if is_new:
-            target = groups_push(&match.groups)
-            if target == NULL:
-                return -1
-        if array_extend(&target.members, &source.members) != 0:
-            if target.members.count == 0:
-                match.groups.count -= 1
-            return -1
-        if is_new:
-            groups_name_last(&match.groups, node.children.seed)
-    return 0
-
-
-cdef Node* node_descend(Node* node, const char* token, uint32_t size, bint create) noexcept nogil:
-    """The child of `node` for one token, created on request; NULL if absent or without memory."""
-    cdef Node** place = NULL
-    cdef Node* child
-    cdef uint32_t hash_value
-    if size == 1 and token[0] == STAR:
-        place = &node.star
-    elif size == 1 and token[0] == TAIL:
-        place = &node.tail
-    if place != NULL:
-        if place[0] == NULL and create:
-            place[0] = node_new(node, token, size, node.children.seed)
-        return place[0]
-    hash_value = table_hash(&node.children, token, size)
-    child = <Node*>table_find(&node.children, hash_value, token, size)
-    if child == NULL and create:
-        child = node_new(node, token, size, node.children.seed)
-        if child != NULL and table_insert(&node.children, hash_value, &child.token[0], size,
-                                          child) != 0:
-            node_free(child)
-            child = NULL
-    return child
-
-
-cdef Node* node_at(Node* node, const char* pattern, uint32_t size) noexcept nogil:
-    """The node below `node` that holds subscriptions to exactly this pattern; NULL if there is
-    none.
-    """
-    cdef uint32_t start = 0, end
-    while True:
-        end = token_end(pattern, start, size)
-        node = node_descend(node, pattern + start, end - start, False)
-        if node == NULL or end == size:
-            return node
-        start = end + 1
-
-
-cdef inline Node* child_for(const Node* node, const char* token, uint32_t size) noexcept nogil:
-    """The child for a token of a published subject, where '*' and '>' are ordinary tokens."""
-    if node.children.count == 0:
-        return NULL
-    return <Node*>table_find(&node.children, table_hash(&node.children, token, size), token, size)
-
-
-# Both walks below iterate and recurse only where both a token and '*' have a branch, so a peer that
-# wants a deep C stack needs a long subject for every frame of it.
-
-cdef int collect(Node* node, const char* subject, uint32_t start, uint32_t size,
-                 Match* match) noexcept nogil:
-    """Add everything below `node` that matches the tokens from `start` on; -1 without memory."""
-    cdef uint32_t end
-    cdef Node* child
-    while True:
-        end = token_end(subject, start, size)
-        if node.tail != NULL and match_add_node(match, node.tail) != 0:
-            return -1
-        child = child_for(node, subject + start, end - start)
-        if end == size:
-            if child != NULL and match_add_node(match, child) != 0:
-                return -1
-            if node.star != NULL and match_add_node(match, node.star) != 0:
-                return -1
-            return 0
-        start = end + 1
-        if child == NULL:
-            node = node.star
-        elif node.star == NULL:
-            node = child
-        else:
-            if collect(child, subject, start, size, match) != 0:
-                return -1
-            node = node.star
-        if node == NULL:
-            return 0
-
-
-cdef bint any_below(const Node* node, const char* subject, uint32_t start,
-                    uint32_t size) noexcept nogil:
-    """Whether at least one subscription below `node` matches; stops at the first."""
-    cdef uint32_t end
-    cdef Node* child
-    while True:
-        end = token_end(subject, start, size)
-        if node.tail != NULL:
-            return True
-        child = child_for(node, subject + start, end - start)
-        if end == size:
-            if child != NULL and (child.plain.count or child.groups.count):
-                return True
-            return (node.star != NULL
-                    and (node.star.plain.count != 0 or node.star.groups.count != 0))
-        start = end + 1
-        if child == NULL:
-            node = node.star
-        elif node.star == NULL:
-            node = child
-        else:
-            if any_below(child, subject, start, size):
-                return True
-            node = node.star
-        if node == NULL:
-            return False
 
 
 cdef bint has_empty_token(const char* subject, uint32_t size) noexcept nogil:
@@ -373,21 +193,14 @@ cdef class Sublist:
         """Add to the trie; the subject must be valid. Returns -1 without memory and then changes
         nothing.
         """
-        cdef Node* node = self.root
-        cdef Node* child
-        cdef uint32_t start = 0, end
+        cdef Node* last = NULL
+        cdef Node* node = node_reach(
+            self.root, subscription.subject, subscription.subject_size, &last)
         cdef QueueGroup* group = NULL
         cdef SubscriptionArray* array
-        while True:
-            end = token_end(subscription.subject, start, subscription.subject_size)
-            child = node_descend(node, subscription.subject + start, end - start, True)
-            if child == NULL:
-                self._prune(node)
-                return -1
-            node = child
-            if end == subscription.subject_size:
-                break
-            start = end + 1
+        if node == NULL:
+            self._prune(last)
+            return -1
         array = &node.plain
         if subscription.queue_size:
             group = groups_find(&node.groups, subscription.queue, subscription.queue_size)
@@ -441,20 +254,16 @@ cdef class Sublist:
         self._prune(node)
 
     cdef void _prune(self, Node* node) noexcept nogil:
-        """Free `node` and its ancestors as long as they hold nothing."""
+        """Free `node` and its ancestors as long as they hold nothing, and join what they divided.
+        """
         cdef Node* parent
         while node != self.root and node_is_empty(node):
             parent = node.parent
-            if parent.star == node:
-                parent.star = NULL
-            elif parent.tail == node:
-                parent.tail = NULL
-            else:
-                table_remove(&parent.children,
-                             table_hash(&parent.children, &node.token[0], node.token_size),
-                             &node.token[0], node.token_size)
+            node_detach(node)
             node_free(node)
             node = parent
+        if node != self.root:
+            node_join(node)
 
     cdef void _invalidate(self, const char* subject, uint32_t size) noexcept nogil:
         cdef uint64_t hash_value

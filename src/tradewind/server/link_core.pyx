@@ -291,8 +291,9 @@ cdef class PlainLink(SessionLink):
         self.data_done()
         if self.session is None:
             return
-        if self._descriptor < 0:
-            # TLS has more input at hand: it must not wait for the end of the turn to be stopped.
+        if self._descriptor < 0 or self.session.blocked:
+            # The transport may have more input at hand: it must not wait for the end of the turn to
+            # be stopped.
             self._steer_reading(self.session, self.transport)
         if is_full and not self._held:
             # Otherwise the transport would read on before it serves any other socket.

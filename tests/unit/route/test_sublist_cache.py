@@ -126,7 +126,7 @@ def test_subjects_of_very_many_tokens_need_no_deep_stack(token: bytes) -> None:
     assert tree.find(subject) == ([handle], {})
     assert tree.has_interest(subject)
     assert not tree.has_interest(subject + b".a")
-    assert tree.node_count() == 500_000
+    assert tree.node_count() < 500_000 // 100
     tree.discard(handle)
     assert tree.node_count() == 0
 
