@@ -17,6 +17,7 @@ from tradewind.api.dead_letter_rules import STREAM_KEY, SUBJECT_KEY, dead_letter
 from tradewind.api.errors import ApiError
 from tradewind.api.go_json import JsonError, Scanner
 from tradewind.api.go_time import parse_go_time
+from tradewind.api.limits import ServerLimits
 from tradewind.api.nak_policy import NakPolicyError, nak_policy_of
 from tradewind.api.names import is_valid_name
 from tradewind.api.request_types import (
@@ -26,7 +27,8 @@ from tradewind.api.request_types import (
     StreamPurgeRequest,
 )
 from tradewind.api.requests import decode_request
-from tradewind.api.stream_rules import JetStreamAccountLimits, ServerLimits, check_stream_config
+from tradewind.api.responses import JetStreamAccountLimits
+from tradewind.api.stream_rules import check_stream_config
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.template_types import TemplatePutRequest, checked_template
 from tradewind.api.times import parse_time

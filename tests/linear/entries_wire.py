@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import h11
@@ -101,6 +101,10 @@ def upgrades() -> Callable[[bytes], object]:
 
 def upgrade_answers() -> Callable[[bytes], object]:
     return Upgrade("h:1", "/", {}).feed
+
+
+def first_lines(end: bytes, size: int) -> Callable[[], Callable[[bytes], object]]:
+    return lambda: FirstLines("it", end, size).feed
 
 
 def monitoring_heads() -> Callable[[bytes], object]:
@@ -286,7 +290,7 @@ for what, end, size in (
             f"{what}, byte by byte",
             ("client.core.first_lines", "server.leaf_proxy", "server.leaf_greeting"),
             size,
-            in_pieces(lambda end=end, size=size: FirstLines("it", end, size).feed, 1),  # type: ignore[misc]
+            in_pieces(first_lines(end, size), 1),
             (b"\r\n", b"\r", b"a: b\r\n"),
             (b"HTTP/1.1 200 OK\r\n\r\n",),
             refusals=(ProtocolError,),
@@ -384,7 +388,19 @@ class QuietOwner(WireOwner):
     def _schedule_flush(self) -> None:
         pass
 
-    async def request(self, subject: str, payload: bytes, *, timeout: float | None) -> Any:  # noqa: ASYNC109
+    def _run_for_user(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        raise AssertionError("nobody uses it")
+
+    async def wait_for_room(self) -> None:
+        raise AssertionError("nothing is sent")
+
+    async def request(
+        self,
+        subject: str,
+        payload: bytes,
+        *,
+        timeout: float | None,  # noqa: ASYNC109 - as that of a connection
+    ) -> Any:
         raise AssertionError("there is no network")
 
     def read(self, data: bytes) -> None:
