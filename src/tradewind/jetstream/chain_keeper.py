@@ -84,7 +84,7 @@ class ChainKeeper:
 
     def kept(self) -> None:
         """See `Companion`: a commit has ended."""
-        self._hosted.keep_chain(self.chain.stored_bytes)
+        self._hosted.keep(self.chain, self.chain.stored_bytes)
         unchecked = self.chain.unchecked
         if not unchecked or self._is_writing or self._is_closed or self._has_failed:
             return

@@ -8,9 +8,9 @@ if the retention of the stream requires it (`retention`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.api import errors
 from tradewind.api.consumer_configs import ConsumerConfigs
@@ -40,18 +40,17 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.store.commits.syncer import SyncEntry
-    from tradewind.store.folder.shelf import ShelfName
     from tradewind.store.format.meta import StreamMeta
     from tradewind.store.repair.damage import RecoveryReport
 
 
-NO_SHELVES: Final[Mapping[ShelfName, int]] = {}
+NOTHING_KEPT: Final[Mapping[Any, int]] = {}
 
 
 class HostedStream:
     """`stream` in the hands of the engine, from `attach` to `detach`.
 
-    `shelves` says how many bytes of removed messages are kept beside it, see `undo`.
+    `kept` says how many bytes are stored beside its messages, by what: they count as those do.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class HostedStream:
         engine: JetStreamEngine,
         tenant: JetStreamAccount,
         stream: Stream,
-        shelves: Mapping[ShelfName, int] = NO_SHELVES,
+        kept: Mapping[Any, int] = NOTHING_KEPT,
     ) -> None:
         self.engine = engine
         self.tenant = tenant
@@ -91,9 +90,8 @@ class HostedStream:
         self.companions = Companions(self, COMPANION_KINDS)
         # Companions of other streams that take from this one.
         self.followers: dict[StreamFollower, None] = {}
-        self.shelves = dict(shelves)
-        self._chain_bytes = 0
-        self.share.kept_bytes = sum(self.shelves.values())
+        self.kept_bytes: dict[Hashable, int] = dict(kept)
+        self.share.kept_bytes = sum(kept.values())
         self._reported_disk_error = ""  # what the log was told last
         self.held_read_bytes = 0  # in answers to requests that wait until it is durable
 
@@ -509,21 +507,14 @@ class HostedStream:
         """What the stream uses and reserves, with what is kept beside it."""
         return stream_usage(self.config, self.stream.store.bytes + self.share.kept_bytes)
 
-    def keep(self, shelf: ShelfName, size: int) -> None:
-        """A shelf has this many bytes from now on; 0: it is gone."""
-        self.shelves[shelf] = size
+    def keep(self, what: Hashable, size: int) -> None:
+        """Something beside the messages has this many bytes from now on; 0: it is gone."""
+        if size == self.kept_bytes.get(what, 0):
+            return
+        self.kept_bytes[what] = size
         if not size:
-            del self.shelves[shelf]
-        self._kept_changed()
-
-    def keep_chain(self, size: int) -> None:
-        """The chain of the stream has this many bytes from now on."""
-        if size != self._chain_bytes:
-            self._chain_bytes = size
-            self._kept_changed()
-
-    def _kept_changed(self) -> None:
-        self.share.kept_bytes = sum(self.shelves.values()) + self._chain_bytes
+            del self.kept_bytes[what]
+        self.share.kept_bytes = sum(self.kept_bytes.values())
         if self.is_attached:
             self.recount()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStreamEngine
     from tradewind.jetstream.jetstream_account import JetStreamAccount
     from tradewind.store.folder.recover import RecoveryReport
-    from tradewind.store.folder.shelf import ShelfName
     from tradewind.store.folder.stream_folder import (
         SkippedFolder,
         StoredConsumer,
@@ -179,11 +178,11 @@ def recover_stream(
     folder: StreamFolder,
     ids: MessageIds | None = None,
     units: UnitRule = BATCHES,
-    shelves: Mapping[ShelfName, int] | None = None,
+    kept: Mapping[Any, int] | None = None,
 ) -> HostedStream:
     """A stream with its consumers, as they are on disk; `ids` as for `Stream.open`.
 
-    `shelves` is what is kept beside it, if the caller knows.
+    `kept` is what is kept beside it, if the caller knows.
     """
     label = f"'{tenant.name} > {folder.stream}'"
     engine.log.notice(f"  Starting restore for stream {label}")
@@ -200,9 +199,9 @@ def recover_stream(
         units=units,
         expires=not _keep_expired(consumers[0]),
     )
-    if shelves is None:
-        shelves = sizes_of_shelves(folder.disk, folder.path)
-    hosted = HostedStream(engine, tenant, stream, shelves)
+    if kept is None:
+        kept = sizes_of_shelves(folder.disk, folder.path)
+    hosted = HostedStream(engine, tenant, stream, kept)
     hosted.attach()
     took_ms = (engine.broker.monotonic_ns() - began_ns) // 1_000_000
     count = f"{stream.store.msgs:,}"

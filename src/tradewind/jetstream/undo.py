@@ -169,7 +169,7 @@ def _check_room(hosted: HostedStream, name: ShelfName) -> Steps[None]:
         yield lambda: sizes.append(bytes_on_shelf(folder, name))
     except StoreError as error:
         raise errors.STREAM_RESTORE(err=f"the messages are not restored: {error}") from None
-    more = sizes[0] - hosted.shelves.get(name, 0)
+    more = sizes[0] - hosted.kept_bytes.get(name, 0)
     if more > 0 and (problem := hosted.room_problem(more)) is not None:
         raise problem
 
@@ -256,8 +256,8 @@ def _open(engine: JetStreamEngine, old: HostedStream, carried: Carried) -> Hoste
     folder = engine.root.stream(tenant.name, stream)
     try:
         there = shelf_names(folder.disk, folder.path)
-        shelves = {name: size for name, size in old.shelves.items() if name in there}
-        hosted = recover_stream(engine, tenant, folder, old.stream.ids, shelves=shelves)
+        kept = {name: size for name, size in old.kept_bytes.items() if name in there}
+        hosted = recover_stream(engine, tenant, folder, old.stream.ids, kept=kept)
     except (StoreError, ValueError) as error:
         tenant.problems[stream] = str(error)
         engine.log.error(f"JetStream cannot open stream '{tenant.name} > {stream}': {error}")

@@ -91,7 +91,7 @@ def _make_room(hosted: HostedStream, shelf: Shelf, found: list[MessageCopy]) -> 
     The messages leave the stream when they are kept, so what they count there is free for it.
     """
     size = needed_bytes(found, hosted.stream.store.counted_size)
-    kept = hosted.shelves.get(shelf.name, 0)
+    kept = hosted.kept_bytes.get(shelf.name, 0)
     if not kept:
         size += SHELF_OVERHEAD_BYTES
     freed = sum(hosted.stream.store.counted_size(message) for message in found)
