@@ -216,8 +216,15 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("way", ["republish", "deliver", "answer"])
+# Whoever is delivered a message sees the subject it was stored under: most take it for nothing.
+WAYS = [
+    *((way, target) for way in ("republish", "answer") for target in TARGETS),
+    ("deliver", f"{PREFIX}CONSUMER.MSG.NEXT.S.c"),
+    ("deliver", f"{PREVIEW_PREFIX}STREAM.S.PURGE"),
+]
+
+
+@pytest.mark.parametrize(("way", "target"), WAYS)
 def test_what_the_server_publishes_for_somebody_is_no_request(way: str, target: str) -> None:
     world = World(target)
     world.admin.ask(f"{PREFIX}CONSUMER.MSG.NEXT.S.c", {"batch": 1, "no_wait": True})
@@ -230,7 +237,10 @@ def test_what_the_server_publishes_for_somebody_is_no_request(way: str, target: 
         config = {"republish": {"src": "R.x", "dest": target}} if way == "republish" else {}
         assert "error" not in world.user.create("R", **config)
         if way == "deliver":
-            push = {"durable_name": "p", "deliver_subject": target}
+            # A consumer sends only where somebody listens.
+            listener = Peer(world.server, "admin", inbox="to.listener")
+            listener.connection.send(f"SUB {target} 9\r\n".encode())
+            push = {"durable_name": "p", "deliver_subject": target, "ack_policy": "explicit"}
             made = world.user.api("CONSUMER.CREATE.R.p", {"stream_name": "R", "config": push})
             assert "error" not in made, made
         world.user.publish("R.x", body)
