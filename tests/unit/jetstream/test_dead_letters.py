@@ -10,6 +10,7 @@ import pytest
 from engine_kit import Peer
 from transaction_kit import add_consumer, pull, stored
 
+from tradewind.jetstream.transactions.given_up_letters import DeadLetterDesk
 from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import SimulatedDisk
 
@@ -282,6 +283,39 @@ def test_a_loop_ends() -> None:
     assert len(stored(world.peer, "D")) == 2
     assert len(stored(world.peer, "E")) == 1
     assert header_of(world.peer, "D", 2)["Tradewind-Dead-Letter-Path"] == "S/c,D/c,E/c"
+
+
+def test_path_that_a_publisher_writes_is_not_believed() -> None:
+    world = World()
+    world.give_up(b"poison", b"NATS/1.0\r\nTradewind-Dead-Letter-Path: S/c\r\n\r\n")
+    assert world.dead() == [b"poison"]
+    assert header_of(world.peer, "D", 1)["Tradewind-Dead-Letter-Path"] == "S/c"
+
+
+def test_path_of_one_letter_is_not_believed_for_other_content() -> None:
+    world = World()
+    world.give_up(b"harmless")
+    letter = header_of(world.peer, "D", 1)
+    fields = (f"Tradewind-Dead-Letter-{name}" for name in ("Path", "Seal"))
+    lines = "".join(f"{name}: {letter[name]}\r\n" for name in fields)
+    world.give_up(b"poison", f"NATS/1.0\r\n{lines}\r\n".encode())
+    assert world.dead() == [b"harmless", b"poison"]
+
+
+def test_path_of_another_account_or_key_is_not_believed() -> None:
+    world = World()
+    assert world.server.engine is not None
+    desk, other = DeadLetterDesk(world.server.engine), DeadLetterDesk(world.server.engine)
+    seal = desk.seal("A", "S/c", b"x")
+    assert seal == desk.seal("A", "S/c", b"x")
+    changed = [
+        desk.seal("B", "S/c", b"x"),
+        desk.seal("A", "S/d", b"x"),
+        desk.seal("A", "S/c", b"y"),
+        desk.seal("AS", "/c", b"x"),
+        other.seal("A", "S/c", b"x"),
+    ]
+    assert seal not in changed
 
 
 # ------------------------------------------------------------------ back to one consumer

@@ -159,9 +159,6 @@ class CommitProposal:
         message = hosted.stream.slow_path.incoming(
             publish.subject.encode(), header, publish.payload
         )
-        for name in (header_fields.SCHEDULE_TARGET, header_fields.SCHEDULER):
-            if subject := message.fields.get(name):
-                self._check_allowed(subject.decode("utf-8", "surrogateescape"))
         seq = plan.add_publish(hosted, message)
         self._places.append(CommittedPublish(stream=hosted.name, seq=seq))
 
