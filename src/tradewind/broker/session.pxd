@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from tradewind.broker.accounts cimport Account
+from tradewind.broker.allowed_responses cimport AllowedResponses
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport SessionState
 from tradewind.route.permissions cimport Permissions
@@ -28,7 +29,7 @@ cdef class Session:
     cdef Router router
     cdef Account _account
     cdef Permissions _permissions
-    cdef dict responses                     # reply -> [answers left, deadline], for allow_responses
+    cdef AllowedResponses responses         # for allow_responses, or None
     cdef dict shadows                       # subscription -> [(account, shadow, translator)]
     cdef public object request_info         # None, or (rtt, what services learn about it)
     cdef uint32_t services_pending

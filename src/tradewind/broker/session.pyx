@@ -26,6 +26,7 @@ from libc.string cimport memcmp, memcpy, memset
 from tradewind cimport invariants
 from tradewind.broker.accounts cimport may_mean_another
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
+from tradewind.broker.allowed_responses cimport AllowedResponses
 from tradewind.broker.router cimport READ_AREA_BYTES, SESSION_STEPS_MIN, TURN_STEPS_MAX
 from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
 from tradewind.broker.trace_header cimport asks_for_trace
@@ -54,7 +55,6 @@ cdef enum:
     # What a connection may make us hold before it has authenticated.
     UNAUTHENTICATED_BYTES_MAX = 32768
     SERVICES_PENDING_MAX = 128
-    RESPONSES_TRACKED_MAX = 8192
     OUTBOX_KEEP_BYTES = 4096
     # A closed connection's subscriptions beyond this number are removed in later turns.
     DROPPED_AT_ONCE_MAX = 10000
@@ -155,7 +155,8 @@ cdef class Session:
         # Until `recheck_subscriptions` has looked at what it subscribed to before.
         self.state.filtered = permissions is not None and self.state.sids.count != 0
         self.state.tracks_responses = permissions is not None and permissions.tracks_responses
-        self.responses = {} if self.state.tracks_responses else None
+        self.responses = AllowedResponses(permissions.rules.responses) \
+            if self.state.tracks_responses else None
         self.awaiting_auth = False
         self.connected = connected
         self.apply_limits(limits)
@@ -802,34 +803,10 @@ cdef class Session:
 
     def track_response(self, bytes reply not None):
         """Allow answers for a while after a message with a reply was delivered."""
-        rule = self._permissions.rules.responses
-        now_ns = self.broker.monotonic_ns()
-        deadline = now_ns + rule.expires_ns if rule.expires_ns >= 0 else -1
-        # Entries are in the order of their deadlines, so expired ones are always in front.
-        self.responses.pop(reply, None)
-        self.responses[reply] = [rule.count_max, deadline]
-        while True:
-            first = next(iter(self.responses))
-            if len(self.responses) <= RESPONSES_TRACKED_MAX and not (
-                    0 <= self.responses[first][1] <= now_ns):
-                break
-            del self.responses[first]
-            if not self.responses:
-                break
+        self.responses.allow(reply, self.broker.monotonic_ns())
 
     cdef int _response_allowed(self, const char* subject, uint32_t size) except -1:
-        cdef bytes reply = subject[:size]
-        entry = self.responses.get(reply)
-        if entry is None:
-            return False
-        if 0 <= entry[1] <= self.broker.monotonic_ns():
-            del self.responses[reply]
-            return False
-        if entry[0] > 0:
-            entry[0] -= 1
-            if entry[0] == 0:
-                del self.responses[reply]
-        return True
+        return self.responses.take(subject[:size], self.broker.monotonic_ns())
 
     # -------------------------------------------------------------- output
 

@@ -19,9 +19,18 @@ from msgspec.structs import replace
 from tls_link_kit import MemoryTransport, NoWaiting, Peer, RecordingLog
 
 from certificates import Authority, Certificate
-from jwt_kit import OPERATOR, SYSTEM, account_jwt, account_key, memory_configuration, now
+from jwt_kit import (
+    OPERATOR,
+    SYSTEM,
+    account_jwt,
+    account_key,
+    memory_configuration,
+    now,
+    operator_jwt,
+    user_jwt,
+    user_key,
+)
 from jwt_kit import login as jwt_login
-from jwt_kit import operator_jwt, user_jwt, user_key
 from s2_frames import raw as s2_chunk
 from tradewind import nkeys
 from tradewind.broker.accounts import InternalMessage

@@ -21,6 +21,7 @@ from tradewind.broker.session import Session
 from tradewind.options import ServerOptions, WebsocketOptions
 from tradewind.server.app import ServerApp
 from tradewind.server.link import StreamLink
+from tradewind.testing import FakeClock
 
 LOOPS: list[Any] = [
     pytest.param(asyncio.new_event_loop, id="asyncio"),
@@ -48,13 +49,14 @@ class Receiver:
         self._number = 0
 
     async def begin(self) -> None:
-        """Wait for the answer to HELLO."""
+        """Wait for the answer to HELLO. Then time stops, so that no PING comes in between."""
         seen = b""
         while not seen.endswith(b"PONG\r\n"):
             seen += await self.read(65536)
         (session,) = self.server.broker.sessions.values()
         assert isinstance(session, Session)
         self.link = session.link
+        self.server.broker.clock = FakeClock()
 
     def send(self, size: int) -> None:
         """A message of about this size, and the end of the turn."""

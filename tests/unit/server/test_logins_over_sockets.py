@@ -33,7 +33,7 @@ async def log_in(server: Served, place: int, context: ssl.SSLContext | None) -> 
     )
     try:
         info = json.loads((await reader.readuntil(b"\r\n")).removeprefix(b"INFO "))
-        fields = server.gate.fields(info.get("nonce", ""), True)  # noqa: FBT003
+        fields = server.gate.fields(info.get("nonce", ""), True)
         connect = {"verbose": False, "pedantic": False} | fields
         data = b"CONNECT " + json.dumps(connect).encode() + b"\r\n" + CLIENT_SCRIPT
         session = session_besides(server, known)

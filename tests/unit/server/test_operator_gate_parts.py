@@ -190,6 +190,39 @@ async def test_an_account_is_fetched_once_for_all_who_wait() -> None:
     lookup.stop()
 
 
+async def test_a_fault_of_one_who_waits_does_not_stop_the_others() -> None:
+    resolver = SlowResolver()
+    _, lookup, errors = desk(resolver)
+    told = asyncio.Queue[int]()
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    lookup.fetch(KEY.public, "10.0.0.1", fail)
+    lookup.fetch(KEY.public, "10.0.0.1", lambda: told.put_nowait(1))
+    turns = asyncio.Queue[None]()
+    lookup.turn_needed = lambda: turns.put_nowait(None)
+    resolver.may_answer.set()
+    assert await asyncio.wait_for(told.get(), 20) == 1
+    await asyncio.wait_for(turns.get(), 20)
+    assert errors == [f"A login to account [{KEY.public}] has failed: ZeroDivisionError()"]
+    lookup.stop()
+
+
+async def test_a_resolver_that_fails_as_nobody_expects_has_not_found_the_account() -> None:
+    class FaultyResolver(SlowResolver):
+        def fetch(self, key: str) -> str | None:
+            raise ZeroDivisionError(key)
+
+    book, lookup, errors = desk(FaultyResolver())
+    told = asyncio.Queue[int]()
+    lookup.fetch(KEY.public, "10.0.0.1", lambda: told.put_nowait(1))
+    assert await asyncio.wait_for(told.get(), 20) == 1
+    assert isinstance(book.find(KEY.public), str)
+    assert len(errors) == 1
+    lookup.stop()
+
+
 async def test_names_of_accounts_that_nobody_has_wait_in_bounded_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -89,10 +89,13 @@ class LookupDesk:
             return
         try:
             token, reason = future.result()
-            if token is None and reason != MISSING:
-                self._log_error(f"Account [{key}] fetch failed: {reason}")
-            self._book.fetched(key, token, reason)
         except Exception as error:  # the others are fetched all the same
+            token, reason = None, repr(error)
+        if token is None and reason != MISSING:
+            self._log_error(f"Account [{key}] fetch failed: {reason}")
+        try:
+            self._book.fetched(key, token, reason)
+        except Exception as error:
             self._log_error(f"Account [{key}] cannot be used: {error!r}")
         for resume in self._waiting.pop(key, ()):
             try:
