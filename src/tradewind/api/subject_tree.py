@@ -129,9 +129,11 @@ def _colliding(root: _Node[_Owner], tokens: list[str]) -> Iterator[_Owner]:
         if (full := children.get(FULL_WILDCARD)) is not None:
             yield from full.owners
         names = children if token == WILDCARD else (WILDCARD, token)
-        for name in names:
-            if name != FULL_WILDCARD and (found := children.get(name)) is not None:
-                waiting.append((found, index + 1))
+        waiting.extend(
+            (found, index + 1)
+            for name in names
+            if name != FULL_WILDCARD and (found := children.get(name)) is not None
+        )
 
 
 def _covering(root: _Node[_Owner], tokens: list[str]) -> Iterator[_Owner]:
@@ -148,9 +150,11 @@ def _covering(root: _Node[_Owner], tokens: list[str]) -> Iterator[_Owner]:
             yield from full.owners
         if token == FULL_WILDCARD:
             continue
-        for name in {token, WILDCARD}:
-            if (found := children.get(name)) is not None:
-                waiting.append((found, index + 1))
+        waiting.extend(
+            (found, index + 1)
+            for name in {token, WILDCARD}
+            if (found := children.get(name)) is not None
+        )
 
 
 def _all_owners(node: _Node[_Owner]) -> Iterator[_Owner]:
