@@ -137,13 +137,7 @@ def create_consumer(
         account=hosted.tenant.limits,
         has_interest=lambda _subject: has_interest,
     )
-    parts_count = len(wanted.filter_subjects) + len(wanted.metadata or ())
-    is_large = (
-        parts_count > INLINE_PARTS_MAX
-        or (len(wanted.filter_subjects) + 1) * hosted.consumer_configs.filter_count
-        > INLINE_COMPARISONS_MAX
-    )
-    config = yield from computed(check, is_large=is_large)
+    config = yield from computed(check, is_large=_is_large(hosted, wanted))
     _check_dead_letters(hosted, config)
     name = config.durable_name or config.name or _new_name(engine, hosted)
     existing = hosted.consumers.get(name)
@@ -178,6 +172,17 @@ def create_consumer(
     if consumer.delivery.paused:
         consumer.advise_pause()
     return consumer
+
+
+def _is_large(hosted: HostedStream, wanted: ConsumerConfig) -> bool:
+    """Whether the event loop has better things to do than to check it, and to compare its filters
+    with those of the other consumers.
+    """
+    filter_count = len(wanted.filter_subjects)
+    return (
+        filter_count + len(wanted.metadata or ()) > INLINE_PARTS_MAX
+        or (filter_count + 1) * hosted.consumer_configs.filter_count > INLINE_COMPARISONS_MAX
+    )
 
 
 def _prepared(hosted: HostedStream, config: ConsumerConfig) -> Steps[Prepared]:

@@ -475,8 +475,6 @@ cdef class DirectGet:
         cdef GetBatch batch
         cdef uint64_t visible = self.ingest.visible(), readable = self.ingest.readable()
         cdef uint64_t up_to = wanted.up_to_seq or readable
-        cdef size_t count
-        cdef uint64_t* found
         if wanted.has_up_to:
             up_to = min(sequence_from(self.store, wanted.up_to_ns) - 1, readable)
         # As in the official server, only streams in memory take a sequence that is still to come.

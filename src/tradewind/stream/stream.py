@@ -385,7 +385,9 @@ class Stream:
         if pattern and not stream_queries.can_match(stream_queries.to_bytes(pattern)):
             return
         chosen = stream_queries.to_bytes(pattern)
-        steps = self.store.purge_steps(chosen, below=seq, keep=keep, step=self.upkeep.step_size, work=PURGE_WORK_NS)
+        steps = self.store.purge_steps(
+            chosen, below=seq, keep=keep, step=self.upkeep.step_size, work=PURGE_WORK_NS
+        )
         try:
             while (purged := self.upkeep.purge_step(steps, chosen)) is not None:
                 yield purged

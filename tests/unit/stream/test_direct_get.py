@@ -276,6 +276,7 @@ def test_times_that_64_bits_cannot_hold_are_behind_all_messages(first: str) -> N
 # ---------------------------------------------------------------- searches that take several turns
 
 
+@pytest.mark.slow
 def test_subject_that_changes_during_a_search_does_not_look_empty() -> None:
     kit = StreamKit()
     stream = kit.create(allow_direct=True, max_msgs_per_subject=1)
@@ -302,6 +303,7 @@ def test_subject_that_changes_during_a_search_does_not_look_empty() -> None:
     assert b"Nats-UpTo-Sequence: 100000\r\n" in end
 
 
+@pytest.mark.slow
 def test_search_of_a_stream_that_is_purged_meanwhile_finds_what_is_left() -> None:
     kit = StreamKit()
     stream = kit.create(allow_direct=True)

@@ -18,7 +18,8 @@ cdef enum:
     LOAD_WORK = 2_000_000
 
 
-cdef uint64_t first_in(Block block, uint64_t seq, SubjectFilter chosen, Reach* reach) noexcept nogil:
+cdef uint64_t first_in(Block block, uint64_t seq, SubjectFilter chosen,
+                       Reach* reach) noexcept nogil:
     """The first live sequence >= seq of a loaded block that passes; 0 if there is none in reach."""
     cdef RecordIndex* records = &block.records
     cdef uint32_t entry = records_from(records, seq)

@@ -13,7 +13,6 @@ Invariants, checked by `verify()` and by every model test
 - every block but the last holds a live message, or tombstones for a block before it.
 """
 
-from array import array
 from itertools import islice
 
 from tradewind.saturated cimport later

@@ -33,7 +33,7 @@ cdef class PatternSet:
     cdef uint64_t* following        # room for those that match one token more
     cdef uint32_t* numbers          # by place: the number of the next pattern that ends there
     cdef Py_ssize_t added           # patterns whose tokens are entered
-    cdef readonly bint is_complete  # ... all of them, and frequent tokens have their rows
+    cdef bint is_complete           # ... all of them, and frequent tokens have their rows
     cdef uint64_t seed
     cdef uint64_t work              # words and links that all subjects together took
 
