@@ -23,8 +23,8 @@ ctypedef struct Node:
     char* block             # owned: memory for a label that has grown; NULL: it has not
 
 
-# Steps of all walks so far, and what is added to them for work whose cost also depends on the number
-# of subscriptions or rules.
+# Steps of all walks so far, and what is added to them for work whose cost also depends on the
+# number of subscriptions or rules.
 cdef uint64_t walked
 
 cpdef void charge_rules(uint64_t count, uint32_t size) noexcept
