@@ -20,11 +20,11 @@ from thoroughness import IS_THOROUGH, some
 ROOT = Path(__file__).parent.parent.parent
 ENTRIES = all_entry_points()
 # Large enough that work by the square shows, and small enough that all shapes are tried.
-BYTES = some(8 * 1024, 64 * 1024)
+BYTES = some(8 * 1024, 32 * 1024)
 PIECEWISE_BYTES = 16 * 1024
 PLAIN = some(60, 100_000)
-PAIRS = some(16, 100_000)
-SEARCHES = some(16, 2000)
+PAIRS = some(16, 400)
+SEARCHES = some(16, 200)
 LARGE_BYTES = some(256 * 1024, 1024 * 1024)
 # What takes longer at the small size is made of steps that show their square there.
 FAST_SECONDS = 0.001

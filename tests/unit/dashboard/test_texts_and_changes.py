@@ -13,6 +13,7 @@ from tradewind.dashboard.data.changes import (
     difference,
     fingerprint,
     in_words,
+    line_differences,
     parse_config,
 )
 from tradewind.dashboard.data.message_data import Search, Stored, as_hex, as_json, excerpt
@@ -156,3 +157,24 @@ def test_times_are_taken_as_people_write_them() -> None:
         assert time_ns({"at": text}, "at") == wanted
     with pytest.raises(BadFormError, match="at"):
         time_ns({"at": "yesterday"}, "at")
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12), st.lists(st.sampled_from("abc"), max_size=12))
+def test_differences_of_lines_lead_from_one_text_to_the_other(
+    old: list[str], new: list[str]
+) -> None:
+    lines = line_differences(old, new, 20)
+    if old == new:
+        assert lines == []
+        return
+    assert [line.text[1:] for line in lines if line.kind != "added"] == old
+    assert [line.text[1:] for line in lines if line.kind != "removed"] == new
+
+
+def test_many_lines_that_differ_are_replaced_without_comparing_them() -> None:
+    old = ["same", *map(str, range(3000)), "end"]
+    new = ["same", *map(str, reversed(range(3000))), "end"]
+    lines = line_differences(old, new, 1)
+    assert [line.kind for line in (lines[0], lines[-1])] == ["same", "same"]
+    assert [line.text[1:] for line in lines if line.kind != "added"] == old
+    assert [line.text[1:] for line in lines if line.kind != "removed"] == new

@@ -95,3 +95,38 @@ def test_a_partition_is_below_its_number_and_the_same_each_time(
     assert result == made.apply(subject)
     assert 0 <= int(result.split(".")[1]) < count
     assert result.split(".")[2:] == tokens
+
+
+@pytest.mark.parametrize(
+    ("destination", "reason"),
+    [
+        ("b." + ".".join(["$1"] * 65), "used more than 64 times"),
+        ("b.{{partition(3," + ",".join(["1"] * 65) + ")}}", "used more than 64 times"),
+        (".".join(["{{partition(3)}}"] * 65), "used more than 64 times"),
+        ("b" * 16_385, "more than 16384 characters"),
+    ],
+    ids=["wildcards", "arguments", "whole subjects", "characters"],
+)
+def test_destination_that_multiplies_a_message_is_refused(destination: str, reason: str) -> None:
+    """What is applied to each message takes a small multiple of its size at most."""
+    with pytest.raises(MappingError, match=reason):
+        check_mapping("a.*", destination)
+
+
+def test_largest_destinations_are_accepted() -> None:
+    check_mapping("a.*", "b." + ".".join(["$1"] * 64))
+    check_mapping("a.*", "b" * 16_384)
+
+
+@given(st.binary(min_size=1, max_size=40), st.integers(1, 12))
+def test_slices_are_joined_as_one_after_the_other(text: bytes, size: int) -> None:
+    text = text.replace(b".", b"x")
+    first = len(text) % size
+    for function, starts in (
+        ("slicefromleft", range(0, len(text), size)),
+        ("slicefromright", sorted({0, *range(first, len(text), size)})),
+    ):
+        ends = [*starts[1:], len(text)]
+        pieces = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+        made = mapping("a.*", f"b.{{{{{function}(1,{size})}}}}").apply_bytes(b"a." + text)
+        assert made == b".".join([b"b", *pieces])
