@@ -90,7 +90,7 @@ def decode_lenient(
 
 
 def error_in_beginning(body: bytes) -> str | None:
-    """Go's error about the syntax of a request of which only the beginning is read, if it is there."""
+    """Go's error about the syntax of a request that is read only so far; None: none was found."""
     scanner = Scanner(body)
     try:
         scanner.next_document()
