@@ -209,12 +209,12 @@ def test_more_than_1024_last_messages_are_too_many(peer: Publisher) -> None:
     name = six_messages(peer)
     low = name.lower()
     subjects = [f"{low}.n.{number}" for number in range(1025)]
-    peer.client.send("".join(f"PUB {subject} 1\r\nx\r\n" for subject in subjects[1:]))
-    peer.client.ping()
+    peer.client.send("".join(f"PUB {subject} 1\r\nx\r\n" for subject in subjects[2:]))
+    # It is stored behind the others.
+    peer.publish(subjects[1], b"x", b"")
     wanted = json.dumps({"multi_last": [f"{low}.n.*", f"{low}.*.1", *subjects[:600]]}).encode()
     assert len(replies(peer, name, wanted, name)) == 1025
-    peer.client.send(f"PUB {subjects[0]} 1\r\nx\r\n")
-    peer.client.ping()
+    peer.publish(subjects[0], b"x", b"")
     assert replies(peer, name, wanted, name) == ["413 Too Many Results"]
 
 

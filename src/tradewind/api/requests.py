@@ -81,11 +81,24 @@ def decode_lenient(
     if (values := read_plainly(_shapes(kind), body, allow_unknown=True)) is not None:
         return msgspec.convert(values, kind)
     if closely_max is not None and len(body) > closely_max:
-        raise INVALID_JSON(err=f"not plain JSON, and longer than {closely_max} bytes")
+        reason = error_in_beginning(body[:closely_max])
+        raise INVALID_JSON(err=reason or f"not plain JSON, and longer than {closely_max} bytes")
     try:
         return _unmarshal(kind, body)
     except JsonError as error:
         raise INVALID_JSON(err=str(error)) from None
+
+
+def error_in_beginning(body: bytes) -> str | None:
+    """Go's error about the syntax of a request that is read only so far; None: none was found."""
+    scanner = Scanner(body)
+    try:
+        scanner.next_document()
+    except JsonEndError:
+        return None
+    except JsonError as error:
+        return error.text
+    return None
 
 
 def is_empty_request(body: bytes) -> bool:

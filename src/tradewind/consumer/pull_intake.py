@@ -25,9 +25,9 @@ from tradewind.errors import StoreError
 from tradewind.faults import Faults
 
 INTERNAL_ERROR: Final = b"500 Internal Server Error"
-# Refused requests of one turn whose errors are looked for closely, which takes up to a microsecond
-# per byte; the others are told only that they are no JSON.
-REFUSED_BYTES_PER_TURN: Final = BODY_BYTES_MAX
+# Bytes of refused requests of one turn in which errors are looked for closely, which takes up to a
+# microsecond per byte; the others are told only that they are no JSON.
+REFUSED_BYTES_PER_TURN: Final = 2 * BODY_BYTES_MAX
 
 
 class PullIntake:
@@ -35,7 +35,7 @@ class PullIntake:
     names it in the log.
     """
 
-    __slots__ = ("_closely_max", "_delivery", "_faults", "_label", "_pinned", "config")
+    __slots__ = ("_closely_left", "_delivery", "_faults", "_label", "_pinned", "config")
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class PullIntake:
         self.config = config
         self._faults = faults
         self._label = label
-        self._closely_max = REFUSED_BYTES_PER_TURN
+        self._closely_left = REFUSED_BYTES_PER_TURN
 
     def take_all(self) -> None:
         """Take what came in this turn; StoreError if the store cannot be read."""
         requests = self._delivery.take_requests()
-        self._closely_max = REFUSED_BYTES_PER_TURN
+        self._closely_left = REFUSED_BYTES_PER_TURN
         for index, request in enumerate(requests):
             try:
                 self._take(*request)
@@ -69,7 +69,7 @@ class PullIntake:
 
         Those that came in the same turn are not in the queue yet.
         """
-        self._closely_max = REFUSED_BYTES_PER_TURN
+        self._closely_left = REFUSED_BYTES_PER_TURN
         for request in self._delivery.take_requests():
             try:
                 self._take(*request)
@@ -85,7 +85,7 @@ class PullIntake:
         try:
             self._enter(reply, header, payload)
         except RefusedRequestError as error:
-            self._closely_max = max(self._closely_max - len(payload), 0)
+            self._closely_left = max(self._closely_left - min(len(payload), BODY_BYTES_MAX), 0)
             self._delivery.send_status(reply, str(error).encode())
         except StoreError:
             raise
@@ -96,7 +96,8 @@ class PullIntake:
 
     def _enter(self, reply: bytes, header: bytes, payload: bytes) -> None:
         delivery = self._delivery
-        request, has_group = decode_pull(header, payload, closely_max=self._closely_max)
+        closely_max = min(self._closely_left, BODY_BYTES_MAX)
+        request, has_group = decode_pull(header, payload, closely_max=closely_max)
         check_pull(request, self.config, has_group=has_group)
         now_ns = delivery.turn.monotonic_ns
         self._pinned.check(request.id)

@@ -13,7 +13,7 @@ import msgspec
 from tradewind.api.consumer_types import ConsumerConfig, PriorityPolicy
 from tradewind.api.errors import ApiError
 from tradewind.api.request_types import NextRequest
-from tradewind.api.requests import decode_lenient
+from tradewind.api.requests import decode_lenient, error_in_beginning
 from tradewind.api.versioning import is_level_known
 from tradewind.durations import format_duration
 
@@ -39,14 +39,14 @@ def decode_pull(
     """A pull request, and whether it speaks of priorities: nothing and a number of messages say
     no more than how many, JSON also says to which group it belongs.
 
-    What is wrong with JSON of more than `closely_max` bytes is not said.
+    What is wrong with JSON behind its first `closely_max` bytes is not said.
     """
     if header and not is_level_known(header):
         raise RefusedRequestError("412 Required Api Level")
     if len(payload) > BODY_BYTES_MAX:
-        raise RefusedRequestError(
-            f"400 Bad Request - {len(payload)} bytes, at most {BODY_BYTES_MAX} are possible"
-        )
+        size = f"{len(payload)} bytes, at most {BODY_BYTES_MAX} are possible"
+        reason = error_in_beginning(payload[:closely_max]) if payload[:1] == b"{" else None
+        raise RefusedRequestError(f"400 Bad Request - {reason or size}")
     body = payload.strip()
     if not body.startswith(b"{"):
         return NextRequest(batch=_number(body) if body else 1), False

@@ -354,6 +354,16 @@ def test_long_request_that_is_not_plain_is_not_looked_at_closely() -> None:
         requests.decode_lenient(NextRequest, body, closely_max=64)
     with pytest.raises(ApiError, match="invalid character 'N'"):
         requests.decode_lenient(NextRequest, body, closely_max=len(body))
+    with pytest.raises(ApiError, match="invalid character 'N'"):
+        requests.decode_lenient(NextRequest, body + b" " * 1000, closely_max=len(body))
+
+
+def test_error_in_the_beginning_of_a_long_request_is_found() -> None:
+    nested = b'{"x":' + b"[" * 100_000
+    assert requests.error_in_beginning(nested[:1000]) == "exceeded max depth"
+    body = '{"batch":12,"id":"\\u0041ü","x":[null,true,1.5e-3,{}],"y":""}'.encode()
+    # Wherever it is cut off, it is right so far.
+    assert {requests.error_in_beginning(body[:size]) for size in range(len(body) + 1)} == {None}
 
 
 @pytest.mark.parametrize(
