@@ -62,7 +62,7 @@ class ConsumerConfigs(MutableMapping[str, ConsumerConfig]):
 
     def others_take(self, name: str, subjects: list[str]) -> bool:
         """Whether a consumer of another name takes something of these subjects."""
-        return any(self._owners.others(name, subject) for subject in subjects)
+        return self._owners.others(name, subjects)
 
 
 def filters_of(config: ConsumerConfig) -> list[str]:

@@ -345,10 +345,11 @@ def _check_filters(config: ConsumerConfig) -> None:
         raise errors.CONSUMER_EMPTY_FILTER()
     filters = filters_of(config)
     tree = numbered(filters)
+    steps = tree.steps_for(filters)
     for index, subject in enumerate(filters):
         if not is_valid_subject(subject):
             raise _invalid("invalid subject")
-        if any(found != index for found in tree.covering(subject)):
+        if any(found != index for found in tree.covering(subject, steps)):
             raise errors.CONSUMER_OVERLAPPING_SUBJECT_FILTERS()
 
 

@@ -113,7 +113,9 @@ def _has_valid_consumer(source: StreamSource) -> bool:
 
 
 def _check_mirror_transforms(mirror: StreamSource) -> None:
-    tree = numbered([transform.src for transform in mirror.subject_transforms])
+    filters = [transform.src for transform in mirror.subject_transforms]
+    tree = numbered(filters)
+    steps = tree.steps_for(filters)
     for index, transform in enumerate(mirror.subject_transforms):
         if transform.src and not is_valid_subject(transform.src):
             raise errors.MIRROR_INVALID_SUBJECT_FILTER(err=f"invalid subject {transform.src}")
@@ -121,7 +123,7 @@ def _check_mirror_transforms(mirror: StreamSource) -> None:
             check_mapping(transform.src, transform.dest)
         except MappingError as error:
             raise errors.MIRROR_INVALID_TRANSFORM_DESTINATION(err=str(error)) from None
-        if tree.others(index, transform.src):
+        if any(found != index for found in tree.colliding(transform.src, steps)):
             raise errors.MIRROR_OVERLAPPING_SUBJECT_FILTERS()
 
 

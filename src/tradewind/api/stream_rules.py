@@ -126,7 +126,7 @@ def check_stream_update(
 
 def check_overlap(config: StreamConfig, owners: SubjectTree[str]) -> None:
     """ApiError if another stream takes some of its subjects."""
-    if any(owners.others(config.name, subject) for subject in config.subjects):
+    if owners.others(config.name, config.subjects):
         raise errors.STREAM_SUBJECT_OVERLAP()
 
 
@@ -326,6 +326,7 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
             config = _replace(config, subjects=[config.name])
         return config
     tree = numbered(config.subjects)
+    steps = tree.steps_for(config.subjects)
     for index, subject in enumerate(config.subjects):
         if not is_valid_subject(subject):
             raise _invalid("invalid subject")
@@ -336,7 +337,8 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
                 raise _invalid("capturing all subjects requires replicas of 1")
         if not config.no_ack:
             _check_reserved(subject)
-        other = min((found for found in tree.colliding(subject) if found > index), default=0)
+        colliding = tree.colliding(subject, steps)
+        other = min((found for found in colliding if found > index), default=0)
         if other:
             raise _invalid(f'subject "{subject}" overlaps with "{config.subjects[other]}"')
     return config

@@ -1,7 +1,9 @@
 """An index of subjects and patterns by token, to find those that overlap or cover a given one.
 
-Owns the tree. The cost of a lookup depends on the tokens and wildcards of the subject, never on the
-number of entries; comparing all pairs of a request with thousands took seconds.
+Owns the tree. The cost of a lookup depends on the tokens and wildcards of the subject, hardly on
+the number of entries; comparing all pairs of a request with thousands took seconds. Where very many
+wildcards make it depend on both, a lookup ends with an error: what a request may cost is in
+proportion to its tokens and to the size of the tree.
 """
 
 from __future__ import annotations
@@ -9,10 +11,33 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
+from tradewind.api.errors import STREAM_INVALID_CONFIG
+
 WILDCARD: Final = "*"
 FULL_WILDCARD: Final = ">"
 
+STEPS_MIN: Final = 20_000
+STEPS_PER_TOKEN: Final = 20
+STEPS_PER_NODE: Final = 2
+
 _Owner = TypeVar("_Owner", bound=Hashable)
+
+
+class Steps:
+    """How many nodes the lookups for one request may still visit."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self) -> None:
+        """Count one; ApiError if there is none left."""
+        self.left -= 1
+        if self.left < 0:
+            raise STREAM_INVALID_CONFIG(
+                err="too many wildcards in too many subjects to compare them: use fewer of either"
+            )
 
 
 class _Node(Generic[_Owner]):
@@ -28,6 +53,12 @@ class SubjectTree(Generic[_Owner]):
 
     def __init__(self) -> None:
         self._root: _Node[_Owner] = _Node()
+        self._node_count = 0
+
+    def steps_for(self, subjects: Iterable[str]) -> Steps:
+        """What looking up these subjects, all of one request, may cost."""
+        tokens = sum(subject.count(".") + 1 for subject in subjects)
+        return Steps(STEPS_MIN + STEPS_PER_TOKEN * tokens + STEPS_PER_NODE * self._node_count)
 
     def add(self, owner: _Owner, subjects: Iterable[str]) -> None:
         """`owner` has these too from now on."""
@@ -37,6 +68,7 @@ class SubjectTree(Generic[_Owner]):
                 child = node.children.get(token)
                 if child is None:
                     child = node.children[token] = _Node()
+                    self._node_count += 1
                 node = child
             node.owners.add(owner)
 
@@ -57,18 +89,22 @@ class SubjectTree(Generic[_Owner]):
             while path and not node.owners and not node.children:
                 node, token = path.pop()
                 del node.children[token]
+                self._node_count -= 1
 
-    def colliding(self, subject: str) -> Iterator[_Owner]:
+    def colliding(self, subject: str, steps: Steps | None = None) -> Iterator[_Owner]:
         """Whoever has a subject that shares a literal one with this; some more than once."""
-        return _colliding(self._root, _tokens(subject), 0)
+        return _colliding(self._root, _tokens(subject), steps or self.steps_for([subject]))
 
-    def covering(self, subject: str) -> Iterator[_Owner]:
+    def covering(self, subject: str, steps: Steps | None = None) -> Iterator[_Owner]:
         """Whoever has a subject that matches all that this one matches."""
-        return _covering(self._root, _tokens(subject), 0)
+        return _covering(self._root, _tokens(subject), steps or self.steps_for([subject]))
 
-    def others(self, owner: _Owner, subject: str) -> bool:
-        """Whether somebody else has a subject that shares a literal one with this."""
-        return any(found != owner for found in self.colliding(subject))
+    def others(self, owner: _Owner, subjects: Sequence[str]) -> bool:
+        """Whether somebody else has a subject that shares a literal one with any of these."""
+        steps = self.steps_for(subjects)
+        return any(
+            found != owner for subject in subjects for found in self.colliding(subject, steps)
+        )
 
 
 def numbered(subjects: Sequence[str]) -> SubjectTree[int]:
@@ -82,10 +118,11 @@ def numbered(subjects: Sequence[str]) -> SubjectTree[int]:
 def has_subset(subjects: Sequence[str]) -> bool:
     """Whether one of them matches all that another one matches."""
     tree = numbered(subjects)
+    steps = tree.steps_for(subjects)
     return any(
         found != number
         for number, subject in enumerate(subjects)
-        for found in tree.covering(subject)
+        for found in tree.covering(subject, steps)
     )
 
 
@@ -97,45 +134,56 @@ def _tokens(subject: str) -> list[str]:
     return tokens
 
 
-def _colliding(node: _Node[_Owner], tokens: list[str], index: int) -> Iterator[_Owner]:
-    """The owners below a node that collide with the rest of a subject."""
-    if index == len(tokens):
-        yield from node.owners
-        return
-    token = tokens[index]
-    if token == FULL_WILDCARD:
-        for child in node.children.values():
-            yield from _all_owners(child)
-        return
-    full = node.children.get(FULL_WILDCARD)
-    if full is not None:
-        yield from full.owners
-    if token == WILDCARD:
-        for name, child in node.children.items():
-            if name != FULL_WILDCARD:
-                yield from _colliding(child, tokens, index + 1)
-        return
-    for name in (token, WILDCARD):
-        child_or_none = node.children.get(name)
-        if child_or_none is not None:
-            yield from _colliding(child_or_none, tokens, index + 1)
+# Both walks below keep their own stack: whoever sends a subject decides how many tokens it has.
 
 
-def _covering(node: _Node[_Owner], tokens: list[str], index: int) -> Iterator[_Owner]:
-    """The owners below a node that cover the rest of a subject."""
-    if index == len(tokens):
-        yield from node.owners
-        return
-    full = node.children.get(FULL_WILDCARD)
-    if full is not None:
-        yield from full.owners
-    token = tokens[index]
-    if token == FULL_WILDCARD:
-        return
-    for name in {token, WILDCARD}:
-        child = node.children.get(name)
-        if child is not None:
-            yield from _covering(child, tokens, index + 1)
+def _colliding(root: _Node[_Owner], tokens: list[str], steps: Steps) -> Iterator[_Owner]:
+    """The owners below a node that collide with a subject."""
+    waiting = [(root, 0)]
+    while waiting:
+        steps.take()
+        node, index = waiting.pop()
+        if index == len(tokens):
+            yield from node.owners
+            continue
+        token = tokens[index]
+        children = node.children
+        if token == FULL_WILDCARD:
+            for child in children.values():
+                yield from _all_owners(child)
+            continue
+        index += 1
+        if (full := children.get(FULL_WILDCARD)) is not None:
+            yield from full.owners
+        if token == WILDCARD:
+            waiting += [(one, index) for name, one in children.items() if name != FULL_WILDCARD]
+            continue
+        if (star := children.get(WILDCARD)) is not None:
+            waiting.append((star, index))
+        if (same := children.get(token)) is not None:
+            waiting.append((same, index))
+
+
+def _covering(root: _Node[_Owner], tokens: list[str], steps: Steps) -> Iterator[_Owner]:
+    """The owners below a node that cover a subject."""
+    waiting = [(root, 0)]
+    while waiting:
+        steps.take()
+        node, index = waiting.pop()
+        if index == len(tokens):
+            yield from node.owners
+            continue
+        children = node.children
+        if (full := children.get(FULL_WILDCARD)) is not None:
+            yield from full.owners
+        token = tokens[index]
+        if token == FULL_WILDCARD:
+            continue
+        index += 1
+        if (star := children.get(WILDCARD)) is not None:
+            waiting.append((star, index))
+        if token != WILDCARD and (same := children.get(token)) is not None:
+            waiting.append((same, index))
 
 
 def _all_owners(node: _Node[_Owner]) -> Iterator[_Owner]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tradewind.api.errors import ApiError
 from tradewind.api.subject_tree import SubjectTree, has_subset, numbered
 from tradewind.subjects import collide, is_subset
 
@@ -38,7 +41,7 @@ def test_others_are_found_as_by_comparing_all_pairs(
             model.discard(added[index])
     owner, subject = asked
     expected = any(other != owner and collide(subject, its) for other, its in model)
-    assert tree.others(owner, subject) == expected
+    assert tree.others(owner, [subject]) == expected
 
 
 @pytest.mark.slow
@@ -66,7 +69,7 @@ def test_nothing_is_left_when_all_is_removed() -> None:
     tree: SubjectTree[str] = SubjectTree()
     tree.add("x", ["a.b.c", "a.*"])
     tree.remove("x", ["a.b.c", "a.*", "never.there"])
-    assert not tree.others("y", ">")
+    assert not tree.others("y", [">"])
 
 
 @pytest.mark.slow
@@ -75,3 +78,36 @@ def test_thousands_of_subjects_are_compared_without_looking_at_all_pairs() -> No
     tree = numbered(subjects)
     looked_at = sum(1 for subject in subjects for _ in tree.colliding(subject))
     assert looked_at == len(subjects)
+
+
+def parting_subjects(wildcards: int) -> list[str]:
+    """None collides with another, but all have to be followed to their last tokens to see it."""
+    every = enumerate(product("a*", repeat=wildcards))
+    return [".".join([*tokens, f"x{number}"]) for number, tokens in every]
+
+
+@pytest.mark.parametrize("call", ["colliding", "covering"])
+def test_subjects_of_very_many_tokens_need_no_deep_stack(call: str) -> None:
+    subject = ".".join(["*"] * 50_000)
+    assert list(getattr(numbered([subject]), call)(subject)) == [0]
+
+
+def test_comparing_few_subjects_with_many_wildcards_is_allowed() -> None:
+    subjects = parting_subjects(5)
+    assert not has_subset(subjects)
+    assert not any(numbered(subjects[:-1]).others(-1, [subject + "y"]) for subject in subjects)
+
+
+def test_what_a_comparison_of_wildcards_may_cost_is_in_proportion_to_the_request() -> None:
+    tree: SubjectTree[str] = SubjectTree()
+    subjects = parting_subjects(11)
+    tree.add("x", subjects)
+    with pytest.raises(ApiError, match="too many wildcards"):
+        tree.others("y", [subject + "y" for subject in subjects])
+
+
+def test_one_wide_subject_may_visit_all_of_a_large_tree() -> None:
+    tree: SubjectTree[str] = SubjectTree()
+    tree.add("x", [f"own.{number}" for number in range(30_000)])
+    assert not tree.others("x", ["own.*"])
+    assert tree.others("y", ["own.*"])
