@@ -14,7 +14,7 @@ import pytest
 from client_frames import Frame
 from conformance.helpers_consumer import MS, SECOND, Peer, counts, floors, wait_gone
 from conformance.helpers_js import ApiClient
-from harness import ServerProcess, StartServer
+from harness import ServerProcess, StartServer, wait_for
 
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -336,3 +336,21 @@ def test_a_restart_keeps_ids_and_the_state_of_acks(start: StartServer, tmp_path:
         assert b'"seq":5,"duplicate": true}' in js.raw.read_message()[2]
         assert peer.fetch(1)[0].numbers[:3] == (1, 5, 6)
         peer.raw.close()
+
+
+# ---------------------------------------------------------------- long filters
+
+
+@pytest.mark.parametrize("token", ["a", "*"])
+def test_filters_and_subjects_of_a_stream_may_have_very_many_tokens(
+    peer: Peer, js: ApiClient, token: str
+) -> None:
+    subject = "long." + ".".join([token] * 1500)
+    js.done("STREAM.CREATE.LONG", {"name": "LONG", "subjects": [subject, "other"]})
+    config = {"name": "C", "filter_subjects": [subject, "other"], "ack_policy": "explicit"}
+    made = js.done("CONSUMER.CREATE.LONG.C", {"stream_name": "LONG", "config": config})
+    assert made["config"]["filter_subjects"] == [subject, "other"]
+    answer = js.request("STREAM.CREATE.TWICE", {"name": "TWICE", "subjects": [subject]})
+    assert answer["error"]["err_code"] == 10065
+    peer.publish(subject.replace("*", "b"), b"x")
+    wait_for(lambda: js.done("CONSUMER.INFO.LONG.C")["num_pending"] == 1)
