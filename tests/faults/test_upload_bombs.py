@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import gc
 import json
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
 from harness import RawClient, ServerProcess
 from tar_kit import END as TAR_END
-from tar_kit import TIME, extended, header, member, record
+from tar_kit import TIME, extended, header, member, record, tar_of
 from tradewind.errors import StoreError
 from tradewind.store.backup.archive import MAGIC, append_entry
 from tradewind.store.backup.restore import BackupRestore
@@ -31,6 +33,7 @@ from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format import s2
 from tradewind.store.format.meta import StreamMeta
 
+pytestmark = pytest.mark.slow
 ROOM = 1 << 40
 PIECE_BYTES = 1 << 20
 HOLD_SECONDS = 0.05
@@ -120,6 +123,22 @@ def messages(count: int) -> bytes:
     return bytes(target)
 
 
+def block(size: int) -> bytes:
+    """A backup with one block of tiny messages, and no index."""
+    meta = StreamMeta({"name": "S", "subjects": ["S.>"], "storage": "file"}, 1)
+    with tempfile.TemporaryDirectory() as root:
+        store = StoreRoot(OsDisk(root), root)
+        folder = store.stream("$G", "S")
+        folder.create(meta)
+        files = folder.open(1, block_bytes_max=2 * size)[1]
+        for number in range(size // 40):
+            files.table.store(b"S.a", b"", b"", number)
+        files.close()
+        store.close()
+        names = ("meta.inf", "meta.sum", "msgs/1.blk")
+        return tar_of((name, Path(folder.path, name).read_bytes()) for name in names)
+
+
 def chunks(plain: bytes) -> bytes:
     """Chunks of S2 that hold one byte or nothing each."""
     one = s2.wrap(b"x")[len(s2.wrap(b"")) :]
@@ -139,6 +158,10 @@ TARS: dict[str, Callable[[int], bytes]] = {
     ),
     "a large member": lambda size: header(b"msgs/1.blk", size) + bytes(size + 512) + TAR_END,
     "a member nobody needs": lambda size: header(b"x", size) + bytes(size + 512) + TAR_END,
+    "a block of noise": lambda size: (
+        member("meta.sum", b"x") + member("msgs/1.blk", Random(1).randbytes(size)) + TAR_END
+    ),
+    "a block of messages": block,
     "zeros": bytes,
     "zeros after one member": lambda size: header(b"x", 0) + bytes(size),
 }
@@ -236,7 +259,6 @@ class Client(RawClient):
         return answer
 
 
-@pytest.mark.slow
 def test_stream_with_thousands_of_consumers_is_restored_in_steps(tmp_path: Path) -> None:
     count = 3000
     document = b'{"config":{"durable_name":"%%d","ack_policy":"explicit"},"state":{%s}}' % (

@@ -27,6 +27,8 @@ cdef enum:
     HASHED_BYTES_MAX = 1073741824
 
 cdef uint32_t SHORT_BYTES = 4096
+# So much is walked over before other threads may run.
+cdef uint64_t BREATH_BYTES = 262144
 # More zeros side by side than the numbers in a record have.
 cdef uint32_t HOLE_BYTES = 24
 # What a disk writes wholly or not at all.
@@ -307,6 +309,7 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
     cdef uint64_t newest_seq = 0
     cdef int64_t newest_timestamp = 0
     cdef uint64_t position = 0, next_position, last = after_seq, hashed = 0
+    cdef uint64_t breath = BREATH_BYTES
     cdef const char* data
     cdef const char* stored
     cdef bytes encrypted = None
@@ -325,13 +328,18 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
                 encrypted = block.stored_bytes()
                 if encrypted is not None and <uint64_t>len(encrypted) >= block.size:
                     stored = encrypted
-            next_position = next_record(block, data, position, &hashed)
+            with nogil:
+                next_position = next_record(block, data, position, &hashed)
             report.damage.append(
                 damage_at(block, data, stored, position, next_position, last, after_seq))
             if next_position == 0:
                 break
             position = next_position
             continue
+        if position >= breath:
+            # A block of an upload is as large as somebody has made it.
+            with nogil:
+                breath = position + BREATH_BYTES
         report.records += 1
         if record.tombstone and record.seq:
             report.tombstones.append(record.seq, record.timestamp, <uint32_t>position)
