@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """Of whoever asks for something that concerns `account`. `session` is the connection that has
-    sent the request, None: there is none, and nothing is allowed.
+    """The rights of whoever asks for something about `account`. `session` is the connection that
+    has sent the request, None: there is none, and nothing is allowed.
     """
 
     account: Account

@@ -33,7 +33,7 @@ cdef int on_message(void* target, Message* message) except -1:
 
 
 cdef int on_domain(void* target, Message* message) except -1:
-    """Nobody: what clients and other servers send there was mapped before it was routed."""
+    """Take nothing: what clients and other servers send there was mapped before it was routed."""
     return 0
 
 

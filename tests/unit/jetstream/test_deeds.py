@@ -152,7 +152,6 @@ def test_headers_direct_a_stream_only_where_the_publisher_may_publish(field: str
 # ---------------------------------------------------------------- the previews
 
 FORMS = [(each, form) for each in ENDPOINTS for form in each.preview if each.subject]
-_CONSUMER = {"delivery": "to.push", "durable_name": "n", "ack_policy": "explicit"}
 PREVIEW_BODIES: dict[str, Any] = {
     "MSGSET.CREATE": {"name": "N", "subjects": ["n"], "storage": "memory"},
     "STREAM.$s.CREATE": {"name": "N", "subjects": ["n"], "storage": "memory"},
