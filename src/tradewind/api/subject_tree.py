@@ -2,7 +2,8 @@
 
 Owns the tree, and the bound on the work of looking something up in it: patterns can be chosen such
 that each lookup follows most of the others, which nothing but comparing all pairs would decide.
-Comparing all pairs of a request with thousands took seconds. Subjects may have any number of tokens.
+Comparing all pairs of a request with thousands took seconds. Subjects may have any number of
+tokens.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 from tradewind.broker.state cimport Carry, Hook
+from tradewind.containers.table cimport Table
 from tradewind.route.sublist cimport Sublist
 
 
@@ -12,7 +13,7 @@ cdef class Account:
     cdef object router                      # publishes for the server's own services
     cdef public object limits               # AccountLimits
     cdef public object mappings             # AccountMappings, or None
-    cdef bytes domain_prefix                # `$JS.<domain>.API.`, by which it is reached too, or b""
+    cdef bytes domain_prefix                # `$JS.<domain>.API.`, which reaches it too, or b""
     cdef uint32_t domain_size               # of the prefix
     cdef dict domain_words                  # first word of the API -> whether others follow it
     cdef public object bridge               # AccountBridge: its imports, or None
@@ -41,3 +42,8 @@ cdef inline bint may_mean_another(Account account, const char* subject, uint32_t
     return account.mappings is not None or (
         account.domain_size and size > account.domain_size
         and memcmp(subject, <const char*>account.domain_prefix, account.domain_size) == 0)
+
+
+# Subscriptions in a table, by their ids, as a list of SubscriptionInfo.
+cdef list described(const Table* subscriptions, uint32_t limit, uint32_t offset, uint64_t cid,
+                    str account)

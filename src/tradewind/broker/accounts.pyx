@@ -40,6 +40,28 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, gc=False):
     account: str
 
 
+cdef list described(const Table* subscriptions, uint32_t limit, uint32_t offset, uint64_t cid,
+                    str account):
+    """Those of one session, at most `limit` behind the first `offset`."""
+    cdef uint32_t index, found = 0
+    cdef Subscription* subscription
+    result = []
+    for index in range(subscriptions.capacity):
+        subscription = <Subscription*>subscriptions.slots[index].value
+        if subscription != NULL:
+            found += 1
+            if found <= offset:
+                continue
+            if found - offset > limit:
+                break
+            result.append(SubscriptionInfo(
+                subscription.subject[:subscription.subject_size].decode("utf-8", "surrogateescape"),
+                subscription.queue[:subscription.queue_size].decode("utf-8", "surrogateescape"),
+                subscription.sid[:subscription.sid_size].decode("utf-8", "surrogateescape"),
+                subscription.delivered, subscription.delivered_max, cid, account))
+    return result
+
+
 class InternalMessage(msgspec.Struct, frozen=True):
     """A message for one of the server's own services; `session` is the publisher if it is a client.
     """

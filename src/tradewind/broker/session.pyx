@@ -24,7 +24,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcmp, memcpy, memset
 from tradewind cimport invariants
-from tradewind.broker.accounts cimport may_mean_another
+from tradewind.broker.accounts cimport described, may_mean_another
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
 from tradewind.broker.allowed_responses cimport AllowedResponses
 from tradewind.broker.router cimport READ_AREA_BYTES, SESSION_STEPS_MIN, TURN_STEPS_MAX
@@ -45,7 +45,6 @@ from tradewind.wire.parser cimport (
     OP_OK, OP_PING, OP_PONG, OP_PUB, OP_SUB, OP_UNSUB, PARSE_DONE, PARSE_MORE, check_operation,
     parse_operation, parser_init)
 
-from tradewind.broker.accounts import SubscriptionInfo
 from tradewind.wire import ops
 
 cdef enum:
@@ -995,22 +994,4 @@ cdef class Session:
 
     def subscriptions(self, uint32_t limit=0xFFFFFFFF, uint32_t offset=0):
         """Some or all subscriptions, as SubscriptionInfo."""
-        cdef uint32_t index, found = 0
-        cdef Subscription* subscription
-        result = []
-        for index in range(self.state.sids.capacity):
-            subscription = <Subscription*>self.state.sids.slots[index].value
-            if subscription != NULL:
-                found += 1
-                if found <= offset:
-                    continue
-                if found - offset > limit:
-                    break
-                result.append(SubscriptionInfo(
-                    subscription.subject[:subscription.subject_size].decode(
-                        "utf-8", "surrogateescape"),
-                    subscription.queue[:subscription.queue_size].decode("utf-8", "surrogateescape"),
-                    subscription.sid[:subscription.sid_size].decode("utf-8", "surrogateescape"),
-                    subscription.delivered, subscription.delivered_max,
-                    self.cid, self._account.name))
-        return result
+        return described(&self.state.sids, limit, offset, self.cid, self._account.name)

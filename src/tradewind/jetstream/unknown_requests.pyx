@@ -1,9 +1,9 @@
 """Requests that no endpoint knows: they have a receiver, which does not answer, as with
 nats-server.
 
-Owns one subscription per account, and one for the name of its domain. Without it their senders would be told that there are no
-responders. That is the right answer for requests to a consumer, or for direct reads of a stream,
-that does not exist, so these subjects do not count here.
+Owns one subscription per account, and one for the name of its domain. Without it their senders
+would be told that there are no responders. That is the right answer for requests to a consumer, or
+for direct reads of a stream, that does not exist, so these subjects do not count here.
 """
 
 from libc.string cimport memcmp
