@@ -300,6 +300,14 @@ cdef object damage_at(Block block, const char* data, const char* stored, uint64_
                   unfinished)
 
 
+cdef uint64_t let_others_run(uint64_t position) noexcept:
+    """Let go of the interpreter lock, because a block of an upload is as large as somebody has made
+    it; returns where to do it again.
+    """
+    with nogil:
+        return position + BREATH_BYTES
+
+
 def recover_block(Block block not None, SubjectIndex index not None, uint64_t after_seq):
     """Walk the whole block, verify everything, fill its index and the subjects.
 
@@ -337,9 +345,7 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             position = next_position
             continue
         if position >= breath:
-            # A block of an upload is as large as somebody has made it.
-            with nogil:
-                breath = position + BREATH_BYTES
+            breath = let_others_run(position)
         report.records += 1
         if record.tombstone and record.seq:
             report.tombstones.append(record.seq, record.timestamp, <uint32_t>position)
