@@ -137,7 +137,7 @@ CALLOUT = (
 )
 LEAF_USERS = (
     "accounts { A { users: [ {user: other, password: other} ] } }\n"
-    "leafnodes { authorization { users: [ {user: u, password: pw, account: A} ] } }\n"
+    "leafnodes { authorization { timeout: 60, users: [ {user: u, password: pw, account: A} ] } }\n"
 )
 GATES = {
     gate.name: gate
