@@ -351,7 +351,7 @@ def read_or_none(read: Callable[[bytes], object], data: bytes) -> object:
 def discover(data: bytes) -> None:
     info = decode_info(data)
     address = parse_address("nats://h:1")
-    ServerPool([address], randomize=False).discovered(info.connect_urls, address)
+    ServerPool([address], randomize=False).discovered(info.connect_urls, address, secure=False)
 
 
 register(

@@ -33,7 +33,7 @@ TRANSACTION_NOT_DONE: Final = ErrorKind(
     409, 20009, "message {seq} cannot be delivered again: {err}"
 )
 SUBJECTS_TOO_INTRICATE: Final = ErrorKind(
-    400, 20301, "too many of the subjects could overlap: use fewer wildcards before the last token"
+    400, 20401, "too many of the subjects could overlap: use fewer wildcards before the last token"
 )
 DEAD_LETTER_INVALID: Final = ErrorKind(400, 20101, "consumer metadata {key}: {err}")
 STREAM_NO_CHAIN: Final = ErrorKind(

@@ -72,8 +72,10 @@ def test_a_literal_lookup_takes_a_step_for_each_place_where_patterns_part() -> N
     assert steps_of(tree, b"load.77.x") <= 3
 
 
-def test_freeing_a_table_takes_no_longer_than_filling_it() -> None:
-    """Looking for the next subject from the start of the table each time takes far longer."""
+def test_freeing_a_table_takes_about_as_long_as_filling_it() -> None:
+    """Looking for the next subject from the start of the table each time takes ninety times as
+    long.
+    """
     tree = Sublist(1)
     times = [time.thread_time()]
     for number in range(40_000):
@@ -81,7 +83,7 @@ def test_freeing_a_table_takes_no_longer_than_filling_it() -> None:
     times.append(time.thread_time())
     del tree
     times.append(time.thread_time())
-    assert times[2] - times[1] < times[1] - times[0]
+    assert times[2] - times[1] < 10 * (times[1] - times[0])
 
 
 def test_a_subject_that_is_mapped_for_the_first_time_counts_the_rules() -> None:

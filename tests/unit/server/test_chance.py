@@ -26,6 +26,7 @@ SOURCE = Path(__file__).parents[3] / "src" / "tradewind"
 # Each module whose tables are keyed by what a peer chooses, with where `table_seeds` looks.
 TABLES = {
     "route/sublist.pyx": "accounts",
+    "route/subject_trie.pyx": "accounts",  # children of its nodes, with the seed of the sublist
     "route/members.pxd": "accounts",  # queue groups of a sublist, with its seed
     "broker/session.pyx": "sessions",
     "store/table/subject_index.pyx": "subjects",

@@ -88,11 +88,12 @@ def parse_address(text: str, scheme: str = "nats") -> Address:
 def parse_servers(servers: str | Sequence[str]) -> list[Address]:
     """The addresses of one url, several joined by commas, or a list of them."""
     texts = servers.split(",") if isinstance(servers, str) else list(servers)
-    addresses = [parse_address(text) for text in texts if text.strip()]
-    if not addresses:
+    texts = [text for text in texts if text.strip()]
+    if not texts:
         raise OptionsError(f"servers: specify at least one URL, such as {DEFAULT_URL}")
-    if len(addresses) > SERVERS_MAX:
-        raise OptionsError(f"servers: {len(addresses)} urls, the limit is {SERVERS_MAX}")
+    if len(texts) > SERVERS_MAX:
+        raise OptionsError(f"servers: {len(texts)} urls, the limit is {SERVERS_MAX}")
+    addresses = [parse_address(text) for text in texts]
     if len({address.is_websocket for address in addresses}) > 1:
         raise OptionsError("servers: either all urls are ws:// or wss://, or none is")
     return addresses
