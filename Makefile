@@ -25,7 +25,10 @@ QUICK_TESTS := $(QUICK_PACKAGES:%=tests/unit/%) tests/client tests/test_tidy.py 
 OPTIMIZED_TESTS := tests/unit/test_without_assertions.py tests/conformance/test_advisories.py \
 	tests/conformance/test_advisories_leafs.py tests/conformance/test_protocol_hostile.py \
 	tests/conformance/test_js_errors.py tests/conformance/test_js_backups.py \
-	tests/conformance/test_permissions_matrix.py tests/conformance/test_websocket_upgrade.py \
+	tests/conformance/test_permissions_matrix.py tests/conformance/test_permissions_random.py \
+	tests/conformance/test_permissions_delivered.py tests/conformance/test_domain_permissions.py \
+	tests/conformance/test_deeds_matrix.py tests/conformance/test_leafnodes_permissions.py \
+	tests/conformance/test_websocket_upgrade.py \
 	tests/conformance/test_auth_connect.py tests/faults/test_fuzz_before_login.py
 
 .PHONY: run test quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes dist clean test-optimized
@@ -113,7 +116,8 @@ coverage: build
 thorough: build
 	TRADEWIND_THOROUGH=1 $(BIN)/python -m pytest -n $(WORKERS) tests/model tests/faults tests/conformance/test_js_scripts.py tests/cluster/test_edge_and_hub.py \
 		tests/conformance/test_gate_decisions.py tests/conformance/test_operator_decisions.py \
-		tests/conformance/test_callout_decisions.py
+		tests/conformance/test_callout_decisions.py tests/conformance/test_permissions_random.py \
+		tests/unit/server/test_logins_in_pieces.py tests/linear
 
 # What others may send, to servers that run without assertions (python -O): nothing may depend on them.
 # The tests themselves keep theirs, since they run in another process.
