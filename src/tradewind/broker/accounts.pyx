@@ -190,8 +190,11 @@ cdef class Account:
 
     cdef bytes meaning_of(self, const char* subject, uint32_t size):
         """The subject that a message which comes in is about: permissions, routing and services see
-        this one only. A mapping is not applied to the result of another.
+        this one only. None if it is about its own. A mapping is not applied to the result of
+        another.
         """
+        if not may_mean_another(self, subject, size):
+            return None
         cdef bytes given = subject[:size]
         cdef bytes mapped
         if self.mappings is not None:

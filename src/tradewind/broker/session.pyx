@@ -24,7 +24,7 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcmp, memcpy, memset
 from tradewind cimport invariants
-from tradewind.broker.accounts cimport described, may_mean_another
+from tradewind.broker.accounts cimport described
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
 from tradewind.broker.allowed_responses cimport AllowedResponses
 from tradewind.broker.router cimport READ_AREA_BYTES, SESSION_STEPS_MIN, TURN_STEPS_MAX
@@ -570,12 +570,13 @@ cdef class Session:
         self.router.in_bytes += operation.total_size
         self._account.in_msgs += 1
         self._account.in_bytes += operation.total_size
-        if may_mean_another(self._account, operation.subject, operation.subject_size):
+        if self._account.mappings is not None or self._account.domain_size:
             mapped = self._account.meaning_of(operation.subject, operation.subject_size)
-            if self.router.trace is not None:
-                self.router.trace.mapped(operation.subject[:operation.subject_size], mapped)
-            operation.subject = mapped
-            operation.subject_size = <uint32_t>len(mapped)
+            if mapped is not None:
+                if self.router.trace is not None:
+                    self.router.trace.mapped(operation.subject[:operation.subject_size], mapped)
+                operation.subject = mapped
+                operation.subject_size = <uint32_t>len(mapped)
         if (self.state.permissions != NULL
                 or reserved_subject(operation.subject, operation.subject_size)):
             if not self._may_publish(operation):
