@@ -225,11 +225,12 @@ def test_work_is_linear_in_the_size_of_an_upload(tmp_path: Path, shape: str) -> 
     size = 2_000_000
     one, two = packed(shape, size), packed(shape, 2 * size)
 
-    def best(data: bytes) -> float:
-        return min(processor_seconds(tmp_path, data) for _ in range(3))
+    def best(data: bytes, times: int) -> float:
+        return min(processor_seconds(tmp_path, data) for _ in range(times))
 
-    # What is refused at once takes the same for both.
-    assert best(two) < 3 * best(one) + 0.005
+    # What is refused at once takes the same for both. What others do on the machine slows single
+    # measurements down, so more of them decide.
+    assert any(best(two, times) < 3 * best(one, times) + 0.005 for times in (3, 9, 27))
 
 
 @pytest.mark.usefixtures("without_collections")
