@@ -125,5 +125,9 @@ def many_ways(count: int) -> None:
 def test_work_grows_with_the_lists_and_not_with_their_product(
     work: Callable[[int], None],
 ) -> None:
-    once = thread_seconds(lambda: work(1000), times=3)
-    assert thread_seconds(lambda: work(2000), times=3) < 3 * once
+    def takes_thrice_at_most(times: int) -> bool:
+        once = thread_seconds(lambda: work(1000), times=times)
+        return thread_seconds(lambda: work(2000), times=times) < 3 * once
+
+    # What others do on the machine slows single measurements down, so more of them decide.
+    assert any(takes_thrice_at_most(times) for times in (3, 9))
