@@ -22,7 +22,6 @@ Invariants
 cimport cython
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
-from tradewind.broker.accounts cimport may_mean_another
 from tradewind.broker.session cimport Session
 from tradewind.broker.state cimport is_trace_only
 from tradewind.containers.buffer cimport (
@@ -321,8 +320,8 @@ cdef class ServiceBridge:
                     raise MemoryError
                 route = self.subject.data + self.subject.begin
                 route_size = <uint32_t>buffer_size(&self.subject)
-            if may_mean_another(self.exporter, route, route_size):
-                mapped = self.exporter.meaning_of(route, route_size)
+            mapped = self.exporter.meaning_of(route, route_size)
+            if mapped is not None:
                 route = mapped
                 route_size = <uint32_t>len(mapped)
             if is_shown:

@@ -23,7 +23,6 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memset
 from tradewind cimport invariants
-from tradewind.broker.accounts cimport may_mean_another
 from tradewind.broker.ack_subjects cimport consumer_size
 from tradewind.broker.router cimport READ_AREA_BYTES, SESSION_STEPS_MIN, TURN_STEPS_MAX
 from tradewind.broker.state cimport DOOM_MEMORY, Message
@@ -400,7 +399,7 @@ cdef class LeafSession(Session):
         """Deliver a message from the other server. `is_examined`: its trace headers have been read.
         """
         cdef Message message
-        cdef bytes mapped = None    # keeps the mapped subject alive until delivery ends
+        cdef bytes mapped           # keeps the mapped subject alive until delivery ends
         cdef const char* mark
         cdef const char* route = operation.subject
         cdef uint32_t route_size = operation.subject_size, skipped
@@ -418,10 +417,9 @@ cdef class LeafSession(Session):
         self.router.in_bytes += operation.total_size
         self._account.in_msgs += 1
         self._account.in_bytes += operation.total_size
-        if may_mean_another(self._account, route, route_size):
-            mapped = self._account.meaning_of(route, route_size)
-            if self.router.trace is not None:
-                self.router.trace.mapped(route[:route_size], mapped)
+        mapped = self._account.meaning_of(route, route_size)
+        if mapped is not None and self.router.trace is not None:
+            self.router.trace.mapped(route[:route_size], mapped)
         if self.incoming is not None and not self.incoming.publish_allowed(route, route_size) \
                 and not self._is_asked_for(route, route_size):
             return self._refuse_message(route, route_size, mapped)
