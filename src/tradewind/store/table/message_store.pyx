@@ -20,6 +20,7 @@ from tradewind.store.format.records cimport (
     RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_is_intact, record_size, write_record)
 from tradewind.store.format.sequence_tree cimport sequences_contains
 from tradewind.store.format.timing_wheel cimport timers_add, timers_forget
+from tradewind.store.table.bounded_walk cimport block_from
 from tradewind.store.table.counts cimport count_from, sequence_from, sequence_that_keeps
 from tradewind.store.table.expiry cimport (
     adopt_timers, aging_at, has_expired, is_too_old, leaves_marker, next_expiry, next_timed_out,
@@ -442,7 +443,7 @@ cdef class MessageStore:
 
     cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0:
         """The first live sequence >= seq whose subject passes; 0 if there is none."""
-        cdef Py_ssize_t low = 0, high = len(self.blocks), middle
+        cdef Py_ssize_t low
         cdef Block block
         cdef SubjectEntry* entry = NULL
         cdef uint64_t found
@@ -465,12 +466,7 @@ cdef class MessageStore:
             found = block.next_accepted(seq, chosen)
             if found:
                 return found
-        while low < high:
-            middle = (low + high) // 2
-            if (<Block>self.blocks[middle]).last_seq < seq:
-                low = middle + 1
-            else:
-                high = middle
+        low = block_from(self, seq)
         while low < len(self.blocks):
             block = <Block>self.blocks[low]
             low += 1
