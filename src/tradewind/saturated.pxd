@@ -6,6 +6,10 @@ that never comes, not one that is long past.
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
+cdef enum:
+    # By so much clocks are corrected all the time. What is further away is a clock that was wrong.
+    CLOCK_SLACK_NS = 2_000_000_000
+
 
 cdef inline int64_t later(int64_t time_ns, int64_t duration_ns) noexcept nogil:
     """The sum of a time and a duration, saturated."""

@@ -27,6 +27,7 @@ from tradewind.errors import StoreError
 from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import Threads
 from tradewind.store.commits.commit import SyncTarget
+from tradewind.store.files import disk
 from tradewind.store.files.disk import OsFile
 from tradewind.store.folder.filestore import FileStore
 
@@ -162,17 +163,17 @@ class Work:
 
 def fail_syncs_of(name: str) -> None:
     """From the third one on, the disk answers with an I/O error."""
-    plain, seen = os.fdatasync, 0
+    plain, seen = disk.sync_descriptor, 0
 
-    def failing(descriptor: int) -> None:
+    def failing(descriptor: int, path: str | None) -> None:
         nonlocal seen
         if f"/{name}/msgs/" in os.readlink(f"/proc/self/fd/{descriptor}"):
             seen += 1
             if seen > 3:
                 raise OSError(errno.EIO, "injected")
-        plain(descriptor)
+        plain(descriptor, path)
 
-    os.fdatasync = failing
+    disk.sync_descriptor = failing
     OsFile.fileno = lambda _: -1  # else a thread syncs the descriptor without asking Python
 
 

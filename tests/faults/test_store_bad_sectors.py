@@ -149,7 +149,7 @@ def test_nothing_is_promised_that_lies_in_a_file_which_somebody_has_removed(tmp_
     store = filled(disk)
     Path(path_of(disk, store.table.last.number)).unlink()
     store.table.store(b"a.1", b"", b"into the void", 1)
-    with pytest.raises(StoreError, match=r"sync failed: No such file"):
+    with pytest.raises(StoreError, match=r"sync failed: the file was removed"):
         store.commit()
     assert store.table.synced_seq == COUNT
     with pytest.raises(ReadOnlyError):

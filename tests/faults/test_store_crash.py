@@ -176,7 +176,7 @@ def test_watched_run_sees_the_disks_of_runs_that_really_stop() -> None:
 
 
 def test_store_whose_data_is_never_synced_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SimulatedFile, "sync", lambda self: None)
+    monkeypatch.setattr(SimulatedFile, "sync", lambda self, **_: None)
     failures = explored(SCRIPTED[0], seeds=2, cut_share=0).failures
     assert any("is lost" in problem for failure in failures for problem in failure.problems)
 

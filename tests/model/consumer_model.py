@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# A wait that nobody has named takes so much longer.
+WAIT_SLACK_NS = 1_000_000
+
 
 @dataclass
 class Entry:
@@ -50,7 +53,7 @@ class AckModel:
         if self.rule == "all":
             if consumer_seq <= self.floor[0] or seq <= self.floor[1]:
                 return
-            self.floor = (consumer_seq, seq)
+            self.floor = (consumer_seq, min(seq, self.delivered[1]))
             for other in [other for other in self.pending if other <= seq]:
                 self._remove(other)
                 self.redelivered.pop(other, None)
@@ -125,7 +128,8 @@ class AckModel:
         return self.backoff_ns[min(self.redelivered.get(seq, 0), len(self.backoff_ns) - 1)]
 
     def due_ns(self, seq: int) -> int:
-        return self.pending[seq].time_ns + self.wait_ns(seq)
+        entry = self.pending[seq]
+        return entry.time_ns + self.wait_ns(seq) + (0 if entry.is_exact else WAIT_SLACK_NS)
 
     def next_due_ns(self) -> int:
         if self.wait_ns(0) == 0:

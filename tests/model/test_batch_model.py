@@ -15,6 +15,7 @@ from tradewind.store.format.layout import short_hash
 from tradewind.stream import header_fields
 from tradewind.stream.half_batch import remove_half_batch
 from tradewind.stream.stream import Stream
+from tradewind.stream.stream_opening import open_stream
 from unit.stream.stream_kit import StreamKit, close, frame
 
 BLOCK_BYTES = 700
@@ -72,7 +73,7 @@ def test_power_failure_leaves_whole_batches(steps: list[tuple[int, int, bool]], 
     for crashed in (*in_order, *(disk.crash(seed + chance) for chance in range(CHANCES))):
         kit.disk = crashed
         for _ in range(2):
-            stream, _ = Stream.open(kit.context, kit.folder("S"), kit.clock.wall_ns())
+            stream, _ = open_stream(kit.context, kit.folder("S"), kit.clock.wall_ns())
             found = batches_in(stream)
             for batch, numbers in found.items():
                 assert numbers == list(range(1, sizes[batch] + 1))
@@ -96,7 +97,7 @@ def test_half_batch_pushes_out_no_promised_message(limit: str, kept: int) -> Non
     end = kit.disk.content_of(block.path).index(b"Nats-Batch-Sequence: %d" % (kept + 1))
     kit.disk.put_durable_file(block.path, kit.disk.content_of(block.path)[:end])
     kit.disk = kit.disk.crash_keeping_unsynced()
-    again, _ = Stream.open(kit.context, kit.folder("S"), kit.clock.wall_ns())
+    again, _ = open_stream(kit.context, kit.folder("S"), kit.clock.wall_ns())
     payloads = [again.store.get(seq).payload for seq in range(1, 4)]
     assert payloads == [b"promised"] * 3
     assert batches_in(again) == {}

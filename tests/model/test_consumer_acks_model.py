@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from consumer_model import AckModel
+from consumer_model import WAIT_SLACK_NS, AckModel
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -11,7 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from thoroughness import some
 from tradewind.consumer.pending import AckState
 
-times = st.integers(0, 40)
+NS_PER_SECOND = 1_000_000_000
+# The end of a wait is within 40 ns, or within 40 ns of a millisecond.
+times = st.builds(int.__add__, st.integers(0, 40), st.sampled_from([0, WAIT_SLACK_NS]))
 
 
 class AckMachine(RuleBasedStateMachine):
@@ -107,6 +109,8 @@ class AckMachine(RuleBasedStateMachine):
         self.model.pending = {
             seq: entry for seq, entry in self.model.pending.items() if seq > self.model.floor[1]
         }
+        for entry in self.model.pending.values():
+            entry.is_exact = (entry.time_ns + offset_ns) % NS_PER_SECOND != 0
 
     def _some_seq(self) -> st.SearchStrategy[int]:
         return st.integers(1, self.last_seq + 1)

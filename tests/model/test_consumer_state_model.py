@@ -281,6 +281,13 @@ class StateMachine(RuleBasedStateMachine):
         self.note_promises()
         self.kill()
 
+    @rule()
+    def be_quiet(self) -> None:
+        """Nothing has changed for a while: records are to be folded, also if a commit is under way
+        or a state changes before the next one.
+        """
+        self.states.fold_quiet()
+
     def kill(self) -> None:
         """What a killed process has handed to the system is found."""
         disk = self.disk.crash_keeping_unsynced()

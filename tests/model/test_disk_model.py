@@ -60,7 +60,7 @@ def perform(disk: Disk, call: tuple[str, ...]) -> object:
         if operation in ("create", "replace"):
             return disk.create(path, replace=operation == "replace").close()
         if operation in ("write", "read", "truncate", "map", "sync"):
-            with disk.open(path) as file:
+            with disk.open(path, writes=True) as file:
                 value = getattr(file, operation)(*rest)
                 return bytes(value) if operation == "map" else value, file.size
         return getattr(disk, operation)(path, *rest)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tradewind.stream import header_fields
 from tradewind.stream.stream import Stream
+from tradewind.stream.stream_opening import open_stream
 from unit.stream.stream_kit import SECOND_NS, StreamKit, close, frame
 
 MARKER_SECONDS = 3
@@ -78,7 +79,7 @@ def pass_time(kit: StreamKit, stream: Stream, seconds: int) -> None:
     kit.turn.now_ns = kit.clock.wall_ns()
     kit.turn.monotonic_ns = kit.clock.monotonic_ns()
     while 0 < stream.next_deadline_ns <= kit.turn.monotonic_ns:
-        stream.tick(kit.turn.now_ns)
+        stream.tick()
         kit.engine.end_turn()
 
 
@@ -116,7 +117,7 @@ def test_power_failure_leaves_message_or_marker(keys: list[int]) -> None:
     disk = kit.disk
     for step in [0, *disk.unsynced_steps()]:
         kit.disk = disk.crash_keeping_steps(step)
-        reopened, _ = Stream.open(kit.context, kit.folder("S"), kit.clock.wall_ns())
+        reopened, _ = open_stream(kit.context, kit.folder("S"), kit.clock.wall_ns())
         assert {subject for subject, _ in shown(reopened)} == everything
         pass_time(kit, reopened, 0)
         assert shown(reopened) == sorted((subject, True) for subject in everything)
@@ -142,7 +143,7 @@ def test_sealed_stream_keeps_the_last_message_and_does_not_spin() -> None:
     kit.turn.now_ns = kit.clock.wall_ns()
     kit.turn.monotonic_ns = kit.clock.monotonic_ns()
     assert stream.next_deadline_ns == kit.turn.monotonic_ns
-    stream.tick(kit.turn.now_ns)
+    stream.tick()
     assert stream.next_deadline_ns == 0
     assert shown(stream) == [("s.1", False)]
 
@@ -153,8 +154,8 @@ def test_many_markers_are_stored_in_steps() -> None:
     for key in range(3000):
         stream.ingest.append(b"s.%d" % key, b"", b"")
     kit.turn.now_ns += 6 * SECOND_NS
-    stream.tick(kit.turn.now_ns)
+    stream.tick()
     assert stream.store.last_seq == 4000
     for _ in range(2):
-        stream.tick(kit.turn.now_ns)
+        stream.tick()
     assert (stream.store.last_seq, stream.store.msgs) == (6000, 3000)

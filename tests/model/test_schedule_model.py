@@ -12,9 +12,11 @@ from msgspec.structs import replace
 from tradewind.api import errors
 from tradewind.api.stream_types import DiscardPolicy
 from tradewind.api.times import format_time
+from tradewind.broker.turn import CLOCK_BELIEVED_NS
 from tradewind.store.table.schedule_times import note_schedule
 from tradewind.stream import header_fields
 from tradewind.stream.stream import Stream
+from tradewind.stream.stream_opening import open_stream
 from unit.stream.stream_kit import SECOND_NS, StreamKit, close, frame, purge, update
 
 CONFIG = {"allow_msg_schedules": True, "allow_rollup_hdrs": True}
@@ -43,7 +45,7 @@ def set_time(kit: StreamKit, stream: Stream, wall_ns: int) -> None:
     kit.turn.now_ns = kit.clock.wall_ns()
     kit.turn.monotonic_ns = kit.clock.monotonic_ns()
     while 0 < stream.next_deadline_ns <= kit.turn.monotonic_ns:
-        stream.tick(kit.turn.now_ns)
+        stream.tick()
         kit.engine.end_turn()
 
 
@@ -138,7 +140,7 @@ def test_power_failure_neither_loses_nor_repeats_a_run(count: int, repeats: bool
     disk = kit.disk
     for step in [0, *disk.unsynced_steps()]:
         kit.disk = disk.crash_keeping_steps(step)
-        reopened, _ = Stream.open(kit.context, kit.folder("S"), kit.clock.wall_ns())
+        reopened, _ = open_stream(kit.context, kit.folder("S"), kit.clock.wall_ns())
         set_time(kit, reopened, kit.clock.wall_ns())
         assert runs(reopened) == {str(key): 1 for key in range(count)}
         assert len(reopened.store.schedules) == (count if repeats else 0)
@@ -187,13 +189,21 @@ def test_clock_that_jumps_repeats_nothing() -> None:
     stream = kit.create(**CONFIG)
     start_ns = kit.clock.wall_ns()
     plan(kit, 1, "@every 10s")
-    # A day ahead: the runs of that day are one. A day back: the next one is where it was.
-    kit.turn.now_ns = start_ns + 86_400 * SECOND_NS
-    stream.tick(kit.turn.now_ns)
-    assert runs(stream) == {"1": 1}
-    kit.turn.now_ns = start_ns + 20 * SECOND_NS
-    stream.tick(kit.turn.now_ns)
-    assert runs(stream) == {"1": 1}
+    # A day ahead: nobody believes it at first; then the runs of that day are one.
+    kit.clock.jump_ns(86_400 * SECOND_NS)
+    set_time(kit, stream, kit.clock.wall_ns() + SECOND_NS)
+    assert not runs(stream)
+    set_time(kit, stream, kit.clock.wall_ns() + CLOCK_BELIEVED_NS)
+    ran = runs(stream)["1"]
+    assert ran in (1, 2, 3)
+    # A day back: the next one comes after ten seconds, not after a day.
+    kit.clock.jump_ns(start_ns + 40 * SECOND_NS - kit.clock.wall_ns())
+    set_time(kit, stream, kit.clock.wall_ns())
+    stream.clock_moved(ahead=False)
+    set_time(kit, stream, kit.clock.wall_ns())
+    assert runs(stream) == {"1": ran}
+    set_time(kit, stream, kit.clock.wall_ns() + 11 * SECOND_NS)
+    assert runs(stream) == {"1": ran + 1}
     # The clock may be set while nothing is due: somebody looks again soon.
     assert stream.next_deadline_ns <= kit.turn.monotonic_ns + 60 * SECOND_NS
 

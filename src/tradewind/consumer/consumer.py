@@ -24,6 +24,7 @@ from tradewind.api.preview import PREVIEW_SETS, preview_of
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.broker.accounts import Account
 from tradewind.broker.router import Router
+from tradewind.clock import CLOCK_SLACK_NS
 from tradewind.consumer.ack_codec import encode_whole, take_changes
 from tradewind.consumer.cursor import Cursor
 from tradewind.consumer.deliver_policies import (
@@ -34,6 +35,7 @@ from tradewind.consumer.deliver_policies import (
     choose_start,
     filters_of,
     reconcile,
+    without_times_ahead,
 )
 from tradewind.consumer.delivery import Delivery
 from tradewind.consumer.done_listener import DoneListener
@@ -47,7 +49,7 @@ from tradewind.consumer.pulls import Pulls
 from tradewind.consumer.queued_advisories import QueuedAdvisories
 from tradewind.consumer.removals import RemovalFanOut
 from tradewind.consumer.taker import Taker
-from tradewind.durations import later
+from tradewind.durations import DURATION_NS_MAX, later
 from tradewind.errors import StoreError
 from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.table.message_store import MessageStore
@@ -178,6 +180,9 @@ class ServerConsumer(Taker):
         """Go on where the saved state says, as far as the stream still has it."""
         store = self.context.store
         state = reconcile(state, store.last_seq)
+        if store.last_timestamp > later(self.turn.now_ns, CLOCK_SLACK_NS):
+            # The clock was ahead when this was saved: whatever waits, waits from now on.
+            state = without_times_ahead(state, self.turn.now_ns)
         self.acks.restore(state, self._offset_ns)
         self.cursor.seek(state.delivered.stream_seq + 1)
         for seq in (*state.pending, *state.redelivered):
@@ -215,7 +220,8 @@ class ServerConsumer(Taker):
         """What may change in the life of a consumer."""
         delivery = self.delivery
         self.other_acks.configure(config)
-        self.config = self.pinned.config = self.intake.config = config
+        self.config = self.pinned.config = config
+        self.intake.configure(config)
         acknowledges = config.ack_policy != AckPolicy.NONE
         delivery.max_ack_pending = (
             min(max(config.max_ack_pending, 0), COUNT_MAX) if acknowledges else 0
@@ -300,19 +306,11 @@ class ServerConsumer(Taker):
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has something to do, in monotonic time; 0: never."""
-        delivery = self.delivery
-        pulls = self.pulls
-        candidates = (
-            self.acks.next_due_ns(),
-            pulls.due_ns if pulls is not None else 0,
-            delivery.heartbeat_due_ns if delivery.heartbeat_ns else 0,
-            delivery.pace_due,
-            self._pause_due_ns,
+        return self.delivery.next_deadline_ns(
+            min(self._pause_due_ns, DURATION_NS_MAX),
             self.pinned.due_ns,
-            delivery.save_due_ns,
-            self.inactivity.deadline_ns(),
+            min(self.inactivity.deadline_ns(), DURATION_NS_MAX),
         )
-        return min((max(due_ns, 1) for due_ns in candidates if due_ns), default=0)
 
     def save_now(self) -> None:
         """Have the state written if it has changed."""
@@ -327,6 +325,12 @@ class ServerConsumer(Taker):
         acks_by_flow = self.config.ack_policy == AckPolicy.FLOW_CONTROL
         if acks_by_flow and self.acks.count and not self.delivery.flow_subject:
             self.delivery.ask_flow()
+
+    def clock_moved(self) -> None:
+        """The clock of the machine has jumped: a pause ends by it."""
+        if self.delivery.paused:
+            left_ns = self._pause_until_ns - self.turn.steady_ns()
+            self._pause_due_ns = max(self.turn.monotonic_ns + left_ns, 1)
 
     @property
     def pause_left_ns(self) -> int:

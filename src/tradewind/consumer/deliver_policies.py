@@ -6,13 +6,16 @@ Owns only this choice; it reads the totals of a store and nothing else.
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tradewind.api.consumer_types import ConsumerConfig, DeliverPolicy
 from tradewind.api.times import parse_time
-from tradewind.store.format.consumer_file import ConsumerState, SequencePair
+from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.subject_index import SubjectFilter
+
+# So many messages are counted at once, whatever the filter.
+NEAR_MAX: Final = 10_000
 
 
 class Start(NamedTuple):
@@ -20,10 +23,14 @@ class Start(NamedTuple):
 
     next_seq: int
     skip: array[int] = array("Q")
+    # Nothing below this is delivered; 0: nothing below the first one is.
+    floor: int = 0
 
     @property
     def first_seq(self) -> int:
         """Nothing below this is delivered."""
+        if self.floor:
+            return self.floor
         return self.skip[0] if self.skip else self.next_seq
 
 
@@ -47,14 +54,26 @@ class Prepared(NamedTuple):
     start: Start | None = None
 
 
-def is_by_subject(store: MessageStore, config: ConsumerConfig) -> bool:
-    """Whether it starts with the last message of each subject, and others may be before them."""
+def is_by_subject(store: MessageStore, config: ConsumerConfig, chosen: SubjectFilter) -> bool:
+    """Whether it starts with the last message of each subject, and others may be before them.
+
+    If a subject has one message only, those are all messages. A filter that matches few subjects
+    finds them sooner by subject, nevertheless.
+    """
     return (
         config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT
         and not config.opt_start_seq
         and store.first_seq > 0
-        and store.limits.subject_msgs_max != 1
+        and (store.limits.subject_msgs_max != 1 or chosen.is_narrow)
     )
+
+
+def starts_inside(store: MessageStore, config: ConsumerConfig) -> bool:
+    """Whether messages have to be counted from somewhere inside the stream on."""
+    if config.deliver_policy is DeliverPolicy.BY_START_TIME and not config.opt_start_seq:
+        return True
+    seq = config.opt_start_seq
+    return store.first_seq + NEAR_MAX < seq and seq + NEAR_MAX < store.last_seq
 
 
 def choose_start(
@@ -102,6 +121,15 @@ def reconcile(state: ConsumerState, last_seq: int) -> ConsumerState:
     highest = max(pending, default=state.ack_floor.stream_seq)
     delivered = SequencePair(state.delivered.consumer_seq, highest)
     return ConsumerState(delivered, state.ack_floor, pending, redelivered)
+
+
+def without_times_ahead(state: ConsumerState, now_ns: int) -> ConsumerState:
+    """A saved state without times of deliveries that have not come yet."""
+    pending = {
+        seq: PendingDelivery(entry.consumer_seq, min(entry.time_ns, now_ns))
+        for seq, entry in state.pending.items()
+    }
+    return ConsumerState(state.delivered, state.ack_floor, pending, state.redelivered)
 
 
 class ResetError(ValueError):

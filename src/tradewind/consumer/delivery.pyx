@@ -20,7 +20,7 @@ from libc.string cimport memcmp, memcpy
 from tradewind.broker.state cimport SessionState
 from tradewind.broker.trace_header cimport has_sampled_parent
 from tradewind.consumer.pending cimport ACK_ALL, ACK_EXPLICIT, ACK_NONE
-from tradewind.consumer.pulls cimport set_pin
+from tradewind.consumer.pulls cimport read_plain_pull, set_pin
 from tradewind.consumer.replies cimport (
     ACK_NUMBERS_MAX, AckSubject, read_ack_subject, without_last_numbers, write_ack_numbers)
 from tradewind.route.sublist cimport Match
@@ -370,6 +370,8 @@ cdef class Delivery(TakerPart):
         cdef double needed
         if self.replay_to and self.replayed_timestamp:
             gap_ns = distance(self.replayed_timestamp, record.timestamp)
+            if record.timestamp > self.turn.now_ns:
+                gap_ns = 0      # the clock was wrong when it was stored: there was no such pause
             due_ns = later(self.replayed_ns, gap_ns)
             if gap_ns > REPLAY_DELAY_MIN_NS and now_ns < due_ns:
                 self.pace_due_ns = due_ns
@@ -576,6 +578,18 @@ cdef class Delivery(TakerPart):
         request.has_group = has_group
         self.pulls.enter(request)
         return True
+
+    def add_plain_request(self, bytes reply not None, bytes payload not None):
+        """Let a request wait that only says how many messages it wants and when it ends; false if
+        it says anything else, or too many wait.
+        """
+        cdef int64_t batch, expires_ns
+        if self.pulls is None or self.pulls.count >= self.pulls.count_max \
+                or not read_plain_pull(payload, len(payload), &batch, &expires_ns):
+            return False
+        if expires_ns:
+            expires_ns = later(self.turn.monotonic_ns, expires_ns)
+        return self.add_request(reply, batch, 0, expires_ns, 0, False)
 
     def sweep(self):
         """End finished requests, including those whose receivers are gone; returns how many
@@ -895,6 +909,19 @@ cdef class Delivery(TakerPart):
     def waits_for(self):
         """Why it sends nothing at the moment, in one word."""
         return WAITS[self.wait]
+
+    def next_deadline_ns(self, int64_t pause_due_ns, int64_t pin_due_ns, int64_t inactive_due_ns):
+        """When anything is due, here or by one of these times; 0: never. A time of 0 is none."""
+        cdef int64_t first_ns = 0
+        cdef int64_t[8] times = [
+            pause_due_ns, pin_due_ns, inactive_due_ns, self.save_due_ns, self.acks.next_due_ns(),
+            0 if self.pulls is None else self.pulls.due_ns,
+            self.heartbeat_due_ns if self.heartbeat_ns else 0, self.pace_due]
+        cdef int index
+        for index in range(8):
+            if times[index] and (first_ns == 0 or times[index] < first_ns):
+                first_ns = max(times[index], <int64_t>1)
+        return first_ns
 
     @property
     def pace_due(self):

@@ -75,7 +75,7 @@ cdef class AckState:
     cdef void _kill(self, uint32_t index) noexcept nogil
     cdef void _move_floor(self, uint64_t consumer_seq, uint64_t seq) noexcept nogil
     cdef int64_t _wait_ns(self, uint64_t seq) except -1
-    cdef int _schedule(self, PendingEntry* entry) except -1
+    cdef int _schedule(self, PendingEntry* entry, int64_t more_ns=*) except -1
     cdef void _sift_down(self, uint32_t index) noexcept nogil
     cdef int _rebuild_heap(self) except -1
     cdef int _enqueue(self, PendingEntry* entry) except -1

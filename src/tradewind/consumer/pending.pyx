@@ -24,14 +24,24 @@ from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery,
 cdef enum:
     NS_PER_SECOND = 1000000000
     ENTRIES_MIN = 16
+    # A message is due so much after the wait for its ack, as in nats-server: a client that measures
+    # from its arrival must not find the wait too short.
+    WAIT_SLACK_NS = 1000000
     # Outdated items allowed in the heap before it is rebuilt.
     HEAP_SLACK = 64
     # At least this many changes are noted, and as many as messages are pending.
     CHANGES_MIN = 1024
     # Deliveries of a message whose times are kept; after that the last one is overwritten.
     ATTEMPTS_MAX = 32
+    # Messages that become due again at once; some 250 ns each.
+    EXPIRED_AT_ONCE_MAX = 20_000
 
 RULES = {"none": ACK_NONE, "all": ACK_ALL, "explicit": ACK_EXPLICIT, "flow_control": ACK_ALL}
+
+
+cdef inline bint is_sooner(const Due* one, const Due* other) noexcept nogil:
+    """Whether a message is due before another: if at the same time, in stream order."""
+    return one.due_ns < other.due_ns or (one.due_ns == other.due_ns and one.seq < other.seq)
 
 
 cdef class AckState:
@@ -220,8 +230,8 @@ cdef class AckState:
             step = self.redelivered.get(seq, 0)
         return self.backoff[min(step, <uint64_t>(self.backoff_count - 1))]
 
-    cdef int _schedule(self, PendingEntry* entry) except -1:
-        """Schedule an entry for the end of its wait."""
+    cdef int _schedule(self, PendingEntry* entry, int64_t more_ns=0) except -1:
+        """Schedule an entry for the end of its wait, which is so much longer."""
         cdef int64_t wait_ns = self._wait_ns(entry.seq)
         cdef uint32_t index, parent, capacity
         cdef Due* heap
@@ -229,6 +239,8 @@ cdef class AckState:
         if wait_ns == 0:
             entry.due_ns = 0
             return 0
+        if not entry.exact:
+            wait_ns = later(wait_ns, WAIT_SLACK_NS + more_ns)
         entry.due_ns = later(entry.time_ns, wait_ns) or 1       # 0 means never
         if self.heap_count > 2 * self.count + HEAP_SLACK:
             return self._rebuild_heap()
@@ -245,7 +257,7 @@ cdef class AckState:
         self.heap_count += 1
         while index:
             parent = (index - 1) // 2
-            if self.heap[parent].due_ns <= moved.due_ns:
+            if is_sooner(&self.heap[parent], &moved):
                 break
             self.heap[index] = self.heap[parent]
             index = parent
@@ -257,9 +269,9 @@ cdef class AckState:
         cdef uint32_t child = 2 * index + 1
         while child < self.heap_count:
             if child + 1 < self.heap_count \
-                    and self.heap[child + 1].due_ns < self.heap[child].due_ns:
+                    and is_sooner(&self.heap[child + 1], &self.heap[child]):
                 child += 1
-            if moved.due_ns <= self.heap[child].due_ns:
+            if not is_sooner(&self.heap[child], &moved):
                 break
             self.heap[index] = self.heap[child]
             index = child
@@ -293,14 +305,15 @@ cdef class AckState:
         return 0
 
     def expire(self, int64_t now_ns):
-        """Queue what is due, in stream order; returns how many.
+        """Queue what is due, in stream order; returns how many. If very many are due, the others
+        follow with the next call.
 
         A message that was delivered often enough is dropped instead and listed in `exceeded`.
         """
         cdef int64_t due_ns = self.next_due_ns()
         cdef int64_t index
         cdef list expired = []
-        while due_ns and due_ns <= now_ns:
+        while due_ns and due_ns <= now_ns and len(expired) < EXPIRED_AT_ONCE_MAX:
             index = self._find(self.heap[0].seq)
             self.entries[index].due_ns = 0
             expired.append(self.entries[index].seq)
@@ -549,7 +562,8 @@ cdef class AckState:
             self.released = released
             self.released_capacity = self.count
         self.floor_consumer = consumer_seq
-        self.floor_stream = seq
+        # A peer may name a message that was passed over, behind the last one delivered.
+        self.floor_stream = min(seq, self.delivered_stream)
         while self.count and self.entries[self.begin].seq <= seq:
             index = self.begin
             if self.entries[index].seq == seq:
@@ -733,7 +747,8 @@ cdef class AckState:
             entry.time_ns = later(pending.time_ns, -offset_ns)
             entry.exact = pending.time_ns % NS_PER_SECOND != 0      # others are whole seconds
             entry.resting = 0
-            self._schedule(entry)
+            # It was delivered at any time in that second.
+            self._schedule(entry, NS_PER_SECOND - 1)
         if invariants.checked:
             self.check()
 
@@ -768,4 +783,4 @@ cdef class AckState:
         assert live == self.count and queued == self.queue_count
         assert self.count == 0 or self.entries[self.begin].live
         for index in range(1, self.heap_count):
-            assert self.heap[(index - 1) // 2].due_ns <= self.heap[index].due_ns
+            assert not is_sooner(&self.heap[index], &self.heap[(index - 1) // 2])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.consumer_types import ConsumerConfig, PriorityPolicy
 from tradewind.consumer.delivery import Delivery
 from tradewind.consumer.pinned_client import PinnedClient
 from tradewind.consumer.pull_requests import (
@@ -31,11 +31,19 @@ REFUSED_BYTES_PER_TURN: Final = 2 * BODY_BYTES_MAX
 
 
 class PullIntake:
-    """That of one consumer, which has this `config`; one that pushes refuses all requests. `label`
-    names it in the log.
+    """Belongs to one consumer with this configuration; one that pushes refuses all requests.
+    `label` names it in the log.
     """
 
-    __slots__ = ("_closely_left", "_delivery", "_faults", "_label", "_pinned", "config")
+    __slots__ = (
+        "_closely_left",
+        "_config",
+        "_delivery",
+        "_faults",
+        "_has_rules",
+        "_label",
+        "_pinned",
+    )
 
     def __init__(
         self,
@@ -47,18 +55,32 @@ class PullIntake:
     ) -> None:
         self._delivery = delivery
         self._pinned = pinned
-        self.config = config
         self._faults = faults
         self._label = label
         self._closely_left = REFUSED_BYTES_PER_TURN
+        self.configure(config)
+
+    def configure(self, config: ConsumerConfig) -> None:
+        """Have requests obey the limits of this configuration."""
+        self._config = config
+        # Whether a request can break a rule by its number of messages and its time.
+        self._has_rules = (
+            config.max_batch > 0
+            or config.max_expires > 0
+            or config.priority_policy != PriorityPolicy.NONE
+        )
 
     def take_all(self) -> None:
         """Take what came in this turn; StoreError if the store cannot be read."""
         requests = self._delivery.take_requests()
         self._closely_left = REFUSED_BYTES_PER_TURN
         for index, request in enumerate(requests):
+            reply, header, payload = request
+            is_plain = not header and not self._has_rules
+            if is_plain and self._delivery.add_plain_request(reply, payload):
+                continue
             try:
-                self._take(*request)
+                self._take(reply, header, payload)
             except StoreError:
                 # It is tried again, with those behind it.
                 self._delivery.return_requests(requests[index:])
@@ -98,7 +120,7 @@ class PullIntake:
         delivery = self._delivery
         closely_max = min(self._closely_left, BODY_BYTES_MAX)
         request, has_group = decode_pull(header, payload, closely_max=closely_max)
-        check_pull(request, self.config, has_group=has_group)
+        check_pull(request, self._config, has_group=has_group)
         now_ns = delivery.turn.monotonic_ns
         self._pinned.check(request.id)
         pulls = delivery.pulls
@@ -107,7 +129,7 @@ class PullIntake:
         if request.no_wait:
             delivery.active_ns = now_ns
             left = delivery.cursor.pending() + delivery.acks.queue_count
-            if left == 0 and request.expires <= 0:
+            if left == 0 and request.expires == 0:
                 raise RefusedRequestError("404 No Messages")
             if 0 < left < wanted:
                 raise RefusedRequestError("408 Requests Pending")

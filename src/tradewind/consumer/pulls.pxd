@@ -26,6 +26,8 @@ ctypedef struct PullRequest:
 
 
 cdef int set_pin(PullRequest* request, bytes pin) except -1
+cdef bint read_plain_pull(const char* data, size_t size, int64_t* batch,
+                          int64_t* expires_ns) noexcept nogil
 
 
 cdef class Pulls:

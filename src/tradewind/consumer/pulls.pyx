@@ -6,7 +6,11 @@ share what there is; with priorities it moves behind those of its own priority.
 """
 
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
+
+cdef enum:
+    # A number with more digits is left to those who can say what is wrong with it.
+    NUMBER_DIGITS_MAX = 18
 
 
 cdef int set_pin(PullRequest* request, bytes pin) except -1:
@@ -14,6 +18,54 @@ cdef int set_pin(PullRequest* request, bytes pin) except -1:
     request.pin_size = min(<uint32_t>len(pin), <uint32_t>PIN_BYTES_MAX)
     memcpy(request.pin, <const char*>pin, request.pin_size)
     return 0
+
+
+cdef inline const char* pass_text(const char* at, const char* end, const char* text,
+                                  size_t size) noexcept nogil:
+    """Behind a text that must come here, and a space; NULL if it does not."""
+    if at == NULL or <size_t>(end - at) < size or memcmp(at, text, size) != 0:
+        return NULL
+    at += size
+    return at + 1 if at < end and at[0] == b" " else at
+
+
+cdef inline const char* pass_number(const char* at, const char* end,
+                                    int64_t* number) noexcept nogil:
+    """Behind a number from 1 on that must come here; NULL if it does not."""
+    cdef const char* start = at
+    number[0] = 0
+    if at == NULL or at == end or at[0] == b"0":
+        return NULL
+    while at < end and b"0" <= at[0] <= b"9":
+        if at - start >= NUMBER_DIGITS_MAX:
+            return NULL
+        number[0] = number[0] * 10 + (at[0] - 48)
+        at += 1
+    return at if at > start else NULL
+
+
+cdef bint read_plain_pull(const char* data, size_t size, int64_t* batch,
+                          int64_t* expires_ns) noexcept nogil:
+    """Parse a request that only says how many messages it wants and when it ends, as clients write
+    it; false for any other, right or wrong.
+    """
+    cdef const char* end = data + size
+    cdef const char* at = pass_text(data, end, b"{", 1)
+    cdef const char* named
+    batch[0] = expires_ns[0] = 0
+    while at != NULL:
+        named = pass_text(at, end, b'"batch":', 8)
+        if named != NULL and batch[0] == 0:
+            at = pass_number(named, end, batch)
+        else:
+            named = pass_text(at, end, b'"expires":', 10)
+            if named == NULL or expires_ns[0]:
+                return False
+            at = pass_number(named, end, expires_ns)
+        if at != NULL and end - at == 1 and at[0] == b"}":
+            return batch[0] > 0
+        at = pass_text(at, end, b",", 1)
+    return False
 
 
 cdef class Pulls:

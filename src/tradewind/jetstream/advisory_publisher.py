@@ -63,10 +63,17 @@ _CONSUMER_KINDS: Final[dict[str, tuple[str, str, Members]]] = {
 class AdvisoryPublisher:
     """Publishes events; `now_ns` is the wall clock."""
 
-    def __init__(self, names: NameSource, now_ns: Callable[[], int], domain: str = "") -> None:
+    def __init__(
+        self,
+        names: NameSource,
+        now_ns: Callable[[], int],
+        domain: str = "",
+        system_account: Callable[[], Account | None] = lambda: None,
+    ) -> None:
         self._names = names
         self._now_ns = now_ns
         self._domain = domain
+        self._system_account = system_account
 
     def publish(
         self, account: Account, subject: str, members: Members, kind: str, /, **fields: Any
@@ -96,16 +103,20 @@ class AdvisoryPublisher:
         )
 
     def batch_abandoned(self, account: Account, stream: str, batch: str, reason: str) -> None:
-        """An atomic batch was given up before it was committed."""
-        self.publish(
-            account,
-            f"{ADVISORY_PREFIX}.STREAM.BATCH_ABANDONED.{stream}",
-            event_types.BatchAbandoned,
-            ADVISORY_TYPE + "stream_batch_abandoned",
-            stream=stream,
-            batch=batch,
-            reason=reason,
-        )
+        """An atomic batch was given up before it was committed: the system account is told too."""
+        for receiver, owner in ((account, ""), (self._system_account(), account.name)):
+            if receiver is None:
+                continue
+            self.publish(
+                receiver,
+                f"{ADVISORY_PREFIX}.STREAM.BATCH_ABANDONED.{stream}",
+                event_types.BatchAbandoned,
+                ADVISORY_TYPE + "stream_batch_abandoned",
+                account=owner,
+                stream=stream,
+                batch=batch,
+                reason=reason,
+            )
 
     def chain_broken(self, account: Account, stream: str, index: int, reason: str) -> None:
         """The chain of a stream does not fit its messages; an event of our own."""

@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 def client_info(
     server_name: str, account: Account, session: Session | None, header: bytes = b""
 ) -> EventClient:
-    """Who it is; nothing is known if no client sent the request.
+    """Who it is; nothing is known if this server sent the request for the same account.
 
-    Of a member of another account, no more than its import lets the header of the request tell.
+    Of a member of another account, and of that account's mirrors and sources, no more than its
+    import lets the header of the request tell.
     """
-    if session is None:
-        return EventClient()
-    if session.account is not account:
-        told = to_builtins(told_info(header))
-        told.update(svc=_text(account.name), server=server_name)
-        return convert(told, EventClient)
+    if session is None or session.account is not account:
+        told = told_info(header)
+        if session is None and not told.acc:
+            return EventClient()
+        told.svc, told.server = _text(account.name), server_name
+        return convert(to_builtins(told), EventClient)
     return EventClient(
         start=format_time(session.start_ns),
         host=session.remote_ip,

@@ -133,6 +133,8 @@ class Companions:
     def set(self) -> None:
         """Have those that the configuration names, and no others."""
         wanted: dict[Hashable, Callable[[], Companion]] = {}
+        if self._hosted.engine.is_read_only:
+            return  # all of them change the stream
         for kind in self._kinds:
             wanted |= kind.wanted(self._hosted)
         kept = {key: self._all.pop(key) for key in wanted if key in self._all}
@@ -177,12 +179,19 @@ class Companions:
         """Its next deadline may have moved."""
         self._hosted.engine.timers.set(companion, companion.next_deadline_ns)
 
+    def set_timers(self) -> None:
+        """The same for all of them."""
+        for companion in self._all.values():
+            self.set_timer(companion)
+
     def close(self, *, for_good: bool) -> None:
         """All of them end."""
         companions, self._all = self._all, {}
+        engine = self._hosted.engine
         for companion in companions.values():
-            self._hosted.engine.timers.forget(companion)
+            engine.timers.forget(companion)
             companion.close(for_good=for_good)
+            engine.broker.let_go(companion, self._hosted, self._hosted.tenant, engine)
 
     def describe(self) -> dict[str, Any]:
         """What they add to the information about the stream."""

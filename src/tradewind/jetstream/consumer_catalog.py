@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from tradewind.api import errors
 from tradewind.api.configs import consumer_config_from_dict, consumer_config_to_dict
@@ -31,6 +32,7 @@ from tradewind.consumer.deliver_policies import (
     filters_of,
     is_by_last,
     is_by_subject,
+    starts_inside,
 )
 from tradewind.errors import StoreError
 from tradewind.jetstream.lanes import (
@@ -40,6 +42,7 @@ from tradewind.jetstream.lanes import (
     computed,
     let_others_go_first,
 )
+from tradewind.jetstream.read_only import check_consumer, check_disk, is_read_only_error
 from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.format.layout import short_hash
 from tradewind.store.format.meta import ConsumerMeta
@@ -114,9 +117,7 @@ def create_consumer(
     pedantic: bool,
 ) -> Steps[ServerConsumer]:
     """A new consumer, or the one of this name with this configuration."""
-    wanted = sourcing_config(
-        wanted, hosted.config, hosted.consumer_configs.get, engine.names.consumer
-    )
+    wanted = sourcing_config(wanted, hosted.config, engine.names.consumer)
     while hosted.is_being_created(wanted.durable_name or wanted.name):
         yield Wait.OTHERS_FIRST
     old = hosted.consumer_configs.get(wanted.name) if wanted.name else None
@@ -143,6 +144,8 @@ def create_consumer(
     existing = hosted.consumers.get(name)
     if existing is not None:
         if config != existing.config:
+            stored = is_stored(hosted, existing.config)
+            check_consumer(engine, f"changing consumer {name}", is_stored=stored)
             yield from change_consumer(hosted, existing, config)
         if config.sourcing:
             existing.reset()  # its reader comes again: what it has not acknowledged does, too
@@ -153,24 +156,42 @@ def create_consumer(
         raise errors.CONSUMER_OFFLINE_REASON(err=hosted.consumer_problems[name])
     if _UNWRITABLE_OFFSET.search(config.opt_start_time or ""):
         raise errors.CONSUMER_CREATE(err="error creating store for consumer")
+    consumer = yield from _new_consumer(engine, hosted, name, config)
+    hosted.add_consumer(consumer)
+    engine.advisories.consumer_action(hosted.tenant.account, hosted.name, name, "create")
+    if consumer.delivery.paused:
+        consumer.advise_pause()
+    return consumer
+
+
+def _new_consumer(
+    engine: JetStreamEngine, hosted: HostedStream, name: str, config: ConsumerConfig
+) -> Steps[ServerConsumer]:
+    """A consumer that is on disk, if it has to be."""
+    if engine.is_read_only:
+        check_consumer(engine, "a durable consumer", is_stored=bool(config.durable_name))
+        config = replace(config, mem_storage=True)
     prepared = yield from _prepared(hosted, config)
     now_ns = engine.turn.now_ns
     context = consumer_context(engine, hosted, name)
     consumer = ServerConsumer(context, name, config, now_ns, prepared=prepared)
     if is_stored(hosted, config):
-        assert hosted.stream.folder is not None
+        folder = hosted.stream.folder
+        assert folder is not None
         meta = ConsumerMeta(name, consumer_config_to_dict(config), now_ns)
         hosted.consumer_configs[name] = config
         try:
-            yield hosted.stream.folder.consumer_creation(meta, consumer.state(), now_ns)
+            creation = folder.consumer_creation(meta, consumer.state(), now_ns)
+            yield creation
+            hosted.stream.created(creation)
         except StoreError as error:
             del hosted.consumer_configs[name]
             consumer.close()
-            raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
-    hosted.add_consumer(consumer)
-    engine.advisories.consumer_action(hosted.tenant.account, hosted.name, name, "create")
-    if consumer.delivery.paused:
-        consumer.advise_pause()
+            if config.durable_name or not is_read_only_error(error):
+                raise errors.CONSUMER_STORE_FAILED(err=str(error)) from None
+            # It need not outlive the server, and the answer says where it is.
+            config = replace(config, mem_storage=True)
+            consumer = ServerConsumer(context, name, config, now_ns, prepared=prepared)
     return consumer
 
 
@@ -188,26 +209,30 @@ def _is_large(hosted: HostedStream, wanted: ConsumerConfig) -> bool:
 def _prepared(hosted: HostedStream, config: ConsumerConfig) -> Steps[Prepared]:
     """What depends on the number of subjects and filters, looked for in steps."""
     store = hosted.stream.store
-    chosen = yield from _judged(hosted, config)
-    if is_by_last(config):
+    chosen = store.filter(filters_of(config))
+    while chosen.arrange(WORK_PER_STEP_NS):
+        yield let_others_go_first
+    if not chosen.is_narrow or starts_inside(store, config):
+        yield from _judge(chosen)
+    by_subject = is_by_subject(store, config, chosen)
+    if is_by_last(config) and not (chosen.is_narrow and (by_subject or len(chosen.patterns) == 1)):
         for _ in store.find_lasts(LOOKED_AT_PER_STEP):
             yield let_others_go_first
-    if not is_by_subject(store, config):
+    if not by_subject:
         return Prepared(chosen)
     search = store.search_last(chosen)
     while search.step(WORK_PER_STEP_NS):
         yield let_others_go_first
-    is_large = store.index.live_count > SORTED_INLINE_MAX
+    is_large = not chosen.is_narrow and store.index.live_count > SORTED_INLINE_MAX
     skip = yield from computed(search.sequences, is_large=is_large)
-    return Prepared(chosen, Start(search.up_to + 1, skip) if skip else None)
+    floor = store.first_seq if store.limits.subject_msgs_max == 1 else 0
+    return Prepared(chosen, Start(search.up_to + 1, skip, floor) if skip else None)
 
 
-def _judged(hosted: HostedStream, config: ConsumerConfig) -> Steps[SubjectFilter]:
-    """The filter of a consumer, which has been compared with all subjects of the stream."""
-    chosen = hosted.stream.store.filter(filters_of(config))
+def _judge(chosen: SubjectFilter) -> Steps[None]:
+    """Compare a filter with all subjects of the stream."""
     while chosen.judge(WORK_PER_STEP_NS):
         yield let_others_go_first
-    return chosen
 
 
 def _check_dead_letters(hosted: HostedStream, config: ConsumerConfig) -> None:
@@ -237,7 +262,9 @@ def change_consumer(
     is_same = old_filters == (config.filter_subject, config.filter_subjects)
     prepared = None
     if not is_same:
-        prepared = Prepared((yield from _judged(hosted, config)))
+        chosen = hosted.stream.store.filter(filters_of(config))
+        yield from _judge(chosen)
+        prepared = Prepared(chosen)
     consumer.update(config, prepared)
     hosted.consumer_changed(consumer)
     if not is_same:
@@ -282,10 +309,19 @@ def delete_consumer(
 
     One that the disk does not let go is offline, and can be deleted again.
     """
+    stored = is_stored(hosted, consumer.config)
+    check_consumer(engine, f"deleting consumer {consumer.name}", is_stored=stored)
+    if stored:
+        try:
+            yield from check_disk(engine)
+        except StoreError as error:
+            raise errors.STREAM_GENERAL(err=str(error)) from None
+        if hosted.consumers.get(consumer.name) is not consumer:
+            raise errors.CONSUMER_NOT_FOUND()
     hosted.remove_consumer(consumer, DELETED)
-    if is_stored(hosted, consumer.config):
+    if stored:
         assert hosted.stream.folder is not None
-        hosted.stream.folder.states.forget(consumer.name)
+        hosted.stream.folder.forget_consumer(consumer.name)
         yield from _delete_files(engine, hosted, consumer.name)
     yield from hosted.sweep()
     engine.advisories.consumer_action(hosted.tenant.account, hosted.name, consumer.name, "delete")

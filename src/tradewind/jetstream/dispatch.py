@@ -39,6 +39,7 @@ from tradewind.jetstream.deeds import Requester
 from tradewind.jetstream.handlers import handler_of, load_handler
 from tradewind.jetstream.lanes import Lane, Steps, Wait, computed
 from tradewind.jetstream.preview.preview_listener import PreviewListener
+from tradewind.jetstream.read_only import check_request
 from tradewind.jetstream.unknown_requests import announce_domain, listen_silently
 from tradewind.stream.get_request import plain_request
 
@@ -111,7 +112,7 @@ class Dispatcher:
         for endpoint in _AT_ONCE:
             heard = self._guarded(partial(self._at_once, endpoint))
             tokens.append(account.subscribe(endpoint.subject_for(), heard))
-        if self._preview.is_wanted:
+        if self._preview.is_wanted and not self._engine.is_read_only:
             tokens += self._preview.listen(account)
         self._tokens[name] = tokens
 
@@ -153,6 +154,12 @@ class Dispatcher:
 
     def _at_once(self, endpoint: ApiEndpoint, message: InternalMessage) -> None:
         """It has an order of its own. Most servers never see one, and never load its handler."""
+        try:
+            check_request(self._engine, endpoint)
+        except ApiError as error:
+            assert endpoint.response is not None
+            self._send(message, encode_error(endpoint.response, error))
+            return
         load_handler(endpoint.handler)(self._engine, message)
 
     def _api(self, message: InternalMessage) -> None:
@@ -177,7 +184,7 @@ class Dispatcher:
             return
         dropped = sum(lane.drop_waiting() for lane in lanes)
         broker = self._engine.broker
-        self._engine.log.warn(f"JetStream API queue limit reached, dropped {dropped} requests")
+        self._engine.log.warn(f"JetStream API queue limit reached, dropping {dropped} requests")
         if broker.system_account is not None:
             self._engine.advisories.api_limit_reached(
                 broker.system_account, server=broker.server_name, dropped=dropped
@@ -266,10 +273,11 @@ class Dispatcher:
         self, message: InternalMessage, call: EndpointCall
     ) -> Steps[Answer | Steps[Answer]]:
         """All checks in their order, then the handler. A large body is decoded by a worker."""
-        if message.header and not is_level_known(message.header):
-            raise errors.REQUIRED_API_LEVEL()
         if call.endpoint.needs_cluster:
             raise errors.CLUSTER_REQUIRED()
+        if not call.endpoint.reads_body_first:
+            _check_level(message)
+        check_request(self._engine, call.endpoint)
         tenant = self._engine.accounts.get(message.account.name)
         if tenant is None:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
@@ -285,6 +293,8 @@ class Dispatcher:
             if call.endpoint.finds_stream_first and error.is_kind(errors.INVALID_JSON):
                 tenant.stream(call.stream)
             raise
+        if call.endpoint.reads_body_first:
+            _check_level(message)
         request = ApiRequest(
             self._engine,
             tenant,
@@ -340,11 +350,20 @@ class Dispatcher:
         lane.add(self._purge(message, tenant), "", "request account_purge", name)
 
     def _purge(self, message: InternalMessage, tenant: JetStreamAccount | None) -> Steps[None]:
-        if tenant is not None:
-            yield from self._engine.purge_account(tenant)
-        body = encode(AccountPurgeResponse(initiated=True))
+        try:
+            check_request(self._engine, ENDPOINT_BY_NAME["account_purge"])
+            if tenant is not None:
+                yield from self._engine.purge_account(tenant)
+            body = encode(AccountPurgeResponse(initiated=True))
+        except ApiError as error:
+            body = encode_error(AccountPurgeResponse, error)
         self._send(message, body)
         self._audit(message, body)
+
+
+def _check_level(message: InternalMessage) -> None:
+    if message.header and not is_level_known(message.header):
+        raise errors.REQUIRED_API_LEVEL()
 
 
 def _decode(call: EndpointCall, body: bytes, *, strict: bool) -> ApiStruct | None:

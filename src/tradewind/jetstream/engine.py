@@ -30,7 +30,8 @@ from tradewind.broker.turn import Participant
 from tradewind.consumer.consumer import ServerConsumer
 from tradewind.errors import StoreError
 from tradewind.jetstream.advisory_publisher import AdvisoryPublisher
-from tradewind.jetstream.consumer_catalog import delete_consumer
+from tradewind.jetstream.clock_watch import ClockWatch
+from tradewind.jetstream.consumer_catalog import delete_consumer, is_stored
 from tradewind.jetstream.dispatch import Dispatcher
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.jetstream_account import (
@@ -128,7 +129,9 @@ class JetStreamEngine:
         self.workers = workers
         self.remotes: Remotes = remotes or NoRemotes()
         self.names = NameSource(broker.chance)
-        self.advisories = AdvisoryPublisher(self.names, broker.now_ns, self.domain)
+        self.advisories = AdvisoryPublisher(
+            self.names, broker.now_ns, self.domain, lambda: broker.system_account
+        )
         self.batches = batch_limits(self.settings.options.limits)
         self.accounts: dict[str, JetStreamAccount] = {}
         # What streams leave to be done while all of them are closed, see `close`; else None.
@@ -140,6 +143,7 @@ class JetStreamEngine:
         self.dead_letters: DeadLetterDesk | None = None
         self._dispatcher = Dispatcher(self)
         self._is_stopping = False
+        self._clock_watch = ClockWatch(self)
         self.set_time()
         self.set_accounts(broker.options)
 
@@ -147,6 +151,11 @@ class JetStreamEngine:
     def domain(self) -> str:
         """Of the configuration; empty: none."""
         return self.settings.options.domain
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the store is served and not changed."""
+        return self.settings.options.read_only
 
     @property
     def is_started(self) -> bool:
@@ -168,11 +177,21 @@ class JetStreamEngine:
 
         Streams of an account that has lost it stay on disk and are not served.
         """
+        for _ in self._account_steps(options):
+            pass
+
+    def _account_steps(self, options: ServerOptions) -> Iterator[None]:
         wanted = jetstream_accounts(options)
         for name in [name for name in self.accounts if name not in wanted]:
-            self._dismiss(self.accounts.pop(name))
+            if (tenant := self.accounts.pop(name, None)) is not None:
+                self._dismiss(tenant)
+            yield
         for name, limits in wanted.items():
-            self._add_account(name, limits)
+            # One that is set between two steps has other limits, or has lost JetStream.
+            now = options.accounts.get(name)
+            if now is None or now.jetstream:
+                self._add_account(name, limits if now is None else now.jetstream_limits)
+            yield
 
     def _add_account(self, name: str, limits: dict[str, int]) -> None:
         if name in self.accounts:
@@ -217,13 +236,16 @@ class JetStreamEngine:
         self._dispatcher.listen()
         self.broker.engine = self
         self.turn.monotonic_clock = self.broker.clock.monotonic_ns
+        self._clock_watch.start()
         self.broker.info.jetstream = True
         self.broker.info.domain = self.domain
 
-    def reload(self, options: ServerOptions) -> None:
-        """The accounts may have changed."""
-        self.set_accounts(options)
-        self._dispatcher.listen()
+    def reload(self, options: ServerOptions) -> Iterator[None]:
+        """The accounts may have changed; in steps."""
+        yield from self._account_steps(options)
+        for name in list(self.broker.accounts):
+            self._dispatcher.listen_to(name)
+            yield
 
     def hosted_streams(self) -> Iterator[HostedStream]:
         """All streams of all accounts."""
@@ -270,14 +292,15 @@ class JetStreamEngine:
                 self.faults.contain("consumer", error, f"{hosted.place} > {consumer.name}")
 
     def _delete_inactive(self, hosted: HostedStream, consumer: ServerConsumer) -> Steps[None]:
+        if self.is_read_only and is_stored(hosted, consumer.config):
+            return
         if hosted.consumers.get(consumer.name) is consumer:
             try:
                 yield from delete_consumer(self, hosted, consumer)
             except ApiError as error:
-                self.log.error(
-                    f"JetStream cannot delete consumer '{hosted.tenant.name} > {hosted.name} >"
-                    f" {consumer.name}': {error}"
-                )
+                # It is tried again, and said once.
+                text = f"consumer {consumer.name!r} cannot be deleted: {error}"
+                hosted.report_disk_error(StoreError(text))
 
     def tick(self) -> None:
         """Do what is due; a turn follows. What takes too long continues at the next call, soon."""
@@ -369,7 +392,7 @@ class JetStreamEngine:
         `run_all` may call side by side what the streams leave to be done.
         """
         self.broker.engine = None
-        self.turn.monotonic_clock = None
+        self.turn.monotonic_clock = self.turn.clock_watch = None
         unfinished: list[Callable[[], None]] = []
         self._unfinished = unfinished
         self._do_all(*(partial(self._dismiss, tenant) for tenant in self.accounts.values()))

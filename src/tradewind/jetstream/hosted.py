@@ -31,6 +31,7 @@ from tradewind.jetstream.state_waiters import StateWaiters
 from tradewind.jetstream.usage import Usage, UsageShare
 from tradewind.store.commits.commit import SyncTarget
 from tradewind.store.folder.consumer_states import ConsumerFiles
+from tradewind.stream.reply_bodies import or_stored
 from tradewind.stream.stream import Stream
 from tradewind.stream.stream_queries import to_text
 from tradewind.subjects import is_subset, is_subset_of_any
@@ -79,6 +80,7 @@ class HostedStream:
                 engine.broker.now_ns,
                 self.state_waiters.progressed,
                 self._write_stream,
+                self._sync_states,
             )
         self.demand = Demand(stream.store, engine.broker.chance.getrandbits(64))
         self.removals = RemovalFanOut()
@@ -171,6 +173,7 @@ class HostedStream:
         self.share.count(Usage())
         self.commits.tell(None)
         self.state_waiters.failed(StoreError(f"stream {self.name!r} is closed"))
+        self.engine.broker.let_go(self, self.tenant, self.engine, self.engine.broker)
 
     def retire(self) -> None:
         """Let go of the stream and its files: it is deleted, its consumers were removed before."""
@@ -212,7 +215,7 @@ class HostedStream:
     def catch_up(self) -> Steps[None]:
         """What a change has left to remove goes; others have their turn in between."""
         yield from self.sweep()
-        while self.is_attached and self.stream.upkeep.step(self.engine.turn.now_ns):
+        while self.is_attached and self.stream.upkeep.step(self.engine.turn.steady_ns()):
             yield let_others_go_first
 
     def sweep(self) -> Steps[None]:
@@ -281,7 +284,7 @@ class HostedStream:
     def refuse_waiting(self) -> None:
         """By a fault of ours nobody knows what became of what they wait for."""
         error = StoreError(INTERNAL_ERROR)
-        self.stream.refuse_waiting(errors.STREAM_STORE_FAILED(err=str(error)))
+        self.stream.refuse_waiting(errors.STREAM_STORE_FAILED(err=or_stored(error)))
         self.commits.tell(error)
 
     def resumed(self) -> None:
@@ -297,6 +300,11 @@ class HostedStream:
         files = self.stream.files
         if files is not None and files.failure is None:
             files.flush()
+
+    def _sync_states(self) -> None:
+        """Begin a commit of what there is of the states of consumers."""
+        assert self.files is not None
+        self.engine.syncer.sync_soon(self.files, self.engine.broker.monotonic_ns())
 
     def fence(self) -> None:
         """Write nothing of the stream and its consumers until `lift_fence`: what they have must not
@@ -385,6 +393,8 @@ class HostedStream:
         self.engine.timers.forget(consumer)
         if status == DELETED:
             self.interest_changed()
+        engine = self.engine
+        engine.broker.let_go(consumer, self, self.stream, self.tenant, engine, engine.broker)
 
     def _close_consumer(self, consumer: ServerConsumer, status: bytes) -> None:
         """Whatever is wrong with it, it ends, and the others stay as they are."""
@@ -440,6 +450,8 @@ class HostedStream:
         acknowledgement and not the removal. Nobody would ever ask for such a message. A consumer
         that cannot be opened may need any of them.
         """
+        # What was read of the files to get here is not needed any more.
+        self.stream.store.forget_pages()
         if self.retention is None or not self.consumers or self.consumer_problems:
             return
         given = max(each.cursor.limit() for each in self.consumers.values())
@@ -498,7 +510,13 @@ class HostedStream:
     def tick(self) -> None:
         """The stream forgets what is too old, and what is no longer needed."""
         self._sweep_some()
-        self.stream.tick(self.engine.turn.now_ns)
+        self.stream.tick()
+
+    def clock_moved(self, *, ahead: bool) -> None:
+        """The clock of the machine has jumped: deadlines that follow it are other ones."""
+        self.stream.clock_moved(ahead=ahead)
+        self.set_timer()
+        self.companions.set_timers()
 
     # ---------------------------------------------------------------- bytes
 

@@ -64,7 +64,7 @@ class ApiCounts(msgspec.Struct):
     errors: int = 0
 
 
-class JetStreamAccount(msgspec.Struct, eq=False):
+class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
     """`account` is the subject space; `lane` the order of its requests, `problems` names
     what of it could not be opened.
     """

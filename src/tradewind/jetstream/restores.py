@@ -47,6 +47,7 @@ from tradewind.store.folder.stream_folder import StoredConsumer
 from tradewind.store.format.layout import name_problem
 from tradewind.store.format.meta import ConsumerMeta, StreamMeta
 from tradewind.stream.stream import Stream
+from tradewind.stream.stream_opening import StreamOpening
 
 if TYPE_CHECKING:
     from tradewind.broker.accounts import InternalMessage
@@ -61,6 +62,8 @@ WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 STALL_NS: Final = 5_000_000_000
 # Everybody else goes first after so many.
 CONSUMERS_PER_STEP: Final = 50
+# What publishers are told while they are opened.
+CLOSED: Final = "the stream is closed until its restore has ended; publish again"
 
 
 class Restores:
@@ -306,15 +309,17 @@ class RunningRestore:
         context = stream_context(engine, tenant, config.name)
         if (store := self._backup.store) is not None:
             stream = Stream(context, self._meta, store)
-            stream.load_ids(engine.turn.now_ns)
-            stream.load_schedules(engine.turn.now_ns)
+            yield from _load(stream, engine.turn.now_ns)
         else:
             assert self._staging is not None
             assert engine.root is not None
             folder = engine.root.stream(tenant.name, config.name)
             yield partial(_move, self._staging, folder, consumers, engine.turn.now_ns)
+            opening = StreamOpening(context, folder, engine.turn.now_ns)
             try:
-                stream, _ = Stream.open(context, folder, engine.turn.now_ns)
+                yield opening.read
+                stream, _ = opening.finish()
+                yield from _load(stream, engine.turn.now_ns)
             except StoreError:
                 yield folder.delete
                 raise
@@ -329,14 +334,18 @@ class RunningRestore:
     def _open_consumers(self, hosted: HostedStream, consumers: list[StoredConsumer]) -> Steps[None]:
         # No message comes before all who may want it are there; a mirror takes its own anyway.
         is_closed = len(consumers) > CONSUMERS_PER_STEP and hosted.config.mirror is None
-        if is_closed:
-            hosted.stream.deactivate()
-        for number, stored in enumerate(consumers, 1):
-            open_consumer(self._engine, hosted, stored)
-            if number % CONSUMERS_PER_STEP == 0:
-                yield let_others_go_first
-        if is_closed:
-            hosted.stream.activate()
+        closed = hosted.stream.refuse_all(CLOSED) if is_closed else None
+        try:
+            for number, stored in enumerate(consumers, 1):
+                open_consumer(self._engine, hosted, stored)
+                if number % CONSUMERS_PER_STEP == 0:
+                    yield let_others_go_first
+        finally:
+            # Also if one of them fails: nobody else ends it.
+            if closed is not None:
+                closed.end()
+                if hosted.is_attached:
+                    hosted.stream.activate()
 
     def _checked_consumers(self) -> Steps[list[StoredConsumer]]:
         """ApiError or ValueError if this server would not have made one of them."""
@@ -388,6 +397,13 @@ class RunningRestore:
         if self._last_reply:
             account.publish(self._last_reply, body)
         self.stop()
+
+
+def _load(stream: Stream, now_ns: int) -> Steps[None]:
+    """Have it know what it knew when the backup was made: ids in steps, and times."""
+    for _ in stream.load_some_ids(stream.config.duplicate_window, now_ns):
+        yield let_others_go_first
+    stream.load_times(now_ns)
 
 
 def _move(

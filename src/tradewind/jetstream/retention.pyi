@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 from tradewind.broker.turn import Turn
 from tradewind.consumer.done_listener import DoneListener
 from tradewind.jetstream.demand import Demand
@@ -10,6 +12,7 @@ class Retention(DoneListener):
     def __init__(
         self, ingest: Ingest, store: MessageStore, turn: Turn, demand: Demand, any_ack: bool
     ) -> None: ...
+    def when_removed(self, told: Callable[[], None]) -> None: ...
     def remove_refused(self) -> None: ...
     def begin_sweep(self, last_seq: int) -> None: ...
     @property

@@ -9,6 +9,8 @@ An acknowledgement counts whatever becomes of the removal: a message that a stor
 because it accepts no changes, is remembered and removed when the store accepts them again.
 """
 
+from itertools import islice
+
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.consumer.taker cimport Taker
 from tradewind.store.table.block cimport Block
@@ -21,6 +23,8 @@ from tradewind.errors import StoreError
 
 cdef enum:
     REASON_ACKNOWLEDGED = 4     # as in `tradewind.chain.chain_entries`
+    # More messages than this are not removed in one turn: one acknowledgement may be for all.
+    REMOVED_PER_TURN_MAX = 10000
 
 
 cdef class Retention(DoneListener):
@@ -34,12 +38,51 @@ cdef class Retention(DoneListener):
         self.any_ack = any_ack
         self.demand = demand
         self.refused = SequenceSet()
+        self.put_off = SequenceSet()
+        self.waiting = []
 
     cdef int message_done(self, Participant consumer, uint64_t seq) except -1:
         """Called when a consumer no longer needs this message."""
-        if self._take_out(seq, consumer):
+        if not self._puts_off(seq) and self._take_out(seq, consumer):
             self.turn.mark_dirty(self.ingest)
         return 0
+
+    cdef bint _puts_off(self, uint64_t seq) except -1:
+        """Whether enough was removed in this turn: then this message goes in one of the next."""
+        if self.turn.monotonic_ns != self.turn_ns:
+            self.turn_ns = self.turn.monotonic_ns
+            self.removed = 0
+        self.removed += 1
+        if self.removed <= REMOVED_PER_TURN_MAX:
+            return False
+        if self.put_off_count == 0:
+            self.ingest.deadline_changed()
+        self.put_off_count += self.put_off.insert(seq)
+        return True
+
+    cdef uint64_t _remove_put_off(self, uint64_t budget) except? 0xFFFFFFFFFFFFFFFF:
+        """Remove up to `budget` of the messages that had to wait; returns how many those are."""
+        cdef uint64_t count = 0, seq
+        if self.put_off_count == 0:
+            return 0
+        for seq in list(islice(self.put_off, min(budget, <uint64_t>REMOVED_PER_TURN_MAX))):
+            self.put_off_count -= self.put_off.delete(seq)
+            self._take_out(seq, None)
+            count += 1
+        if self.put_off_count == 0:
+            waiting, self.waiting = self.waiting, []
+            for told in waiting:
+                told()
+        return count
+
+    def when_removed(self, told not None):
+        """Call `told` when nothing is left of what was acknowledged up to now, now or soon; or when
+        the store has refused to remove it.
+        """
+        if self.put_off_count:
+            self.waiting.append(told)
+        else:
+            told()
 
     cdef bint _take_out(self, uint64_t seq, Participant without) except -1:
         """Remove a message that `without` does not need, unless another taker does."""
@@ -103,7 +146,7 @@ cdef class Retention(DoneListener):
     @property
     def is_sweeping(self):
         """Whether `sweep_step` has something to do."""
-        return self.sweep_to > 0 and not self.store.read_only
+        return self.put_off_count > 0 or (self.sweep_to > 0 and not self.store.read_only)
 
     def sweep_step(self, uint64_t budget=0xFFFFFFFFFFFFFFFF):
         """Examine up to `budget` messages; returns how many were removed.
@@ -113,7 +156,10 @@ cdef class Retention(DoneListener):
         cdef uint64_t before = self.store.msgs, needed_from
         if not self.is_sweeping:
             return 0
-        if not self.any_ack and not len(self.demand):
+        budget -= self._remove_put_off(budget)
+        if not self.sweep_to or self.store.read_only:
+            pass
+        elif not self.any_ack and not len(self.demand):
             self.store.purge()
             self.sweep_to = 0
         else:

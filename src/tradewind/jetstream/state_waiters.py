@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tradewind.errors import StoreError
@@ -27,27 +28,26 @@ Told = Callable[[StoreError | None], None]
 Waiting = dict[str, deque[tuple[int, Told]]]
 
 
-class _Answers:
-    """The answers to the acks of one consumer in one turn; `_left` is what they wait for."""
-
-    __slots__ = ("_consumer", "_end", "_left")
+class AckAnswers:
+    """The answers to the acks of one consumer in one turn; `left` is what they wait for."""
 
     def __init__(self, consumer: ServerConsumer, left: int) -> None:
-        self._consumer = consumer
+        self._delivery = consumer.delivery
+        self._is_in_memory = consumer.config.mem_storage
         self._end = consumer.delivery.answers_end
         self._left = left
 
     def state_kept(self, error: StoreError | None) -> None:
         """The state says what was acknowledged, or cannot."""
         if error is not None:
-            self._consumer.delivery.leave_unanswered()
+            self._delivery.leave_unanswered()
         self._left -= 1
         if self._left == 0:
-            self._consumer.delivery.answer_acks(self._end)
+            self._delivery.answer_acks(self._end)
 
     def removed(self, error: StoreError | None) -> None:
         """The messages are gone, or cannot go: then all depends on the state."""
-        self.state_kept(error if self._consumer.config.mem_storage else None)
+        self.state_kept(error if self._is_in_memory else None)
 
 
 class StateWaiters:
@@ -66,13 +66,18 @@ class StateWaiters:
         if mode is SyncMode.ASYNC:
             consumer.delivery.answer_acks(consumer.delivery.answers_end)
             return
-        answers = _Answers(consumer, 1 if retention is None else 2)
+        answers = AckAnswers(consumer, 1 if retention is None else 2)
         if retention is not None:
-            self._hosted.commits.when_durable(answers.removed)
-        self.when_kept(consumer, answers.state_kept, is_synced=mode is SyncMode.ALWAYS)
+            retention.when_removed(partial(self._hosted.commits.when_durable, answers.removed))
+        waiting = self._until_synced if mode is SyncMode.ALWAYS else self._until_written
+        self._wait(consumer, answers.state_kept, waiting)
 
-    def when_kept(self, consumer: ServerConsumer, told: Told, *, is_synced: bool = True) -> None:
-        """Call `told` when the state of a consumer is on disk, or at least with the system."""
+    def when_kept(self, consumer: ServerConsumer, told: Told) -> None:
+        """Call `told` when the state of a consumer is on disk."""
+        self._wait(consumer, told, self._until_synced)
+
+    def _wait(self, consumer: ServerConsumer, told: Told, waiting: Waiting) -> None:
+        """Call `told` when the state of a consumer is where those who wait there want it."""
         hosted, files = self._hosted, self._hosted.files
         if files is None or consumer.config.mem_storage:
             told(None)
@@ -83,11 +88,13 @@ class StateWaiters:
         if entry.has_failed:
             told(StoreError(f"the state of consumer {name!r} cannot be written"))
             return
-        if not is_synced and files.write(name):
+        if waiting is self._until_written and files.write(name):
             told(None)
             return
-        waiting = self._until_synced if is_synced else self._until_written
-        waiting.setdefault(name, deque()).append((ticket, told))
+        queue = waiting.get(name)
+        if queue is None:
+            queue = waiting[name] = deque()
+        queue.append((ticket, told))
         hosted.engine.syncer.mark_dirty(files, hosted.engine.turn.monotonic_ns)
 
     def when_taken(self, consumer: str, told: Callable[[], None]) -> None:
@@ -98,8 +105,9 @@ class StateWaiters:
         """More may be kept than before."""
         assert self._hosted.files is not None
         states = self._hosted.files.states
-        for consumer in [name for name in self._until_taken if not states.is_waiting(name)]:
-            self._tell_taken(consumer)
+        for consumer in list(self._until_taken):
+            if not states.is_waiting(consumer):
+                self._tell_taken(consumer)
         for consumer in list(self._until_synced):
             self._tell(self._until_synced, consumer, None, states.kept_ticket(consumer))
         for consumer in list(self._until_written):

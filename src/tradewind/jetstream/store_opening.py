@@ -21,11 +21,12 @@ from tradewind.faults import INTERNAL_ERROR
 from tradewind.jetstream.consumer_catalog import open_consumer
 from tradewind.jetstream.engine import run_each
 from tradewind.jetstream.hosted import HostedStream
+from tradewind.jetstream.read_only import freeze
 from tradewind.jetstream.stream_catalog import stream_context
 from tradewind.store.folder.shelf import sizes_of_shelves
 from tradewind.store.format.layout import JOURNAL_KEY_FILE, JOURNAL_PREFIX
 from tradewind.stream.half_batch import BATCHES
-from tradewind.stream.stream import Stream
+from tradewind.stream.stream_opening import open_stream
 
 if TYPE_CHECKING:
     from tradewind.jetstream.engine import JetStreamEngine
@@ -52,7 +53,7 @@ def recover(
 ) -> None:
     """Open all streams of all accounts that have JetStream; `run_all` may call side by side."""
     try:
-        for path in root.finish_deletions():
+        for path in () if engine.is_read_only else root.finish_deletions():
             engine.log.notice(f"  Removed {path}, left by an interrupted deletion or restore")
     except StoreError as error:  # it takes room, and is in nobody's way
         engine.log.error(f"JetStream cannot remove what a deletion has left: {error}")
@@ -134,8 +135,9 @@ def recover_account(
         _repeat_transactions(engine, tenant)
     # Whoever copies a stream needs messages of it, too, and may have been opened after it.
     for hosted in opened:
-        hosted.recovered()
-    _secure(opened, run_all)
+        freeze(hosted) if engine.is_read_only else hosted.recovered()
+    if not engine.is_read_only:
+        _secure(opened, run_all)
 
 
 def _repeat_transactions(engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
@@ -180,7 +182,7 @@ def recover_stream(
     units: UnitRule = BATCHES,
     kept: Mapping[Any, int] | None = None,
 ) -> HostedStream:
-    """A stream with its consumers, as they are on disk; `ids` as for `Stream.open`.
+    """A stream with its consumers, as they are on disk; `ids` as for `open_stream`.
 
     `kept` is what is kept beside it, if the caller knows.
     """
@@ -189,7 +191,7 @@ def recover_stream(
     began_ns = engine.broker.monotonic_ns()
     # One of them may have a use for what has expired meanwhile.
     consumers = folder.consumers()
-    stream, report = Stream.open(
+    stream, report = open_stream(
         stream_context(engine, tenant, folder.stream),
         folder,
         engine.turn.now_ns,
@@ -197,7 +199,8 @@ def recover_stream(
         progress=_RecoveryProgress(engine, label),
         secures=False,
         units=units,
-        expires=not _keep_expired(consumers[0]),
+        expires=not (engine.is_read_only or _keep_expired(consumers[0])),
+        seen_seq=_seen_sequence(consumers[0]),
     )
     if kept is None:
         kept = sizes_of_shelves(folder.disk, folder.path)
@@ -211,6 +214,14 @@ def recover_stream(
         consumers = folder.consumers()  # opening an encrypted stream may have written them anew
     _recover_consumers(engine, hosted, *consumers)
     return hosted
+
+
+def _seen_sequence(consumers: list[StoredConsumer]) -> int:
+    """The highest sequence that a consumer says it has delivered; a position that somebody has
+    given it says nothing.
+    """
+    begun = (stored.state for stored in consumers if stored.state.delivered.consumer_seq)
+    return max((state.delivered.stream_seq for state in begun), default=0)
 
 
 def _keep_expired(consumers: list[StoredConsumer]) -> bool:
@@ -241,7 +252,7 @@ def _log_damage(engine: JetStreamEngine, label: str, report: RecoveryReport) -> 
         if not entry.torn:
             engine.log.error(
                 f"  Stream {label}: {entry.size} damaged bytes in block {entry.block} at byte"
-                f" {entry.offset}, saved as {entry.saved_as}"
+                f" {entry.offset}, {_fate(engine, entry.saved_as)}"
             )
     if report.lost:
         shown = ", ".join(map(str, report.lost[:LOST_NAMED_MAX]))
@@ -249,6 +260,10 @@ def _log_damage(engine: JetStreamEngine, label: str, report: RecoveryReport) -> 
         engine.log.error(f"  Stream {label}: lost messages {shown}{more}")
     for note in report.notes:
         engine.log.warn(f"  Stream {label}: {note}")
+
+
+def _fate(engine: JetStreamEngine, saved_as: str) -> str:
+    return "left as they are" if engine.is_read_only else f"saved as {saved_as}"
 
 
 def _recover_consumers(

@@ -35,6 +35,7 @@ from tradewind.jetstream.lanes import (
     computed,
     let_others_go_first,
 )
+from tradewind.jetstream.read_only import check_disk
 from tradewind.jetstream.usage import Usage
 from tradewind.store.format.meta import StreamMeta
 from tradewind.stream.stream import Stream
@@ -103,6 +104,7 @@ def create_stream(
         check_stream_create,
         wanted,
         streams=tenant.configs,
+        reserved=reserved(engine, tenant, tenant.configs.get(wanted.name)),
         pedantic=pedantic,
         server=engine.server_limits,
         account=tenant.limits,
@@ -167,7 +169,7 @@ def reserved(
     """What streams have reserved, except `without`."""
     mine = stream_usage(without, 0) if without is not None else Usage()
     return Reserved(
-        len(tenant.configs),
+        len(tenant.configs) - (without is not None),
         tenant.usage.reserved_memory - mine.reserved_memory,
         tenant.usage.reserved_storage - mine.reserved_storage,
         engine.usage.reserved_memory - mine.reserved_memory,
@@ -195,7 +197,7 @@ def update_stream(
         server=engine.server_limits,
         account=tenant.limits,
     )
-    yield from computed(check, is_large=is_large)
+    checked = yield from computed(check, is_large=is_large)
     if wanted.name != name:
         raise errors.STREAM_MISMATCH()
     hosted = tenant.stream(name)
@@ -203,7 +205,7 @@ def update_stream(
     check = partial(
         check_stream_update,
         old,
-        wanted,
+        checked,
         streams=configs,
         pedantic=pedantic,
         server=engine.server_limits,
@@ -250,6 +252,13 @@ def _check_chain(hosted: HostedStream, config: StreamConfig) -> None:
 
 def delete_stream(engine: JetStreamEngine, hosted: HostedStream) -> Steps[None]:
     """A stream goes with its messages and consumers; their space is given back later."""
+    if hosted.stream.folder is not None:
+        try:
+            yield from check_disk(engine)
+        except StoreError as error:
+            raise errors.STREAM_DELETE(err=str(error)) from None
+        if not hosted.is_attached:
+            raise errors.STREAM_NOT_FOUND()
     for consumer in list(hosted.consumers.values()):
         hosted.remove_consumer(consumer, DELETED)
         engine.advisories.consumer_action(
@@ -266,6 +275,8 @@ def delete_stream(engine: JetStreamEngine, hosted: HostedStream) -> Steps[None]:
         if hosted.tenant.transactions is not None:
             yield from hosted.tenant.transactions.void(hosted)
         engine.workers.submit(folder.remove_retired, hosted.removed)
+    for _ in hosted.stream.store.free_steps():
+        yield let_others_go_first
     engine.advisories.stream_action(hosted.tenant.account, hosted.name, "delete")
 
 

@@ -30,6 +30,7 @@ from tradewind.broker.unheard import add_taker, remove_taker
 from tradewind.errors import StoreError
 from tradewind.jetstream import stream_catalog
 from tradewind.store.format.layout import TEMPLATES_FILE
+from tradewind.store.table.stamps_ahead import counted_time
 
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamConfig
@@ -268,8 +269,9 @@ class Templates:
     def _is_idle(self, hosted: HostedStream, template: StreamTemplate) -> bool:
         if not template.idle or hosted.shown_count or hosted.consumer_problems:
             return False
-        used_ns = max(hosted.stream.store.last_timestamp, hosted.stream.created_ns)
-        return self._engine.turn.now_ns - used_ns >= template.idle
+        store, now_ns = hosted.stream.store, self._engine.turn.steady_ns()
+        last_ns = max(store.last_timestamp, hosted.stream.created_ns)
+        return now_ns - counted_time(store, store.last_seq, last_ns, now_ns) >= template.idle
 
     def _remove(self, hosted: HostedStream, template: StreamTemplate) -> Steps[None]:
         if self.tenant.streams.get(hosted.name) is not hosted:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
     from tradewind.jetstream.lanes import Steps
     from tradewind.store.format.consumer_file import ConsumerState
+    from tradewind.stream.closed_subjects import ClosedSubjects
 
 # A shelf whose removal has failed is tried again.
 AGAIN_NS: Final = 60_000_000_000
@@ -42,6 +43,8 @@ AGAIN_NS: Final = 60_000_000_000
 COMMIT_SECONDS: Final = 30.0
 # How often it is looked whether a transaction has ended.
 FENCE_SECONDS: Final = 0.002
+# What publishers are told meanwhile.
+CLOSED: Final = "the stream is closed while an undo brings messages back; publish again"
 # Beside those of restores, which count from 1.
 _STAGING_NUMBERS: Final = count(1_000_000)
 Carried = list[tuple[str, "ConsumerConfig", int, "ConsumerState"]]
@@ -82,12 +85,14 @@ class ShelfEnd:
         if self._is_over:
             return self._again_ns
         turn = self._hosted.engine.turn
-        return max(turn.monotonic_ns + self._name.until_ns - turn.now_ns, 1)
+        return max(turn.monotonic_ns + self._name.until_ns - turn.steady_ns(), 1)
 
     def tick(self) -> None:
         """See `Companion`."""
         folder = self._hosted.stream.folder
         assert folder is not None
+        if not self._is_over and self._name.until_ns > self._hosted.engine.turn.steady_ns():
+            return  # the clock went back meanwhile
         self._is_over, self._again_ns = True, 0
         work = partial(remove_shelf, folder.disk, folder.path, self._name)
         self._hosted.engine.workers.submit(work, self._removed)
@@ -122,10 +127,12 @@ def bring_back(
     """
     yield from _check_room(hosted, name)
     held = HeldRoom(engine, hosted)
+    closed = hosted.stream.refuse_all(CLOSED)
     try:
         carried = yield from _close(engine, hosted, held)
-        fresh = yield from _rebuild(engine, hosted, name, carried, held)
+        fresh = yield from _rebuild(engine, hosted, name, carried, held, closed)
     finally:
+        closed.end()
         held.give_back()
     folder = fresh.stream.folder
     assert folder is not None
@@ -180,6 +187,7 @@ def _rebuild(
     name: ShelfName,
     carried: Carried,
     held: HeldRoom,
+    closed: ClosedSubjects,
 ) -> Steps[HostedStream]:
     """Make the messages of a closed stream anew, and open it, also if that has failed."""
     assert engine.root is not None
@@ -196,6 +204,7 @@ def _rebuild(
     except StoreError as error:
         problem = str(error)
     held.give_back()
+    closed.end()  # in one step with what follows: each message has one answer
     fresh = _open(engine, hosted, carried)
     if problem:
         raise errors.STREAM_RESTORE(err=f"the messages are not restored: {problem}")
@@ -206,8 +215,6 @@ def _take_nothing(hosted: HostedStream) -> Steps[None]:
     """Let a transaction that changes the stream end: behind its fence nothing can be written."""
     files = hosted.stream.files
     assert files is not None
-    if files.failure is None:
-        hosted.stream.deactivate()
     while files.is_fenced and files.failure is None:
         yield partial(Event().wait, FENCE_SECONDS)
         if not hosted.is_attached:

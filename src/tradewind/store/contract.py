@@ -5,7 +5,8 @@ Owns names and meanings only; `MessageStore` is what takes and gives them.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -47,6 +48,23 @@ class StoreLimits(msgspec.Struct, frozen=True):
         """Whether a message may have to go because another one came."""
         total = self.msgs_max > 0 or self.bytes_max > 0
         return self.subject_msgs_max > 0 or (total and not self.discard_new)
+
+
+def limits_of(config: Mapping[str, Any]) -> StoreLimits:
+    """The limits in a stream's configuration."""
+
+    def limit(name: str) -> int:
+        return max(int(config.get(name) or 0), 0)
+
+    return StoreLimits(
+        msgs_max=limit("max_msgs"),
+        bytes_max=limit("max_bytes"),
+        age_max_ns=limit("max_age"),
+        subject_msgs_max=limit("max_msgs_per_subject"),
+        discard_new=config.get("discard") == "new",
+        message_ttl=bool(config.get("allow_msg_ttl")),
+        marks_expired=limit("subject_delete_marker_ttl") > 0,
+    )
 
 
 class MessageCopy(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The checks of an atomic batch at its commit: all of its messages are stored, or none.
+"""The checks of messages in batches: of an atomic one at its commit, of a fast one as they come.
 
 Owns the order of these checks, which is that of nats-server, and the requirements that a message
 may not have because of an earlier message in its batch. It reads the store and never changes it;
@@ -6,6 +6,8 @@ the checks of a single message are in `publish_checks`.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,12 +22,17 @@ from tradewind.stream.publish_checks import (
     ROLLUP_ALL,
     ROLLUP_SUBJECT,
     Accept,
+    Busy,
+    Duplicate,
     Publish,
     PublishChecks,
     says_number,
     time_to_live,
     with_rollup,
 )
+
+if TYPE_CHECKING:
+    from tradewind.broker.turn import Turn
 
 
 class _SoFar(msgspec.Struct):
@@ -42,14 +49,14 @@ class _SoFar(msgspec.Struct):
 class BatchCheck:
     """The checks of one batch, whose messages are asked for in their order."""
 
-    def __init__(self, checks: PublishChecks, now_ns: int) -> None:
+    def __init__(self, checks: PublishChecks, turn: Turn) -> None:
         self._checks = checks
-        self._now_ns = now_ns
+        self._turn = turn
         self._so_far = _SoFar()
 
     def check(self, message: Publish) -> Accept:
         """The verdict on the next one; ApiError is the reply to the whole batch."""
-        config, so_far, now_ns = self._checks.config, self._so_far, self._now_ns
+        config, so_far = self._checks.config, self._so_far
         fields = message.fields
         if fields.get(header_fields.EXPECTED_LAST_MESSAGE_ID):
             name = header_fields.EXPECTED_LAST_MESSAGE_ID.decode()
@@ -61,7 +68,9 @@ class BatchCheck:
         ttl_ns = self._time_to_live(message)
         message_id = fields.get(header_fields.MESSAGE_ID, b"")
         if message_id:
-            if message_id in so_far.ids or self._checks.ids.lookup(message_id, now_ns):
+            if message_id in so_far.ids or self._checks.ids.lookup(
+                message_id, self._turn.monotonic_ns
+            ):
                 raise errors.ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE()
             if self._checks.ids.window_ns > 0 and not self._checks.ids.can_take(message_id):
                 raise errors.STREAM_TOO_MANY_REQUESTS()
@@ -70,7 +79,7 @@ class BatchCheck:
             raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
         counted = self._count(message, so_far)
         self._check_expectations(message, so_far)
-        timing, ends = self._checks.check_origin(message, now_ns)
+        timing, ends = self._checks.check_origin(message, self._turn.now_ns)
         rollup = self._rollup(message, so_far, is_schedule=timing is not None)
         self._check_room(message, counted, so_far, rollup)
         so_far.subjects[message.subject] = so_far.subjects.get(message.subject, 0) + 1
@@ -82,6 +91,26 @@ class BatchCheck:
         if timing is not None:
             header = with_rollup(header, fields)
         return Accept(message_id, rollup, ttl_ns, skip, counted, header, timing, ends)
+
+    def check_alone(self, message: Publish, last_id: bytes) -> Accept | Duplicate | Busy:
+        """The verdict on a message of a fast batch, whose messages have nothing to do with each
+        other. Its faults have another order than those of a message without a batch.
+        """
+        checks, fields = self._checks, message.fields
+        if len(message.header) > HEADER_BYTES_MAX:
+            raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
+        check_increment(fields, message.payload, is_counter=checks.config.allow_msg_counter)
+        checks.check_stream(message)
+        self._time_to_live(message)
+        message_id = fields.get(header_fields.MESSAGE_ID, b"")
+        if message_id and (seq := checks.ids.lookup(message_id, self._turn.monotonic_ns)):
+            return Duplicate(seq)
+        if fields.get(header_fields.STREAM_SOURCE):
+            raise errors.STREAM_SOURCE_HEADER_NOT_ALLOWED()
+        self._check_expectations(message, self._so_far)
+        checks.check_origin(message, self._turn.now_ns)
+        checks.rollup(message)
+        return checks.checks(message, last_id, self._turn)
 
     def _time_to_live(self, message: Publish) -> int:
         text = message.fields.get(header_fields.TTL, b"")

@@ -54,6 +54,7 @@ cdef class Ingest(Participant):
     cdef bint has_deadline                  # the engine is to ask for the next deadline
     cdef public OpenFastBatch fast              # the one whose messages come just now, or None
     cdef public Staging staging             # atomic batches that are open
+    cdef int64_t follows_from_ns            # a clock that goes back is followed from then on
     cdef Buffer _last_id                    # of the message stored last; empty: it had none
 
     cpdef uint64_t visible(self) noexcept
@@ -86,6 +87,9 @@ cdef class Ingest(Participant):
                    uint32_t subject_size, const char* body, uint32_t header_size,
                    uint32_t total_size, int64_t ttl_ns) except -1
     cdef bint has_room_for_copies(self) noexcept
-    cdef int _note_stored(self, uint64_t seq, uint64_t size, int64_t timestamp,
-                          TextSpan* id) except -1
+    cpdef int64_t next_stamp(self) noexcept
+    cdef int64_t _stamp(self) except? -1
+    cdef bint _may_follow(self) noexcept
+    cdef int _note_lifetime(self, uint64_t seq, int64_t timestamp, int64_t ttl_ns) except -1
+    cdef int _note_stored(self, uint64_t seq, uint64_t size, TextSpan* id) except -1
     cdef int _remember_last(self, TextSpan* id) except -1

@@ -14,6 +14,7 @@ from tradewind.stream.staging import OpenBatch, Staging
 from tradewind.stream.upkeep import Upkeep
 
 BUSY_HEADER: bytes
+FOLLOWS_AGAIN_NS: int
 CREDIT_UNLIMITED: int
 
 class IngestOwner(Protocol):
@@ -29,6 +30,8 @@ class IngestOwner(Protocol):
     def upkeep(self) -> Upkeep: ...
     def is_wanted(self, subject: bytes) -> bool:
         """Whether anybody would get a message of this subject; asked while `asks_interest`."""
+    def clock_went_back(self, distance_ns: int) -> None:
+        """The next message is stored that much before the last one."""
 
 class CloserLook(Protocol):
     """The slow path of a stream, as its ingest sees it."""
@@ -104,6 +107,8 @@ class Ingest(Participant):
         seq: int = 0,
         timestamp: int = 0,
     ) -> int: ...
+    def next_stamp(self) -> int: ...
+    def begin_unit(self, size: int, count: int) -> None: ...
     def remember_id(self, message_id: bytes, seq: int) -> None: ...
     def skip(self, message_id: bytes = b"") -> int: ...
     def acknowledge(

@@ -14,6 +14,7 @@ from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport TAKES_PERMITTED, Message
 from tradewind.store.table.block cimport Block
+from tradewind.saturated cimport CLOCK_SLACK_NS, distance, later
 from tradewind.store.table.message_store cimport MessageStore
 from tradewind.store.table.schedule_times cimport end_schedule
 from tradewind.store.format.records cimport RECORD_MAX, SUBJECT_MAX, Record, record_size
@@ -23,7 +24,7 @@ from tradewind.stream.counter_scan cimport (
 from tradewind.stream.fast_core cimport (
     FAST_APPEND, OpenFastBatch, FastReply, is_fast_reply, parse_reply)
 from tradewind.stream.header_scan cimport HEADER_PLAIN, TextSpan, scan_header
-from tradewind.stream.message_ids cimport MessageIds
+from tradewind.stream.message_ids cimport EXPIRED_AT_ONCE_MAX, EXPIRED_PER_ID, MessageIds
 from tradewind.stream.part_scan cimport COMMIT_END, COMMIT_NONE, PartFields, scan_part
 from tradewind.stream.publish_replies cimport (
     REPLY_ACK, REPLY_BODY, REPLY_COPY, REPLY_DUPLICATE, REPLY_TEXT, ReplyQueue, Rider)
@@ -36,6 +37,7 @@ from typing import Protocol
 
 from tradewind.api import errors
 from tradewind.errors import StoreError
+from tradewind.store.table.stamps_ahead import note_ahead
 from tradewind.stream.schedule_checks import may_direct
 
 cdef enum:
@@ -43,6 +45,8 @@ cdef enum:
 
 BUSY_HEADER = b"NATS/1.0 429 Too Many Requests\r\n\r\n"
 CREDIT_UNLIMITED = 2**62
+# A clock that jumps all the time is followed back so often.
+FOLLOWS_AGAIN_NS = 1_000_000_000
 
 
 cdef int take_message(void* target, Message* message) except -1:
@@ -169,7 +173,7 @@ cdef class Ingest(Participant):
         if not self._fits(message, size):
             return self._leave(message)
         if id.size and self.ids.window_ns > 0:
-            seq = self.ids.find(id.start, id.size, self.turn.now_ns)
+            seq = self.ids.find(id.start, id.size, self.turn.monotonic_ns)
             if seq and fast is not None:
                 return self._leave(message)
             if seq:
@@ -365,7 +369,7 @@ cdef class Ingest(Participant):
                 or (store.bytes_max > 0
                     and store.bytes + batch.record_bytes > <uint64_t>store.bytes_max)):
             return False
-        return batch.holds(store, self.ids, self.turn.now_ns)
+        return batch.holds(store, self.ids, self.turn.monotonic_ns)
 
     cdef int _store_parts(self, OpenBatch batch) except -1:
         """Store the messages of a batch, or none of them."""
@@ -377,7 +381,7 @@ cdef class Ingest(Participant):
         cdef uint64_t first_seq = self.store.last_seq + 1
         no_id.size = 0
         try:
-            (<object>self.store).begin_unit(batch.record_bytes, batch.count)
+            self.begin_unit(batch.record_bytes, batch.count)
             while at < batch.parts.end:
                 head = <PartHead*>(batch.parts.data + at)
                 subject = <const char*>(head + 1)
@@ -402,13 +406,13 @@ cdef class Ingest(Participant):
         cdef PartHead* head
         cdef TextSpan id
         cdef size_t at = 0
-        self.ids.expire(self.turn.now_ns)
+        self.ids.expire(self.turn.monotonic_ns, EXPIRED_AT_ONCE_MAX)
         while at < batch.parts.end:
             head = <PartHead*>(batch.parts.data + at)
             id.start = <const char*>(head + 1) + head.subject_size + head.id_start
             id.size = head.id_size
             if id.size:
-                self.ids.add(id.start, id.size, first_seq, self.store.last_timestamp)
+                self.ids.add(id.start, id.size, first_seq, self.turn.monotonic_ns)
             first_seq += 1
             at += part_bytes(head)
         self._remember_last(&id)
@@ -482,7 +486,9 @@ cdef class Ingest(Participant):
         """
         cdef uint64_t size = self.store.stored_size(subject_size, header_size, payload_size)
         cdef uint64_t seq = self.store.last_seq + 1
-        cdef int64_t timestamp = max(self.turn.now_ns, self.store.last_timestamp + 1)
+        cdef int64_t timestamp = self.turn.now_ns
+        if timestamp <= self.store.last_timestamp:
+            timestamp = self._stamp()
         self.turn.mark_dirty(self)
         try:
             self.store.append(subject, subject_size, header, header_size, payload, payload_size,
@@ -491,10 +497,52 @@ cdef class Ingest(Participant):
             # If only the removal of another message failed, it is stored: whoever sends it again,
             # because it was refused, must not have it stored twice.
             if self.store.last_seq == seq:
-                self._note_stored(seq, size, timestamp, id)
+                self._note_stored(seq, size, id)
             raise
-        self._note_stored(seq, size, timestamp, id)
+        self._note_stored(seq, size, id)
+        if ttl_ns > 0:
+            self._note_lifetime(seq, timestamp, ttl_ns)
         return seq
+
+    cpdef int64_t next_stamp(self) noexcept:
+        """The time of the next message: now, or just behind the last one while the clock is only a
+        little behind that. The stamp of a clock that was wrong is not kept up: the next one follows
+        the clock back, at most once a second, and not within a unit.
+        """
+        cdef int64_t now_ns = self.turn.now_ns, last_ns = self.store.last_timestamp
+        if now_ns > last_ns or self.store.last_seq == 0:
+            return now_ns
+        if self._may_follow() and (
+                self.store.unit_end == 0 or self.store.last.records.count == 0):
+            return now_ns
+        return later(last_ns, 1)
+
+    cdef int64_t _stamp(self) except? -1:
+        """The same for a message that is stored now."""
+        cdef int64_t timestamp = self.next_stamp(), last_ns = self.store.last_timestamp
+        if timestamp < last_ns and self.store.last_seq:
+            self.follows_from_ns = later(self.turn.monotonic_ns, FOLLOWS_AGAIN_NS)
+            self.stream.clock_went_back(distance(timestamp, last_ns))
+        return timestamp
+
+    cdef bint _may_follow(self) noexcept:
+        """Whether the clock is so far behind the last message that it was wrong then, or is now."""
+        return later(self.turn.now_ns, CLOCK_SLACK_NS) < self.store.last_timestamp \
+            and self.turn.monotonic_ns >= self.follows_from_ns
+
+    def begin_unit(self, uint64_t size, uint64_t count):
+        """Messages follow that go into one block, with stamps that rise."""
+        if self._may_follow():
+            self.store.begin_run(self.turn.now_ns)
+        (<object>self.store).begin_unit(size, count)
+
+    cdef int _note_lifetime(self, uint64_t seq, int64_t timestamp, int64_t ttl_ns) except -1:
+        """A message has a time to live: if its stamp is not to be trusted, that begins now."""
+        cdef int64_t steady_ns = self.turn.steady_ns()
+        if timestamp > later(steady_ns, CLOCK_SLACK_NS) and self.store.message_ttl:
+            note_ahead(self.store, steady_ns)
+            self.store.timers.add(seq, later(steady_ns, ttl_ns))
+        return 0
 
     cdef int place(self, uint64_t seq, int64_t timestamp, const char* subject,
                    uint32_t subject_size, const char* body, uint32_t header_size,
@@ -514,10 +562,12 @@ cdef class Ingest(Participant):
                               total_size - header_size, timestamp, ttl_ns)
         except StoreError:
             if self.store.last_seq == seq:
-                self._note_stored(seq, size, timestamp, &no_id)
+                self._note_stored(seq, size, &no_id)
                 return 0
             raise
-        self._note_stored(seq, size, timestamp, &no_id)
+        self._note_stored(seq, size, &no_id)
+        if ttl_ns > 0:
+            self._note_lifetime(seq, timestamp, ttl_ns)
         return 0
 
     cdef bint has_room_for_copies(self) noexcept:
@@ -526,13 +576,12 @@ cdef class Ingest(Participant):
             self.store.last_seq - self.acknowledged_seq < self.waiting_msgs_max // 2
             and self.appended_bytes - self.acknowledged_bytes < self.waiting_bytes_max // 2)
 
-    cdef int _note_stored(self, uint64_t seq, uint64_t size, int64_t timestamp,
-                          TextSpan* id) except -1:
+    cdef int _note_stored(self, uint64_t seq, uint64_t size, TextSpan* id) except -1:
         self.appended_bytes += size
         self.credit_bytes -= <int64_t>size
         if id.size:
-            self.ids.expire(self.turn.now_ns)
-            self.ids.add(id.start, id.size, seq, timestamp)
+            self.ids.expire(self.turn.monotonic_ns, EXPIRED_PER_ID)
+            self.ids.add(id.start, id.size, seq, self.turn.monotonic_ns)
         if id.size or self._last_id.end:
             self._remember_last(id)
         return 0
@@ -611,22 +660,21 @@ cdef class Ingest(Participant):
         id.start = message_id
         id.size = <uint32_t>len(message_id)
         if id.size:
-            self.ids.expire(self.turn.now_ns)
-            self.ids.add(id.start, id.size, seq, self.turn.now_ns)
+            self.ids.expire(self.turn.monotonic_ns, EXPIRED_PER_ID)
+            self.ids.add(id.start, id.size, seq, self.turn.monotonic_ns)
         self._remember_last(&id)
 
     def skip(self, bytes message_id=b""):
         """Use up a sequence without a message, and return it."""
         cdef TextSpan id
         cdef uint64_t seq = self.store.last_seq + 1
-        cdef int64_t timestamp = max(self.turn.now_ns, self.store.last_timestamp + 1)
         self.turn.mark_dirty(self)
-        self.store.skip(seq, timestamp)
+        self.store.skip(seq, self.next_stamp())
         id.start = message_id
         id.size = <uint32_t>len(message_id)
         if id.size:
-            self.ids.expire(self.turn.now_ns)
-            self.ids.add(id.start, id.size, seq, timestamp)
+            self.ids.expire(self.turn.monotonic_ns, EXPIRED_PER_ID)
+            self.ids.add(id.start, id.size, seq, self.turn.monotonic_ns)
         self._remember_last(&id)
         return seq
 
@@ -775,22 +823,41 @@ cdef class Ingest(Participant):
     def load_ids(self, uint64_t first_seq, uint64_t count_max):
         """Remember the ids of so many stored messages from a sequence on; gives where to go on, 0
         at the end. Of more ids than may be remembered the newest are.
+
+        How long ago a message was stored is what the clock says. Stamps that are ahead of it say
+        nothing; the ids of those in the last window in front of the last stamp came just now.
         """
         cdef SubjectFilter everything = SubjectFilter(self.store.index, ())
         cdef uint64_t seq = self.store.next_matching(first_seq, everything)
+        cdef int64_t now_ns = self.turn.now_ns
+        cdef int64_t known_from_ns = later(now_ns, -self.ids.window_ns)
+        cdef int64_t ahead_from_ns = later(self.store.last_timestamp, -self.ids.window_ns)
+        cdef int64_t came_ns
+        cdef Block block, checked = None
         cdef Record record
         cdef TextSpan id
         while seq:
             if count_max == 0:
                 return seq
             count_max -= 1
+            block = self.store.block_of(seq)
+            if block is not None and block is not checked:
+                checked = block
+                if (block.latest_timestamp <= known_from_ns
+                        or block.first_timestamp > later(now_ns, CLOCK_SLACK_NS)) \
+                        and block.latest_timestamp <= max(now_ns, ahead_from_ns):
+                    seq = self.store.next_matching(block.last_seq + 1, everything)
+                    continue
             id.size = 0
-            if self.store.read(seq, &record) == 0:
+            if self.store.read(seq, &record) == 0 and record.timestamp > (
+                    known_from_ns if record.timestamp <= now_ns else ahead_from_ns):
                 find_id(&record, &id)
                 if id.size:
                     while self.ids.count and not self.ids.has_room(id.size):
                         self.ids.drop_oldest()
-                    self.ids.add(id.start, id.size, seq, record.timestamp)
+                    came_ns = self.turn.monotonic_ns - max(
+                        distance(record.timestamp, now_ns), <int64_t>0)
+                    self.ids.add(id.start, id.size, seq, max(came_ns, self.ids.latest_ns()))
             seq = self.store.next_matching(seq + 1, everything)
         id.size = 0
         if self.store.read(self.store.last_seq, &record) == 0:

@@ -2,14 +2,15 @@
 
 Owns the ids in one heap block, oldest first, and an open-addressing table that refers to them. An
 entry costs 24 bytes with 32 to 64 in the table, and its id. Ids arrive in the order of their times,
-so those that have left the window are always at the front. It never reads a clock and never decides
-what a duplicate means.
+so those that have left the window are always at the front. All times are monotonic: whatever
+happens to the clock of the machine, an id is known for one window. It never reads a clock and never
+decides what a duplicate means.
 
 Positions count all bytes ever written. They therefore stay valid when the block moves, and removing
 an entry does not affect the others.
 """
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memmove
 from tradewind cimport invariants
@@ -18,6 +19,11 @@ from tradewind.saturated cimport later
 
 cdef enum:
     SLOTS_MIN = 16
+    # Old slots that each new id looks at: all of them before the new ones are full (2 would do).
+    MOVED_PER_ID = 8
+
+# The position in an old slot whose entry has moved or gone.
+cdef uint64_t CROSSED = 0xFFFFFFFFFFFFFFFF
 
 IDS_BYTES_MAX = 1024 * 1024 * 1024
 
@@ -33,36 +39,56 @@ cdef class MessageIds:
     def __dealloc__(self):
         free(self.data)
         free(self.slots)
+        free(self.old_slots)
 
     cdef IdEntry* _entry(self, uint64_t position) noexcept nogil:
         return <IdEntry*>(self.data + self.begin + (position - self.dropped))
 
     cdef uint64_t find(self, const char* id, uint32_t size, int64_t now_ns) noexcept nogil:
         """The sequence that came with this id inside the window; 0 if there is none."""
-        cdef uint32_t hash = <uint32_t>hash_bytes(self.seed, id, size)
-        cdef size_t mask = self.slot_count - 1
-        cdef size_t index
-        cdef IdEntry* entry
+        cdef uint32_t hash
+        cdef uint64_t seq
         if self.count == 0:
             return 0
-        index = hash & mask
-        while self.slots[index].position:
-            if self.slots[index].hash == hash:
-                entry = self._entry(self.slots[index].position - 1)
-                if entry.size == size and memcmp(entry + 1, id, size) == 0:
-                    return entry.seq if later(entry.timestamp, self.window_ns) > now_ns else 0
-            index = (index + 1) & mask
-        return 0
+        hash = <uint32_t>hash_bytes(self.seed, id, size)
+        seq = self._find_among(self.slots, self.slot_count, id, size, hash, now_ns)
+        if self.old_slots != NULL:
+            seq = max(seq, self._find_among(self.old_slots, self.slot_count // 2, id, size, hash,
+                                            now_ns))
+        return seq
+
+    cdef uint64_t _find_among(self, const IdSlot* slots, size_t slot_count, const char* id,
+                              uint32_t size, uint32_t hash, int64_t now_ns) noexcept nogil:
+        """The same in some slots. Of several entries with this id, the latest counts."""
+        cdef size_t index = hash & (slot_count - 1)
+        cdef uint64_t seq = 0
+        cdef IdEntry* entry
+        while slots[index].position:
+            if slots[index].hash == hash and slots[index].position != CROSSED:
+                entry = self._entry(slots[index].position - 1)
+                if entry.size == size and memcmp(entry + 1, id, size) == 0 \
+                        and later(entry.timestamp, self.window_ns) > now_ns:
+                    seq = max(seq, entry.seq)
+            index = (index + 1) & (slot_count - 1)
+        return seq
+
+    cdef int64_t latest_ns(self) noexcept nogil:
+        """When the last id came, or earlier if there is none: times do not go back."""
+        return self._latest_ns if self.count else INT64_MIN
 
     cdef bint has_room(self, uint32_t size) noexcept nogil:
         """Whether one more id of this size stays within `bytes_max`."""
-        return (self.end - self.begin) + self.slot_count * sizeof(IdSlot) \
-            + sizeof(IdEntry) + size <= self.bytes_max
+        return (self.end - self.begin) + self._slot_bytes() + sizeof(IdEntry) + size \
+            <= self.bytes_max
+
+    cdef size_t _slot_bytes(self) noexcept nogil:
+        cdef size_t count = self.slot_count
+        if self.old_slots != NULL:
+            count += count // 2
+        return count * sizeof(IdSlot)
 
     cdef int add(self, const char* id, uint32_t size, uint64_t seq, int64_t timestamp) except -1:
-        """Remember an id. The table then refers to the new entry of an id known from outside the
-        window.
-        """
+        """Remember an id; from now on it stands for this message."""
         cdef IdEntry* entry
         cdef size_t padded = (sizeof(IdEntry) + size + 7) & ~<size_t>7
         cdef uint64_t position
@@ -74,6 +100,7 @@ cdef class MessageIds:
         entry = <IdEntry*>(self.data + self.end)
         entry.seq = seq
         entry.timestamp = timestamp
+        self._latest_ns = timestamp
         entry.size = size
         entry.hash = <uint32_t>hash_bytes(self.seed, id, size)
         memcpy(entry + 1, id, size)
@@ -87,22 +114,10 @@ cdef class MessageIds:
         return 0
 
     cdef void _take_slot(self, uint64_t position, uint32_t hash) noexcept nogil:
-        """Refer to an entry, in front of an older one with the same id.
-
-        The older one is outside the window by then, and `expire` removes each of them by position.
-        """
+        """Refer to an entry. Older ones with the same id stay: each is removed by its position."""
         cdef size_t mask = self.slot_count - 1
         cdef size_t index = hash & mask
-        cdef IdEntry* fresh = self._entry(position)
-        cdef IdEntry* other
-        cdef uint64_t moved
         while self.slots[index].position:
-            if self.slots[index].hash == hash:
-                other = self._entry(self.slots[index].position - 1)
-                if other.size == fresh.size and memcmp(other + 1, fresh + 1, fresh.size) == 0:
-                    moved = self.slots[index].position - 1
-                    self.slots[index].position = position + 1
-                    position = moved
             index = (index + 1) & mask
         self.slots[index].position = position + 1
         self.slots[index].hash = hash
@@ -114,6 +129,7 @@ cdef class MessageIds:
         cdef size_t index, first_slot
         while self.slots[hole].position != position + 1:
             if self.slots[hole].position == 0:
+                self._cross_out(position, hash)
                 return
             hole = (hole + 1) & mask
         index = hole
@@ -127,25 +143,53 @@ cdef class MessageIds:
                 hole = index
         self.slots[hole].position = 0
 
+    cdef void _cross_out(self, uint64_t position, uint32_t hash) noexcept nogil:
+        """The same for an entry that has not moved yet."""
+        cdef size_t mask = self.slot_count // 2 - 1
+        cdef size_t index = hash & mask
+        if self.old_slots == NULL:
+            return
+        while self.old_slots[index].position:
+            if self.old_slots[index].position == position + 1:
+                self.old_slots[index].position = CROSSED
+                return
+            index = (index + 1) & mask
+
     cdef int _grow_slots(self) except -1:
+        """Make room for one more entry. All of many find their places in the new slots little by
+        little, with those that come.
+        """
         cdef size_t slot_count = self.slot_count * 2 if self.slot_count else SLOTS_MIN
         cdef IdSlot* slots
-        cdef size_t old, index
+        if self.old_slots != NULL:
+            self._move_slots()
+            return 0
         if (self.count + 1) * 2 <= self.slot_count:
             return 0
         slots = <IdSlot*>calloc(slot_count, sizeof(IdSlot))
         if slots == NULL:
             raise MemoryError
-        for old in range(self.slot_count):
-            if self.slots[old].position:
-                index = self.slots[old].hash & (slot_count - 1)
-                while slots[index].position:
-                    index = (index + 1) & (slot_count - 1)
-                slots[index] = self.slots[old]
-        free(self.slots)
+        self.old_slots = self.slots
+        self.moved = 0
         self.slots = slots
         self.slot_count = slot_count
+        if self.old_slots != NULL:
+            self._move_slots()
         return 0
+
+    cdef void _move_slots(self) noexcept nogil:
+        """Move the entries of the next few old slots."""
+        cdef size_t end = min(self.moved + MOVED_PER_ID, self.slot_count // 2)
+        cdef IdSlot* slot
+        while self.moved < end:
+            slot = &self.old_slots[self.moved]
+            if slot.position and slot.position != CROSSED:
+                self._take_slot(slot.position - 1, slot.hash)
+                slot.position = CROSSED
+            self.moved += 1
+        if end == self.slot_count // 2:
+            free(self.old_slots)
+            self.old_slots = NULL
 
     cdef int _reserve(self, size_t size) except -1:
         cdef size_t used = self.end - self.begin
@@ -169,12 +213,14 @@ cdef class MessageIds:
         self.capacity = capacity
         return 0
 
-    cpdef void expire(self, int64_t now_ns) noexcept:
-        """Remove what has left the window."""
+    cpdef void expire(self, int64_t now_ns, size_t count_max=<size_t>-1) noexcept:
+        """Remove what has left the window, or up to so many: `find` does not see the others."""
         while self.count:
-            if later(self._entry(self.dropped).timestamp, self.window_ns) > now_ns:
+            if count_max == 0 or later(self._entry(self.dropped).timestamp,
+                                       self.window_ns) > now_ns:
                 return
             self.drop_oldest()
+            count_max -= 1
         self._release()
 
     cdef void drop_oldest(self) noexcept nogil:
@@ -190,8 +236,10 @@ cdef class MessageIds:
         """Nothing is remembered: an idle stream holds no memory."""
         free(self.data)
         free(self.slots)
+        free(self.old_slots)
         self.data = NULL
         self.slots = NULL
+        self.old_slots = NULL
         self.begin = self.end = self.capacity = self.slot_count = 0
 
     # -------------------------------------------------------------- for Python
@@ -199,17 +247,22 @@ cdef class MessageIds:
     @property
     def memory_bytes(self):
         """Heap memory in use."""
-        return self.capacity + self.slot_count * sizeof(IdSlot)
+        return self.capacity + self._slot_bytes()
+
+    @property
+    def unmoved(self):
+        """Old slots that are still to be moved."""
+        return 0 if self.old_slots == NULL else self.slot_count // 2 - self.moved
 
     @property
     def next_expiry_ns(self):
-        """When the oldest id leaves the window (wall time); 0 if there is none."""
+        """When the oldest id leaves the window; 0 if there is none."""
         return later(self._entry(self.dropped).timestamp, self.window_ns) if self.count else 0
 
     def set_window(self, int64_t window_ns, int64_t now_ns):
-        """Remember ids for this long from now on; older ones are removed immediately."""
+        """Remember ids for this long from now on; older ones are unknown immediately."""
         self.window_ns = window_ns
-        self.expire(now_ns)
+        self.expire(now_ns, EXPIRED_AT_ONCE_MAX)
 
     def lookup(self, bytes message_id not None, int64_t now_ns):
         """The sequence that came with this id inside the window; 0 if there is none."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tradewind.api.stream_types import StreamConfig
+    from tradewind.broker.turn import Turn
     from tradewind.store.table.message_store import MessageStore
     from tradewind.stream.message_ids import MessageIds
     from tradewind.stream.timings import Timing
@@ -119,7 +120,7 @@ class PublishChecks(msgspec.Struct):
         marker = Publish(subject, marker_header(config), b"", {})
         return marker, Accept(b"", ttl_ns=marker_ttl_ns(config))
 
-    def checks(self, message: Publish, last_id: bytes, now_ns: int) -> Accept | Duplicate | Busy:
+    def checks(self, message: Publish, last_id: bytes, turn: Turn) -> Accept | Duplicate | Busy:
         """The verdict; ApiError is the reply to a message that is refused."""
         config = self.config
         size = len(message.header) + len(message.payload)
@@ -135,9 +136,9 @@ class PublishChecks(msgspec.Struct):
         self._check_features(message)
         ttl_ns = time_to_live(fields.get(header_fields.TTL, b""))
         self._check_expectations(message, ttl_ns)
-        timing, ends = self.check_origin(message, now_ns)
+        timing, ends = self.check_origin(message, turn.now_ns)
         message_id = fields.get(header_fields.MESSAGE_ID, b"")
-        if message_id and (seq := self.ids.lookup(message_id, now_ns)):
+        if message_id and (seq := self.ids.lookup(message_id, turn.monotonic_ns)):
             return Duplicate(seq)
         expected_id = fields.get(header_fields.EXPECTED_LAST_MESSAGE_ID)
         if expected_id and expected_id != last_id:
@@ -175,7 +176,7 @@ class PublishChecks(msgspec.Struct):
         rollup = ROLLUP_SUBJECT if message.fields.get(header_fields.ROLLUP) else ""
         return self._admit(message, Accept(b"", rollup, ttl_ns, header=header))
 
-    def check_copy(self, message: Publish, now_ns: int, *, dedupes: bool) -> Accept | Duplicate:
+    def check_copy(self, message: Publish, turn: Turn, *, dedupes: bool) -> Accept | Duplicate:
         """The verdict on the copy of another stream's message; ApiError if there is no room.
 
         What its publisher had to keep to was checked by the origin. Here it may mean nothing: a
@@ -192,7 +193,7 @@ class PublishChecks(msgspec.Struct):
         if len(message.header) > HEADER_BYTES_MAX:
             raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
         message_id = fields.get(header_fields.MESSAGE_ID, b"") if dedupes else b""
-        if message_id and (seq := self.ids.lookup(message_id, now_ns)):
+        if message_id and (seq := self.ids.lookup(message_id, turn.monotonic_ns)):
             return Duplicate(seq)
         if message_id and self.ids.window_ns > 0 and not self.ids.can_take(message_id):
             raise errors.STREAM_TOO_MANY_REQUESTS()

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from tradewind.api.errors import ApiError
 
 
+def or_stored(reason: object) -> str:
+    """Why a message is not acknowledged, for a publisher that must not take it for not stored."""
+    return f"{reason}; what was published and not acknowledged may be stored"
+
+
 class ReplyBodies:
     """Those of one stream. `stored` is the beginning of every acknowledgement."""
 

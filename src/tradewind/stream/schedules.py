@@ -39,9 +39,8 @@ TIMINGS_MAX: Final = 1024
 REFUSED_AGAIN_NS: Final = 10_000_000_000
 
 
-def begin_schedule(store: MessageStore, seq: int, timing: Timing) -> None:
+def begin_schedule(store: MessageStore, seq: int, timing: Timing, now_ns: int) -> None:
     """A message was stored just now that is a schedule."""
-    now_ns = store.last_timestamp
     note_schedule(store, seq, _clamped(timing.next_ns(now_ns, now_ns)))
 
 
@@ -62,16 +61,22 @@ class Schedules:
         self._publish = publish
         # Of runs that were refused: when they should have been.
         self._refused: dict[int, int] = {}
+        # Those that a clock which went back may have left with a time that is far too late.
+        self._doubtful: list[tuple[int, int]] = []
 
     # ---------------------------------------------------------------- time
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
         """When `tick` has something to do, by the clock of the machine; None: never."""
+        if self._doubtful:
+            return now_ns
         due_ns = self._store.schedules.next_expiry
         return None if due_ns is None else min(due_ns, now_ns + LOOK_AGAIN_NS)
 
     def tick(self, now_ns: int) -> None:
         """Publish what is due, in the order of the schedules; some of it if that is much."""
+        if self._doubtful:
+            self._plan_again(now_ns)
         due = sorted(self._store.schedules.take_expired(now_ns, FIRED_PER_STEP))
         while due:
             seq, due_ns = due[0]
@@ -83,6 +88,28 @@ class Schedules:
                     self._store.schedules.add(left_seq, left_ns)
                 raise
             del due[0]
+
+    def clock_went_back(self) -> None:
+        """Look again at all times: one that was planned by a clock that was ahead may be years
+        away.
+        """
+        self._doubtful = list(self._store.schedules.pending())
+
+    def _plan_again(self, now_ns: int) -> None:
+        """Have some of those that repeat not wait for longer than from now to their next time."""
+        for _ in range(min(len(self._doubtful), FIRED_PER_STEP)):
+            # One that cannot be read is looked at once: the others follow with the next call.
+            seq, due_ns = self._doubtful.pop()
+            if due_ns <= now_ns or not self._store.is_live(seq):
+                continue
+            timing = _timing_of(self._store.get(seq), now_ns)
+            if timing is None or not timing.repeats:
+                continue
+            next_ns = _clamped(timing.next_ns(now_ns, now_ns))
+            # Not if it has another time by now.
+            if next_ns < due_ns and self._store.schedules.remove(seq, due_ns):
+                self._refused.pop(seq, None)
+                self._store.schedules.add(seq, next_ns)
 
     def _run(self, seq: int, due_ns: int, now_ns: int) -> None:
         try:

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 from tradewind.api import errors
 from tradewind.chain.chain_entries import EXPIRED
 from tradewind.faults import INTERNAL_ERROR
+from tradewind.store.files.disk import DiskError
 from tradewind.stream import header_fields
 from tradewind.stream.batch_checks import BatchCheck
 from tradewind.stream.fast_batch_intake import FastBatches
 from tradewind.stream.publish_checks import Accept, Busy, Duplicate, Publish
+from tradewind.stream.reply_bodies import or_stored
 from tradewind.stream.staging import OpenBatch, Staging
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class SlowPath:
         self.staging = Staging(
             context.batches, self._batch_abandoned, name.encode(), context.chance.getrandbits(64)
         )
-        self.fast_batches = FastBatches(context.batches, ingest, self.check, storing.store)
+        self.fast_batches = FastBatches(context.batches, ingest, self._check_fast, storing.store)
 
     def configure(self, config: StreamConfig, transform: SubjectMapping | None) -> None:
         """Have this configuration from now on; batches that it does not allow are dropped."""
@@ -103,7 +105,13 @@ class SlowPath:
 
     def check(self, message: Publish) -> Accept | Duplicate | Busy:
         """What is to become of a message; ApiError if it is refused."""
-        return self._checks.checks(message, self._ingest.last_id, self._turn.now_ns)
+        return self._checks.checks(message, self._ingest.last_id, self._turn)
+
+    def _check_fast(self, message: Publish) -> Accept | Duplicate | Busy:
+        """The same for a message of a fast batch."""
+        if not message.header:
+            return self.check(message)
+        return BatchCheck(self._checks, self._turn).check_alone(message, self._ingest.last_id)
 
     def carry_out(self, message: Publish, verdict: Accept | Duplicate | Busy, reply: bytes) -> None:
         """Have that become of it; StoreError."""
@@ -123,13 +131,18 @@ class SlowPath:
             trace.refusal = error
 
     def store_failed(self, error: StoreError, reply: bytes) -> None:
-        """A message could not be stored: its publisher is told. Called inside a delivery."""
-        refusal = errors.STREAM_STORE_FAILED(err=str(error))
+        """A message could not be stored: its publisher is told. Called inside a delivery.
+
+        A call to the disk may have failed when the message was in the store already, at making room
+        for it; what the store itself refuses is certainly not in it.
+        """
+        text = or_stored(error) if isinstance(error, DiskError) else str(error)
+        refusal = errors.STREAM_STORE_FAILED(err=text)
         self._ingest.answer(reply, self._bodies.refused(refusal))
 
     def publish_failed(self, reply: bytes) -> None:
         """By a fault of ours a message may be stored or not: its publisher is told."""
-        refusal = errors.STREAM_STORE_FAILED(err=INTERNAL_ERROR)
+        refusal = errors.STREAM_STORE_FAILED(err=or_stored(INTERNAL_ERROR))
         self._ingest.answer(reply, self._bodies.refused(refusal))
 
     # ---------------------------------------------------------------- batches
@@ -170,7 +183,7 @@ class SlowPath:
 
     def commit_batch(self, batch: OpenBatch, reply: bytes) -> None:
         """Store a batch that needs a closer look, if all of it holds; StoreError."""
-        checks = BatchCheck(self._checks, self._turn.now_ns)
+        checks = BatchCheck(self._checks, self._turn)
         verdicts = []
         size = 0
         try:
@@ -203,7 +216,7 @@ class SlowPath:
         """
         fields = header_fields.special_fields(header)
         message = Publish(self.own_subject(subject), header, payload, fields)
-        verdict = self._checks.check_copy(message, self._turn.now_ns, dedupes=place is None)
+        verdict = self._checks.check_copy(message, self._turn, dedupes=place is None)
         if isinstance(verdict, Accept):
             self._storing.store(message, verdict, place)
 

@@ -337,7 +337,8 @@ cdef class Staging:
         cdef OpenBatch batch
         limits = self.limits
         if number != 1:
-            if number - (commit == END_VALUE) > limits.msgs_max:
+            # Nothing before the end of a batch is too much in nats-server: its number wraps around.
+            if not 0 <= number - (commit == END_VALUE) <= limits.msgs_max:
                 raise errors.ATOMIC_PUBLISH_TOO_LARGE_BATCH(size=limits.msgs_max)
             raise errors.ATOMIC_PUBLISH_INCOMPLETE_BATCH()
         if <uint64_t>len(self.open) >= self.limits.per_stream_max \

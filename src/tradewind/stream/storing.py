@@ -87,7 +87,7 @@ class Storing:
         # A batch may be large: only those messages are kept that bring something about.
         followed = []
         try:
-            self._store.begin_unit(size, len(verdicts))
+            self._ingest.begin_unit(size, len(verdicts))
             for message, verdict in zip(messages, verdicts, strict=True):
                 stored = self._append(message, replace(verdict, message_id=b""))
                 if self._is_followed(verdict):
@@ -156,7 +156,7 @@ class Storing:
         if verdict.ends:
             upkeep.roll_up(verdict.ends, stored.seq)
         if verdict.timing is not None:
-            begin_schedule(self._store, stored.seq, verdict.timing)
+            begin_schedule(self._store, stored.seq, verdict.timing, self._turn.steady_ns())
             self._ingest.deadline_changed()
         if self._republish is not None:
             self._publish_again(self._republish, stored)

@@ -30,22 +30,24 @@ from tradewind.api.stream_types import (
     RetentionPolicy,
     StreamConfig,
 )
+from tradewind.durations import format_duration
 from tradewind.errors import StoreError
 from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.commits.syncer import SyncMode
+from tradewind.store.contract import limits_of
 from tradewind.store.folder.filestore import FileStore
-from tradewind.store.folder.stream_folder import limits_of
 from tradewind.store.folder.time_files import read_schedules
 from tradewind.store.format.meta import StreamMeta
 from tradewind.store.table.message_store import MessageStore
+from tradewind.store.table.stamps_ahead import is_any_ahead, note_ahead
 from tradewind.stream import stream_queries
+from tradewind.stream.closed_subjects import ClosedSubjects
 from tradewind.stream.commit_path import CommitPath
 from tradewind.stream.direct_gets import DirectGet
-from tradewind.stream.half_batch import BATCHES, remove_half_batch
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.message_ids import MessageIds
 from tradewind.stream.publish_checks import PublishChecks
-from tradewind.stream.reply_bodies import ReplyBodies
+from tradewind.stream.reply_bodies import ReplyBodies, or_stored
 from tradewind.stream.schedules import Schedules
 from tradewind.stream.slow_path import SlowPath
 from tradewind.stream.storing import Storing
@@ -59,10 +61,11 @@ if TYPE_CHECKING:
     from tradewind.api.responses import StoredMessage
     from tradewind.api.stream_types import RePublish, StreamState, SubjectTransform
     from tradewind.store.files.creation import Creation
-    from tradewind.store.folder.recover import RecoveryReport
     from tradewind.store.folder.stream_folder import StreamFolder
 
 IDS_LATE_NS = 1_000_000_000
+# Ids that have left the window go in steps.
+IDS_EXPIRED_PER_STEP = 16_384
 # So many messages are looked at for ids before others have their turn.
 IDS_PER_STEP = 5_000
 
@@ -125,9 +128,12 @@ class Stream:
             context.router,
             context.direct_bytes_max,
         )
+        store.created_ns = self.created_ns
         self.is_active = False
         self._tokens: dict[str, int] = {}
         self._reported: StoreError | None = None
+        if folder is not None:
+            folder.is_lazy = self.sync_mode is not SyncMode.ALWAYS
         self._configure()
 
     @property
@@ -164,14 +170,20 @@ class Stream:
     def in_files(
         cls, context: StreamContext, meta: StreamMeta, folder: StreamFolder, **settings: Any
     ) -> Generator[Creation | Callable[[], object], None, Stream]:
-        """A new stream in files, all of it durable at the end; it takes no messages yet.
+        """A new stream in files, all of it as safe as its mode says; it takes no messages yet.
 
         What it yields waits for the disk: the caller has it done, in any thread, before it goes on.
         """
-        yield folder.creation(meta)
+        folder.is_lazy = not context.syncs or meta.config.get("persist_mode") == PersistMode.ASYNC
+        creation = folder.creation(meta)
+        yield creation
         settings.setdefault("seed", context.chance.getrandbits(64))
         files = folder.begin(meta, **settings)
         stream = cls(context, meta, files.table, files, folder)
+        if folder.is_lazy:
+            files.flush()
+            stream.created(creation)
+            return stream
         try:
             while (commit := files.begin_commit()) is not None:
                 yield commit.run
@@ -180,29 +192,6 @@ class Stream:
             files.abandon()
             raise
         return stream
-
-    @classmethod
-    def open(
-        cls,
-        context: StreamContext,
-        folder: StreamFolder,
-        now_ns: int,
-        ids: MessageIds | None = None,
-        **settings: Any,
-    ) -> tuple[Stream, RecoveryReport]:
-        """A stream on disk, not active yet, and the report; `ids`: those it knew a moment ago."""
-        settings.setdefault("seed", context.chance.getrandbits(64))
-        settings.setdefault("units", BATCHES)
-        meta, files, report = folder.open(now_ns, **settings)
-        stream = cls(context, meta, files.table, files, folder, ids)
-        if batches := folder.staged_batches():
-            remove_half_batch(files.table, batches)
-            files.commit()
-            folder.drop_staged_batches()
-        if ids is None:
-            stream.load_ids(now_ns)
-        stream.load_schedules(now_ns)
-        return stream, report
 
     def load_ids(self, now_ns: int) -> None:
         """Know again the ids of the messages of the last window, before it takes others."""
@@ -214,7 +203,7 @@ class Stream:
         if not self.store.msgs:
             return
         self.ids.clear()
-        self.ids.set_window(window_ns, now_ns)
+        self.ids.set_window(window_ns, self.turn.monotonic_ns)
         first = self.store.sequence_at(now_ns - window_ns + 1) if window_ns > 0 else 0
         seq = self.ingest.load_ids(first or self.store.last_seq + 1, IDS_PER_STEP)
         while seq:
@@ -228,6 +217,12 @@ class Stream:
         known, stamp = read_schedules(self.files) if self.files is not None else ([], 0)
         times = [(schedule.seq, schedule.fire_ns) for schedule in known]
         self.schedules.recover(times, stamp, now_ns)
+
+    def load_times(self, now_ns: int) -> None:
+        """Know again what depends on times: schedules, and messages that are ahead of the clock."""
+        self.load_schedules(now_ns)
+        if is_any_ahead(self.store, now_ns):
+            self.look_at_stamps(now_ns)
 
     def activate(self) -> None:
         """Take messages on all subjects of the configuration, and answer direct gets."""
@@ -260,6 +255,12 @@ class Stream:
             self.account.unsubscribe(token)
         self._tokens.clear()
 
+    def refuse_all(self, reason: str) -> ClosedSubjects:
+        """Take no more messages, and tell publishers why, until that has an end."""
+        subjects = [] if self.config.no_ack else list(self._tokens)
+        self.deactivate()
+        return ClosedSubjects(self.account, self._bodies, subjects, reason)
+
     def meta_with(self, config: StreamConfig) -> StreamMeta:
         """What the disk has to say when the stream has this configuration."""
         return StreamMeta(stream_config_to_dict(config, self.meta.config), self.meta.created_ns)
@@ -281,7 +282,7 @@ class Stream:
         self.meta = meta
         self.config = config
         self._configure()
-        self.ids.set_window(config.duplicate_window, self.turn.now_ns)
+        self.ids.set_window(config.duplicate_window, self.turn.monotonic_ns)
         if limits_of(meta.config) != self.store.limits:
             self.store.set_limits(limits_of(meta.config))
             self.store.begin_limits()
@@ -384,7 +385,7 @@ class Stream:
             raise errors.BAD_REQUEST()
         if pattern and not stream_queries.can_match(stream_queries.to_bytes(pattern)):
             return
-        chosen = stream_queries.to_bytes(pattern)
+        chosen = self.store.filter((stream_queries.to_bytes(pattern),) if pattern else ())
         steps = self.store.purge_steps(
             chosen, below=seq, keep=keep, step=self.upkeep.step_size, work=PURGE_WORK_NS
         )
@@ -413,12 +414,30 @@ class Stream:
         """Whether an acknowledgement means that the message is synced."""
         return self.files is not None and self.sync_mode is SyncMode.ALWAYS
 
+    def created(self, creation: Creation) -> None:
+        """The stream or one of its consumers is there: if nobody has waited for the disk, the next
+        commit has it synced.
+        """
+        if creation.is_lazy:
+            assert self.folder is not None
+            self.folder.unsettled.add(creation)
+            self.turn.mark_dirty(self.ingest)
+
     def failed(self, error: StoreError) -> None:
-        """Writing or syncing failed: everybody who still waits is told; reading goes on."""
+        """Writing or syncing failed: everybody who still waits is told; reading goes on.
+
+        What they wait for is in memory, and goes to the disk when that has room again.
+        """
         if self._reported is not error:
             self._reported = error
             self.context.log.error(f"JetStream stream '{self.name}' takes no messages: {error}")
-        self.refuse_waiting(errors.STREAM_STORE_FAILED(err=str(error)))
+        self.refuse_waiting(errors.STREAM_STORE_FAILED(err=or_stored(error)))
+
+    def freeze(self, reason: StoreError) -> None:
+        """Take no changes from now on; that is no failure, so the log need not say it."""
+        assert self.files is not None
+        self._reported = reason
+        self.files.fail(reason, resumable=False)
 
     def refuse_waiting(self, error: errors.ApiError) -> None:
         """Nobody has to wait for the disk any more: this is what becomes of their messages.
@@ -441,23 +460,50 @@ class Stream:
             self.slow_path.fast_batches.next_deadline_ns,
         )
         soonest_ns = min(filter(None, times), default=0)
-        age_ns = self.upkeep.next_expiry_ns
         if self.ids.count:
             # Late is soon enough for ids: their time is looked at whenever one is found.
-            id_ns = self.ids.next_expiry_ns + IDS_LATE_NS
-            age_ns = id_ns if age_ns is None else min(age_ns, id_ns)
+            id_ns = max(self.ids.next_expiry_ns + IDS_LATE_NS, 1)
+            soonest_ns = min(soonest_ns, id_ns) if soonest_ns else id_ns
+        steady_ns = self.turn.steady_ns()
+        age_ns = self.upkeep.next_expiry_ns(steady_ns)
         if self.schedules is not None:
-            fire_ns = self.schedules.next_deadline_ns(self.turn.now_ns)
-            if fire_ns is not None and not self.config.sealed:
+            fire_ns = self.schedules.next_deadline_ns(steady_ns)
+            if fire_ns is not None and not self.config.sealed and not self.store.read_only:
                 age_ns = fire_ns if age_ns is None else min(age_ns, fire_ns)
         if age_ns is None:
             return soonest_ns
-        due_ns = self.turn.monotonic_ns + max(age_ns - self.turn.now_ns, 0)
+        due_ns = self.turn.monotonic_ns + max(age_ns - steady_ns, 0)
         return min(due_ns, soonest_ns) if soonest_ns else due_ns
 
-    def tick(self, now_ns: int) -> None:
+    def clock_went_back(self, distance_ns: int) -> None:
+        """The next message is stored that much before the last one."""
+        self.context.log.warn(
+            f"JetStream stream {self.place}: the clock is {format_duration(distance_ns)} behind the"
+            " last message; times of messages follow the clock from here on"
+        )
+
+    def clock_moved(self, *, ahead: bool) -> None:
+        """The clock of the machine has jumped, and that is believed."""
+        now_ns = self.turn.steady_ns()
+        if not ahead and self.schedules is not None:
+            self.schedules.clock_went_back()
+        if self.store.ahead or is_any_ahead(self.store, now_ns):
+            self.look_at_stamps(now_ns)
+        self.ingest.deadline_changed()
+
+    def look_at_stamps(self, now_ns: int) -> None:
+        """Messages that are ahead of the clock expire, and their schedules run, as if they were
+        stored now.
+        """
+        note_ahead(self.store, now_ns)
+        self.upkeep.correct_timers()
+        if self.schedules is not None:
+            self.schedules.clock_went_back()
+
+    def tick(self) -> None:
         """Forget what is too old; in steps, so that nobody waits for it."""
-        self.ids.expire(now_ns)
+        now_ns = self.turn.steady_ns()
+        self.ids.expire(self.turn.monotonic_ns, IDS_EXPIRED_PER_STEP)
         if 0 < self.direct.next_deadline_ns <= self.turn.monotonic_ns:
             self.direct.tick()
         self.slow_path.staging.tick(self.turn.monotonic_ns)

@@ -19,12 +19,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tradewind.chain.chain_entries import EXPIRED
+from tradewind.durations import later
 from tradewind.errors import StoreError
+from tradewind.store.table.stamps_ahead import correct_timers
 
 if TYPE_CHECKING:
     from tradewind.broker.turn import Turn
     from tradewind.store.contract import MessageCopy
     from tradewind.store.table.message_store import MessageStore
+    from tradewind.store.table.subject_index import SubjectFilter
     from tradewind.stream.commit_path import CommitPath
 
 REMOVED_PER_STEP: Final = 10_000
@@ -101,6 +104,7 @@ class Upkeep:
         # What ages below this sequence is gone, or its keeper has it.
         self._aged_to = 0
         self._held_until_ns = 0  # nothing expires before that, because a marker was not stored
+        self._corrects_from = 0  # timers of messages from here on may be wrong; 0: they are not
         self._spare = REMOVED_PER_STEP  # this much may be rolled up before others have their turn
 
     @property
@@ -115,7 +119,7 @@ class Upkeep:
         """Whether `step` has something to do whatever the time is."""
         if (self._roll_ups or self._discarded) and not self._store.read_only:
             return True
-        return self._store.is_overdue
+        return self._store.is_overdue or self._corrects_from > 0
 
     def step(self, now_ns: int) -> bool:
         """Remove some of what is to be removed; whether it is worth another call now."""
@@ -128,6 +132,8 @@ class Upkeep:
                 self._continue_roll_ups()
             elif self._store.is_overdue:
                 self._store.limit_step(size)
+            elif self._corrects_from:
+                self._corrects_from = correct_timers(self._store, self._corrects_from, now_ns, size)
             else:
                 return self._expire(now_ns, size)
         finally:
@@ -137,11 +143,21 @@ class Upkeep:
 
     # ---------------------------------------------------------------- age
 
-    @property
-    def next_expiry_ns(self) -> int | None:
+    def next_expiry_ns(self, now_ns: int) -> int | None:
         """When a message is too old; None: never."""
-        expiry_ns = self._store.next_expiry_ns() if self.keeper is None else self._next_kept_ns()
-        return None if expiry_ns is None else max(expiry_ns, self._held_until_ns)
+        if self.keeper is None:
+            expiry_ns = self._store.next_expiry_ns(now_ns)
+        else:
+            expiry_ns = self._next_kept_ns(now_ns)
+        if expiry_ns is None:
+            return None
+        # A clock that went back does not prolong the pause.
+        return max(expiry_ns, min(self._held_until_ns, now_ns + MARK_AGAIN_NS))
+
+    def correct_timers(self) -> None:
+        """Have messages whose stamps are ahead of the clock end with their time to live."""
+        self._corrects_from = 1
+        self._ingest.deadline_changed()
 
     def _expire(self, now_ns: int, size: int) -> bool:
         """Remove what is too old; the last message of a subject may have to leave a marker."""
@@ -184,7 +200,7 @@ class Upkeep:
         after a while.
         """
         store = self._store
-        aging = self._next_aging()
+        aging = self._next_aging(now_ns)
         if aging is not None and store.has_expired(aging[0], now_ns):
             self._aged_to = aging[0] + 1
             return aging[0]
@@ -193,23 +209,23 @@ class Upkeep:
             store.put_off(seq, now_ns + KEPT_AGAIN_NS)
         return seq
 
-    def _next_kept_ns(self) -> int | None:
+    def _next_kept_ns(self, now_ns: int) -> int | None:
         store = self._store
         if store.read_only:
             return None
         found = store.timers.next_expiry
-        aging = self._next_aging()
+        aging = self._next_aging(now_ns)
         if aging is None:
             return found
-        aged_ns = aging[1] + store.limits.age_max_ns
+        aged_ns = later(aging[1], store.limits.age_max_ns)
         return aged_ns if found is None else min(found, aged_ns)
 
-    def _next_aging(self) -> tuple[int, int] | None:
+    def _next_aging(self, now_ns: int) -> tuple[int, int] | None:
         """(sequence, time) of the first message that ages and was not given yet."""
         store = self._store
         if store.limits.age_max_ns <= 0:
             return None
-        aging = store.aging_at(self._aged_to)
+        aging = store.aging_at(self._aged_to, now_ns)
         # What never ages is passed over once.
         self._aged_to = aging[0] if aging is not None else store.last_seq + 1
         return aging
@@ -233,8 +249,9 @@ class Upkeep:
 
     # ---------------------------------------------------------------- purges
 
-    def purge_step(self, steps: Iterator[int], pattern: bytes) -> int | None:
+    def purge_step(self, steps: Iterator[int], chosen: SubjectFilter) -> int | None:
         """Purge some more and tell the consumers; None at the end."""
+        pattern = chosen.patterns[0] if chosen.patterns else b""
         if self.interest is not None:
             self.interest.before_purge()
         purged = next(steps, None)
@@ -242,8 +259,9 @@ class Upkeep:
             self._turn.mark_dirty(self._ingest)
         if self.interest is not None:
             first_left = self._store.first_seq
-            if pattern:
-                first_left = self._store.next_sequence(0, (pattern,)) or self._store.last_seq + 1
+            # Before the end, that all below the first one are gone is enough.
+            if pattern and (purged is None or (b"*" not in pattern and b">" not in pattern)):
+                first_left = self._store.next_sequence(0, chosen) or self._store.last_seq + 1
             self.interest.after_purge(pattern, first_left)
         return purged
 
@@ -298,10 +316,11 @@ class Upkeep:
     def _roll_some(self, roll_up: RollUp) -> bool:
         """Whether all that it replaces is gone."""
         size = self.step_size
+        chosen = self._store.filter((roll_up.subject,) if roll_up.subject else ())
         if roll_up.steps is None:
-            roll_up.steps = self._store.purge_steps(roll_up.subject, below=roll_up.seq, step=size)
+            roll_up.steps = self._store.purge_steps(chosen, below=roll_up.seq, step=size)
         try:
-            purged = self.purge_step(roll_up.steps, roll_up.subject)
+            purged = self.purge_step(roll_up.steps, chosen)
         except StoreError:
             roll_up.steps = None  # it is tried again from the beginning
             raise

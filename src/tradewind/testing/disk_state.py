@@ -108,15 +108,15 @@ class FileNode:
         _apply(self._visible, effect)
         self.pending.append(effect)
 
-    def sync(self) -> None:
-        """All effects so far become durable."""
+    def sync(self, count: int | None = None) -> None:
+        """All effects so far become durable, or the first `count`, if it began after these."""
         if not self.pending:
             return
         if isinstance(self._durable, bytes):
             self._durable = bytearray(self._durable)
-        for effect in self.pending:
+        for effect in self.pending[:count]:
             _apply(self._durable, effect)
-        self.pending.clear()
+        del self.pending[:count]
 
     def forget(self, random: Random) -> None:
         """A sync that failed: some bytes arrived, and no later sync will care for the others."""
@@ -170,9 +170,12 @@ class _Causes:
         )
 
     def add(self, change: DiskChange) -> None:
+        # A name that changes inside of its folder says nothing about the name of the folder.
+        folders = {id(folder) for folder, _, _ in change.sets}
+        is_move = change.is_rename and len(folders) > 1
         for folder, name, node in change.sets:
             self.names.add((folder, name))
-            if node is not None and (change.is_rename or node in self.reachable):
+            if node is not None and (is_move or node in self.reachable):
                 self.reachable.add(folder)
         if change.gone is not None:
             self.emptied.add(change.gone)

@@ -78,6 +78,11 @@ class NameTree:
             raise disk_error(path, operation, errno.ENOTDIR)
         return node
 
+    def name_lost(self, path: str, node: FileNode) -> int:
+        """Why this path does not lead to a file; 0: it does."""
+        found = self.find(path)
+        return 0 if found is node else errno.ESTALE if found is not None else errno.ENOENT
+
     def snapshot(self) -> dict[str, bytes | None]:
         """Content by path relative to the root, None for a folder."""
         found: dict[str, bytes | None] = {}

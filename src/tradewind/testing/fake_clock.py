@@ -6,8 +6,8 @@ SECOND_NS = 1_000_000_000
 
 
 class FakeClock:
-    """Stands in for `tradewind.clock.SystemClock`. Both times move together; processor
-    time only with `work_ns`.
+    """Stands in for `tradewind.clock.SystemClock`. Both times move together, except in a jump;
+    processor time moves only with `work_ns`.
     """
 
     def __init__(self, wall_ns: int = 1_700_000_000 * SECOND_NS) -> None:
@@ -39,3 +39,7 @@ class FakeClock:
             raise ValueError(f"time does not go back, but {duration_ns} ns was asked for")
         self._wall_ns += duration_ns
         self._monotonic_ns += duration_ns
+
+    def jump_ns(self, distance_ns: int) -> None:
+        """Set the wall clock ahead, or back if it is negative; no time passes."""
+        self._wall_ns += distance_ns

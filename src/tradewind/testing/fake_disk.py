@@ -28,7 +28,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from posixpath import dirname, normpath
 from random import Random
-from typing import Literal
+from typing import Final, Literal
 
 from tradewind.store.files.disk import (
     DIRECTORY_MODE,
@@ -57,6 +57,10 @@ from tradewind.testing.disk_state import (
 from tradewind.testing.disk_tree import NameTree, rename_obstacle
 
 ENDLESS_BYTES = 1 << 60
+# What a read-only file system refuses.
+CHANGES: Final = frozenset[Operation](
+    {"create", "rename", "link", "remove", "remove_tree", "make_directory", "lock"}
+)
 
 
 class PowerLoss(BaseException):
@@ -90,8 +94,11 @@ class Fault:
 class SimulatedFile(DiskFile):
     """A file of a simulated disk."""
 
-    def __init__(self, disk: SimulatedDisk, path: str, node: FileNode) -> None:
+    def __init__(
+        self, disk: SimulatedDisk, path: str, node: FileNode, *, writes: bool = True
+    ) -> None:
         self.path = path
+        self._writes = writes
         self._disk = disk
         self._node = node
         self._is_open = True
@@ -106,6 +113,12 @@ class SimulatedFile(DiskFile):
     def _enter(self, operation: Operation, *, is_step: bool = False) -> None:
         if fault := self._begin(operation, is_step=is_step):
             raise disk_error(self.path, operation, fault.error)
+
+    def _refusal(self) -> int:
+        """Why nothing can be written here; 0: it can."""
+        if not self._writes:
+            return errno.EBADF
+        return errno.EROFS if self._disk.is_read_only else 0
 
     @property
     def size(self) -> int:
@@ -124,7 +137,7 @@ class SimulatedFile(DiskFile):
     def _write_part(self, data: bytes, offset: int) -> None:
         with self._disk.mutex:
             fault = self._begin("write", is_step=True)
-            number = errno.EINVAL if offset < 0 else fault.error if fault else 0
+            number = errno.EINVAL if offset < 0 else fault.error if fault else self._refusal()
             room = self._disk.room_for(self._node, offset + len(data)) - offset
             if not number and room < len(data):
                 number, data = errno.ENOSPC, data[: max(0, room)]
@@ -153,14 +166,14 @@ class SimulatedFile(DiskFile):
         """See `DiskFile.truncate`."""
         with self._disk.mutex:
             self._enter("truncate", is_step=True)
-            if size < 0:
-                raise disk_error(self.path, "truncate", errno.EINVAL)
+            if number := errno.EINVAL if size < 0 else self._refusal():
+                raise disk_error(self.path, "truncate", number)
             assert self._node.mapped_bytes() <= size, "cut under a mapping"
             if self._disk.room_for(self._node, size) < size:
                 raise disk_error(self.path, "truncate", errno.ENOSPC)
             self._disk.tree.cut(self._node, self._disk.steps, size)
 
-    def sync(self) -> None:
+    def sync(self, *, is_named: bool = True) -> None:
         """A failing sync loses some of the data for good, as on Linux."""
         if self._sync_failed:
             raise disk_error(self.path, "sync", errno.EIO)
@@ -170,6 +183,9 @@ class SimulatedFile(DiskFile):
                 self._node.forget(self._disk.random)
                 raise disk_error(self.path, "sync", fault.error)
             self._node.sync()
+            if is_named and (number := self._disk.tree.name_lost(self.path, self._node)):
+                self._sync_failed = True
+                raise disk_error(self.path, "sync", number)
             if self._disk.sync_persists_names:
                 self._disk.tree.persist_names_of(self._node)
 
@@ -202,6 +218,7 @@ class SimulatedDisk(Disk):
     `capacity_bytes`: the sum of all file sizes that fits; None is endless. May change at any time.
     `sync_persists_names`: a sync of a file makes its name durable too, as ext4 does for new files.
     `short_write_bytes`: writes take at most this much at a time, each part being a step; 0 is all.
+    `is_read_only`: every change is refused, as after a file system has found an error in itself.
     `stop_at`: the step that will not happen, because the power fails; None for never.
     """
 
@@ -218,6 +235,7 @@ class SimulatedDisk(Disk):
         self.capacity_bytes = capacity_bytes
         self.sync_persists_names = sync_persists_names
         self.short_write_bytes = 0
+        self.is_read_only = False
         self.stop_at: int | None = None
         self.steps = 0
         self.calls: Counter[Operation] = Counter()
@@ -272,6 +290,8 @@ class SimulatedDisk(Disk):
     def _enter(self, operation: Operation, path: str, *, is_step: bool = False) -> None:
         if fault := self.begin(operation, path, is_step=is_step):
             raise disk_error(path, operation, fault.error)
+        if self.is_read_only and operation in CHANGES:
+            raise disk_error(path, operation, errno.EROFS)
 
     def unsynced_steps(self) -> list[int]:
         """The steps whose effects are not durable yet, in order."""
@@ -319,11 +339,13 @@ class SimulatedDisk(Disk):
 
     # --- the Disk contract ---------------------------------------------------------------------
 
-    def open(self, path: str) -> SimulatedFile:
+    def open(self, path: str, *, writes: bool = False) -> SimulatedFile:
         """See `Disk.open`."""
         path = path_within(self.root, path)
         self._enter("open", path)
-        return SimulatedFile(self, path, self.tree.file(path, "open"))
+        if writes and self.is_read_only:
+            raise disk_error(path, "open", errno.EROFS)
+        return SimulatedFile(self, path, self.tree.file(path, "open"), writes=writes)
 
     def create(self, path: str, *, replace: bool = False) -> SimulatedFile:
         """See `Disk.create`."""

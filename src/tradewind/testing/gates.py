@@ -15,6 +15,7 @@ class OpenGate:
     """Lets everybody into one account."""
 
     auth_required = False
+    is_required = False
     nonce_required = False
 
     def __init__(self, account: str = GLOBAL_ACCOUNT) -> None:
@@ -42,6 +43,7 @@ class UserGate:
     hashed password does.
     """
 
+    is_required = True
     nonce_required = False
 
     def __init__(

@@ -26,9 +26,9 @@ from tradewind.jetstream.engine import EngineSettings, JetStreamEngine
 from tradewind.jetstream.replication.origin_links import Remotes
 from tradewind.jetstream.store_opening import recover
 from tradewind.options import MIB, ServerOptions
+from tradewind.store.files.disk import Disk
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.testing.fake_clock import SECOND_NS, FakeClock
-from tradewind.testing.fake_disk import SimulatedDisk
 from tradewind.testing.fake_syncer import SteppedSyncer
 from tradewind.testing.fake_workers import InlineWorkers
 from tradewind.testing.gates import OpenGate
@@ -134,7 +134,7 @@ class InProcessServer:
 
     With `disk` it has JetStream, and recovers what is on it. Commits run by themselves, unless
     `manual_sync`: then `syncer` waits for the test, which may cut the power before. `remotes` lead
-    to other servers.
+    to other servers. A test that stops it and starts another one may hand on its `clock`.
 
     Of the options, those that are about sockets, files, users and monitoring have no effect here.
     """
@@ -147,17 +147,18 @@ class InProcessServer:
         accounts: Mapping[str, AccountLimits] | Iterable[str] = (),
         log: MemoryLog | None = None,
         seed: int = 1,
-        disk: SimulatedDisk | None = None,
+        disk: Disk | None = None,
         manual_sync: bool = False,
         remotes: Remotes | None = None,
         server_id: str = "SERVER",
+        clock: FakeClock | None = None,
     ) -> None:
         limits = (
             dict(accounts)
             if isinstance(accounts, Mapping)
             else {name: AccountLimits() for name in accounts}
         )
-        self.clock = FakeClock()
+        self.clock = clock or FakeClock()
         self.log = log or MemoryLog()
         self.broker = Broker(
             options or ServerOptions(server_name="in-process"),
@@ -180,7 +181,7 @@ class InProcessServer:
         if disk is not None:
             self.engine = self._start_engine(disk, remotes)
 
-    def _start_engine(self, disk: SimulatedDisk, remotes: Remotes | None) -> JetStreamEngine:
+    def _start_engine(self, disk: Disk, remotes: Remotes | None) -> JetStreamEngine:
         settings = EngineSettings(self.broker.options.jetstream, MEMORY_BYTES_MAX, DISK_BYTES_MAX)
         root = StoreRoot(disk, disk.root)
         engine = JetStreamEngine(self.broker, settings, root, self.syncer, self.workers, remotes)

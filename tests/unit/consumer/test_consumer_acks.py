@@ -64,6 +64,29 @@ def test_nak_with_a_bad_delay_delivers_at_once(
     assert len(fetch(world, client, consumer, 1)) == 1
 
 
+def test_redelivery_comes_a_millisecond_after_the_wait(world: World, client: Client) -> None:
+    consumer = world.consumer(ack_wait=SECOND)
+    world.store_messages("a")
+    client.pull(consumer, batch=2, expires=10 * SECOND)
+    assert len(client.take()) == 1
+    world.server.advance(1.000_999_999)
+    assert client.take() == []
+    world.server.advance(0.000_000_001)
+    assert len(client.take()) == 1
+
+
+def test_redelivery_comes_exactly_after_the_delay_of_a_nak(world: World, client: Client) -> None:
+    consumer = world.consumer(ack_wait=SECOND)
+    world.store_messages("a")
+    (frame,) = fetch(world, client, consumer, 1)
+    client.pull(consumer, expires=10 * SECOND)
+    client.ack(frame, b'-NAK {"delay": 2000000000}')
+    world.server.advance(1.999_999_999)
+    assert client.take() == []
+    world.server.advance(0.000_000_001)
+    assert len(client.take()) == 1
+
+
 def test_work_in_progress_puts_the_redelivery_off(world: World, client: Client) -> None:
     consumer = world.consumer(ack_wait=SECOND)
     world.store_messages("a")
@@ -148,7 +171,7 @@ def test_backoff_waits_longer_each_time_and_max_deliver_gives_up(
     client.take()
     deliveries = []
     for _ in range(12):
-        world.server.advance(1)
+        world.server.advance(1.001)  # each wait is a millisecond longer than it is configured
         deliveries.append([frame.numbers[0] for frame in client.take()])
     assert deliveries == [[2], [], [], [3], [], [], [], [], [], [], [], []]
     assert world.advisories == [
@@ -228,6 +251,25 @@ def test_a_changed_state_is_saved_once_per_interval_and_restored(
     client.pull(again, batch=2)
     world.server.advance(2)
     assert [frame.numbers[:3] for frame in client.take()] == [(2, 2, 4), (2, 3, 5)]
+
+
+def test_redelivery_after_a_restart_is_not_too_early(world: World, client: Client) -> None:
+    world.server.advance(0.75)
+    consumer = world.consumer(ack_wait=3 * SECOND)
+    world.store_messages("a")
+    fetch(world, client, consumer, 1)
+    world.server.advance(0.2)
+    # Files have whole seconds.
+    state = decode_with_trailer(
+        encode_consumer_state(world.saved[-1], world.server.clock.wall_ns())
+    )[0]
+    consumer.close()
+    world.consumers.clear()
+    client.pull(world.consumer(state=state, ack_wait=3 * SECOND))
+    world.server.advance(2.8)
+    assert client.take() == []
+    world.server.advance(0.8)
+    assert len(client.take()) == 1
 
 
 def test_a_new_consumer_that_delivered_nothing_keeps_its_place(world: World) -> None:

@@ -6,6 +6,7 @@ import pytest
 from consumer_kit import MS, SECOND, Client, World
 
 from tradewind.consumer.consumer_document import consumer_document
+from tradewind.consumer.pull_requests import RefusedRequestError, decode_pull
 
 PENDING = {"Nats-Pending-Messages", "Nats-Pending-Bytes"}
 
@@ -266,3 +267,82 @@ def test_a_receiver_that_does_not_read_is_given_time(world: World, client: Clien
     client.connection.resume_reading()
     world.server.advance(1)
     assert len(client.take()) == 300
+
+
+PLAIN = [
+    b'{"batch":1}',
+    b'{"batch":1,"expires":5000000000}',
+    b'{"expires":5000000000,"batch":250}',
+    b'{"batch": 1, "expires": 5000000000}',
+    b'{"batch":999999999999999999,"expires":999999999999999999}',
+]
+NOT_PLAIN = [
+    b"",
+    b"1",
+    b"{}",
+    b"{",
+    b'{"batch":1',
+    b'{"batch":1,',
+    b'{"batch":1,}',
+    b'{"batch":}',
+    b'{"batch":0}',
+    b'{"batch":01}',
+    b'{"batch":-1}',
+    b'{"batch":1.5}',
+    b'{"batch":1e3}',
+    b'{"batch":"1"}',
+    b'{"batch":1}x',
+    b'{"batch":1} ',
+    b'{"Batch":1}',
+    b'{"batch":1,"batch":2}',
+    b'{"expires":5}',
+    b'{"expires":5,"expires":6,"batch":1}',
+    b'{"batch":1,"no_wait":true}',
+    b'{"batch":1,"max_bytes":7}',
+    b'{"batch":9999999999999999999}',
+    b'{"batch":1,"expires":5000000000,"idle_heartbeat":1}',
+]
+
+
+@pytest.mark.parametrize("payload", PLAIN)
+def test_a_plain_request_means_what_its_json_says(world: World, payload: bytes) -> None:
+    delivery = world.consumer().delivery
+    assert delivery.add_plain_request(b"inbox", payload)
+    request, has_group = decode_pull(b"", payload)
+    assert has_group
+    assert delivery.pulls is not None
+    due_ns = delivery.pulls.due_ns
+    assert due_ns == (world.turn.monotonic_ns + request.expires if request.expires else 0)
+    client = Client(world)
+    client.subscribe("inbox")  # without a receiver it would be swept
+    assert delivery.sweep() == request.batch
+    assert type(request)(batch=request.batch, expires=request.expires) == request
+
+
+@pytest.mark.parametrize("payload", NOT_PLAIN)
+def test_any_other_request_is_left_to_those_who_can_say_what_is_wrong(
+    world: World, client: Client, payload: bytes
+) -> None:
+    consumer = world.consumer()
+    assert not consumer.delivery.add_plain_request(b"inbox", payload)
+    assert consumer.delivery.pulls is not None
+    assert consumer.delivery.pulls.count == 0
+    client.publish("$JS.API.CONSUMER.MSG.NEXT.S.C", payload, "inbox")
+    try:
+        decode_pull(b"", payload)
+        is_refused = False
+    except RefusedRequestError:
+        is_refused = True
+    codes = [frame.status[:3] for frame in client.take()]
+    assert (codes == ["400"]) == is_refused
+
+
+def test_a_plain_request_obeys_the_limits_of_the_consumer(world: World, client: Client) -> None:
+    consumer = world.consumer(max_batch=5, max_waiting=1)
+    client.pull(consumer, batch=6)
+    assert [frame.status for frame in client.take()] == ["409 Exceeded MaxRequestBatch of 5"]
+    client.pull(consumer, batch=5, expires=SECOND)
+    client.pull(consumer, batch=5, expires=SECOND)
+    assert [frame.status for frame in client.take()] == ["409 Exceeded MaxWaiting"]
+    assert consumer.delivery.pulls is not None
+    assert consumer.delivery.pulls.count == 1

@@ -28,7 +28,6 @@ from tradewind.jetstream.hosted import HostedStream
 from tradewind.monitor.system_answers import SystemServices
 from tradewind.options import AccountOptions, JetStreamOptions, ServerOptions
 from tradewind.store.backup.restore import BackupRestore
-from tradewind.stream.stream import Stream
 from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import SimulatedDisk
 from tradewind.testing.gates import User, UserGate
@@ -204,9 +203,8 @@ def a_stream_whose_commit_ends(world: World, patch: Patch) -> None:
 
 
 def a_commit_of_states(world: World, patch: Patch) -> None:
-    files = world.stream("S").files
-    assert files is not None
-    patch.setattr(files, "begin_commit", fail)
+    patch.setattr(world.consumer(), "encode_whole", fail)
+    patch.setattr(world.consumer(), "take_changes", fail)
     world.victim.publish("S.x")
     pull(world.victim, "S", "c")
     world.server.advance(0.5)
@@ -222,7 +220,8 @@ def a_publish_that_needs_a_closer_look(world: World, patch: Patch) -> None:
     assert json.loads(body)["error"] == {
         "code": 503,
         "err_code": 10077,
-        "description": "internal error, see the server's log",
+        "description": "internal error, see the server's log; what was published"
+        " and not acknowledged may be stored",
     }
 
 
@@ -467,12 +466,12 @@ def test_a_fault_at_the_start_keeps_one_stream_or_consumer_closed(
     disk = world.disk
     world.stop()
     if what == "stream":
-        real = Stream.open
+        real = store_opening.open_stream
 
         def open_stream(context: Any, folder: Any, *rest: Any, **settings: Any) -> Any:
             return fail() if folder.stream == "S" else real(context, folder, *rest, **settings)
 
-        monkeypatch.setattr(Stream, "open", open_stream)
+        monkeypatch.setattr(store_opening, "open_stream", open_stream)
     else:
         monkeypatch.setattr(
             store_opening,

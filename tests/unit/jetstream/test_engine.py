@@ -94,7 +94,7 @@ def test_damaged_stream_is_named_and_does_not_stop_the_others() -> None:
         peer.publish(f"{name}.x")
     disk = disk.crash_keeping_unsynced()
     path = f"{disk.root}/jetstream/$G/streams/bad/meta.inf"
-    with disk.open(path) as file:
+    with disk.open(path, writes=True) as file:
         file.write(b"#", 0)
         file.sync()
     server, peer = open_server(disk)
@@ -234,3 +234,25 @@ def test_health_names_a_stream_whose_disk_has_failed() -> None:
     (problem,) = monitor.health(HealthzOptions())
     assert (problem.account, problem.stream) == ("$G", "S")
     assert "'$G > S' is read-only: " in problem.text
+
+
+def test_accounts_that_change_while_a_reload_walks_on_stay_as_they_are_then() -> None:
+    names = ("A", "B", "C", "D")
+    accounts = {name: AccountOptions(name, jetstream=True) for name in names}
+    options = ServerOptions(server_name="here", accounts=accounts)
+    server = InProcessServer(options, accounts=names, disk=SimulatedDisk())
+    engine = server.engine
+    assert engine is not None
+    accounts["A"] = AccountOptions("A")
+    accounts["B"] = AccountOptions("B")
+    steps = engine.reload(options)
+    next(steps)
+    for name, limits in (("B", None), ("C", None), ("D", {"max_streams": 7})):
+        accounts[name] = AccountOptions(
+            name, jetstream=limits is not None, jetstream_limits=limits or {}
+        )
+        engine.set_account(name)
+    for _ in steps:
+        pass
+    assert list(engine.accounts) == ["D"]
+    assert engine.accounts["D"].limits.max_streams == 7

@@ -6,13 +6,17 @@ import json
 import os
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 from backup_kit import CHUNKS, BackupPeer, limited, note_writes
 
+from tradewind.consumer.consumer import ServerConsumer
 from tradewind.jetstream import restores, snapshots
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.store.backup.archive import END, MAGIC, ArchiveEntry, append_entry
+from tradewind.store.files.open_files import open_files
+from tradewind.store.folder.stream_folder import StreamFolder
 from tradewind.store.format import s2
 from tradewind.stream.stream import Stream
 from tradewind.testing import InProcessServer
@@ -186,7 +190,7 @@ def test_receiver_that_comes_and_goes_often_costs_one_look_per_turn(
     fill(peer)
     peer.connection.send(b"UNSUB 2\r\n")
     peer.begin("S", chunk_size=1024)
-    peer.connection.send(f"SUB {CHUNKS} 2\r\nUNSUB 2\r\n".encode() * 5000)
+    peer.connection.send(f"SUB {CHUNKS} 2\r\nUNSUB 2\r\n".encode() * 200)
     chunks, events, _ = peer.take_all()
     assert (chunks, events) == ([], [])
     peer.connection.send(f"SUB {CHUNKS} 2\r\n".encode())
@@ -260,7 +264,7 @@ def test_backup_that_finds_damage_fails(monkeypatch: pytest.MonkeyPatch) -> None
     server.engine.close()
     after = disk.crash_keeping_unsynced()
     (path,) = (path for path in after.snapshot_tree() if path.endswith("/2.blk"))
-    with after.open(f"{after.root}/{path}") as file:
+    with after.open(f"{after.root}/{path}", writes=True) as file:
         place = file.read(0, file.size).index(payloads[80])
         file.write(bytes([payloads[80][0] ^ 1]), place)
         file.sync()
@@ -287,6 +291,46 @@ def test_restored_stream_survives_a_power_failure_as_soon_as_it_is_answered() ->
     assert state(again) == before
     (info,) = again.ask_plain("$JS.API.CONSUMER.INFO.S.c")
     assert json.loads(info)["num_pending"] == 30
+
+
+def test_restored_stream_is_read_by_a_worker_and_writes_as_any_other(
+    server: InProcessServer, peer: BackupPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(peer)
+    data = peer.backup("S")
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    submit, read = server.workers.submit, StreamFolder.open
+    working: list[bool] = []
+    readers: list[bool] = []
+
+    def submit_noted(work: Callable[[], object], done: Callable[..., None]) -> None:
+        def noted() -> None:
+            working.append(True)
+            try:
+                work()
+            finally:
+                working.pop()
+
+        submit(noted, done)
+
+    def read_noted(self: StreamFolder, *arguments: object, **settings: object) -> object:
+        readers.append(bool(working))
+        return read(self, *arguments, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(server.workers, "submit", submit_noted)
+    monkeypatch.setattr(StreamFolder, "open", read_noted)
+    answer = peer.upload(peer.begin_restore("S"), data)
+    assert answer["state"]["messages"] == 30
+    assert readers
+    assert all(readers)
+    # Its files are among those that all streams share now.
+    assert server.engine is not None
+    assert server.engine.root is not None
+    shared = open_files(server.engine.root.disk)
+    before = shared.count
+    peer.publish("S.more")
+    assert shared.count == before + 1
+    assert state(peer)["messages"] == 31
 
 
 def test_power_failure_at_any_step_leaves_the_whole_stream_or_nothing() -> None:
@@ -342,6 +386,31 @@ def test_restore_that_fails_anywhere_leaves_nothing_and_can_be_tried_again() -> 
             assert "error" not in peer.upload(peer.begin_restore("S"), data), f"call {nth}"
         assert state(peer) == whole
     assert failed > 30
+
+
+def test_stream_takes_messages_again_after_a_restore_that_failed_by_a_fault(
+    server: InProcessServer, peer: BackupPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(peer, 3)
+    for number in range(restores.CONSUMERS_PER_STEP + 10):
+        config = {"durable_name": f"c{number}", "ack_policy": "explicit"}
+        peer.api(f"CONSUMER.CREATE.S.c{number}", {"stream_name": "S", "config": config})
+    data = peer.backup("S")
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    opened = restores.open_consumer
+
+    def fail(*arguments: Any) -> ServerConsumer:
+        if arguments[2].meta.name == f"c{restores.CONSUMERS_PER_STEP + 5}":
+            raise RuntimeError("as by a bug")
+        return opened(*arguments)
+
+    server.expects_faults = True
+    monkeypatch.setattr(restores, "open_consumer", fail)
+    assert "error" in peer.upload(peer.begin_restore("S"), data)
+    (answer,) = peer.ask_plain("S.new", b"x")
+    assert json.loads(answer)["seq"] == 4
+    peer.ask_plain("$JS.API.STREAM.DELETE.S")
+    assert b"seq" not in b"".join(peer.ask_plain("S.new", b"x"))
 
 
 def test_restore_that_stalls_leaves_nothing(server: InProcessServer, peer: BackupPeer) -> None:

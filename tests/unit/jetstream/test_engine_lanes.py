@@ -160,6 +160,7 @@ def test_space_of_a_deleted_stream_is_given_back_behind_the_answer() -> None:
     peer.publish("S.a")
     server.workers.is_held = True
     assert peer.ask("$JS.API.STREAM.DELETE.S") == []
+    server.workers.run_next()  # whether the disk takes changes
     server.workers.run_next()
     server.run_until_idle()
     assert [answer["success"] for answer in answers(peer)] == [True]

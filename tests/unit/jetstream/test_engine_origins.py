@@ -325,8 +325,9 @@ def test_prefix_that_leads_nowhere_is_taken_and_told(pair: Pair) -> None:
     answer = pair.there.create("M", subjects=[], mirror={"name": "O", "external": external})
     assert answer["mirror"]["active"] == -1
     assert pair.problem("M") == (
-        "external.api '$JS.nowhere.API' leads nowhere: no remote of account '$G' in"
-        " jetstream.remotes has this prefix (known: $JS.hub.API)"
+        "external.api '$JS.nowhere.API' leads nowhere: no import and no leaf connection of account"
+        " '$G' takes CONSUMER.CREATE.O, and no remote in jetstream.remotes has this prefix"
+        " (known: $JS.hub.API)"
     )
 
 

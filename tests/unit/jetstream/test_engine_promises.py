@@ -420,3 +420,27 @@ def test_acks_are_answered_while_a_hidden_consumer_reads_for_a_mirror() -> None:
     world.server.run_until_idle()
     world.sync()
     assert world.answers() == {1}
+
+
+@pytest.mark.parametrize("is_logged", [True, False])
+def test_messages_that_a_consumer_was_given_are_lost_by_name_if_the_last_block_is_cut(
+    is_logged: bool,
+) -> None:
+    """Its state file knows of them, or the log of its acks."""
+    world = World(6)
+    if is_logged:
+        world.ack(6)
+        world.answers_when_kept(6)
+    else:
+        world.rest()
+    disk = world.disk.crash_keeping_unsynced()
+    path = next(path for path in disk.checkpoint() if path.endswith("msgs/1.blk"))
+    content = disk.content_of(path)
+    start = content.index((4).to_bytes(8, "little"), 30) - 4
+    disk.put_durable_file(path, content[:start])
+    peer = world.restarted(disk)
+    state = peer.api("STREAM.INFO.S")["state"]
+    assert state["lost"]["msgs"] == [4, 5, 6]
+    assert sequences(peer) == [1, 2, 3]
+    assert state["last_seq"] > 6
+    assert info(peer)["delivered"]["stream_seq"] >= 6

@@ -512,3 +512,35 @@ def test_no_copy_is_lost_or_doubled_whenever_the_server_dies(taken: list[Step], 
         assert sequences == sorted(set(sequences)), "doubled, or out of order"
         missing = set(originals[origin]) - set(copied)
         assert not missing, "lost"
+
+
+# -------------------------------------------------------------------- activity
+
+
+def test_active_counts_from_the_last_copy_or_the_last_second(
+    server: InProcessServer, peer: Peer
+) -> None:
+    def active() -> list[float]:
+        infos = [peer.api(f"STREAM.INFO.{name}") for name in "MS"]
+        shown = [info.get("mirror") or info["sources"][0] for info in infos]
+        return [one["active"] / 1e9 if one["active"] > 1 else one["active"] for one in shown]
+
+    mirror_of(peer, "O")
+    sourcing(peer, "O")
+    server.advance(SEEKING_SECONDS)
+    assert active() == [-1, -1]
+    peer.create("O")
+    assert active() == [1, 1]  # a nanosecond, because 0 reads as never
+    server.advance(2.5)
+    assert active() == [0.5, 0.5]
+    fill(peer, "O.a", "1")
+    server.advance(0.7)
+    assert active() == [0.7, 0.7]
+    server.advance(0.7)
+    assert active() == pytest.approx([0.4, 0.4])
+    peer.api("STREAM.DELETE.O")
+    server.advance(5)
+    assert active() == pytest.approx([5.4, 5.4])
+    peer.create("O")
+    server.advance(0.2)
+    assert active()[1] == 0.2

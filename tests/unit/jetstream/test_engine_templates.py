@@ -188,6 +188,19 @@ def test_streams_that_nobody_uses_go() -> None:
     assert world.peer.publish("k8s.a.x") == {"stream": "k8s_a", "seq": 1}
 
 
+def test_streams_stay_while_the_clock_is_ahead_and_go_when_it_is_right() -> None:
+    world = World()
+    world.put(idle=60 * SECOND)
+    world.peer.publish("k8s.a.x")
+    world.server.clock.jump_ns(86_400 * SECOND)
+    world.peer.publish("k8s.b.x")
+    world.server.advance(25)
+    assert world.names() == ["k8s_a", "k8s_b"]
+    world.server.clock.jump_ns(-86_400 * SECOND)
+    world.server.advance(200)
+    assert world.names() == []
+
+
 def test_templates_are_there_after_a_crash_and_go_on_counting() -> None:
     world = World()
     world.put()

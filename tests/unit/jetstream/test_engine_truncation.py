@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tradewind.api.times import format_time, parse_time
+from tradewind.store.files.disk import Operation
 from tradewind.store.folder.shelf import put_back
 from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import PowerLoss, SimulatedDisk
@@ -336,6 +337,18 @@ def test_a_deleted_stream_takes_its_shelves_along() -> None:
     world.server.advance(2 * 3600)
 
 
+def test_a_clock_that_is_ahead_for_a_moment_ends_no_undo() -> None:
+    world = World()
+    world.fill(3)
+    world.own("TRUNCATE", newest=1, keep_for=HOUR)
+    world.server.clock.jump_ns(24 * HOUR)
+    world.server.advance(20)
+    assert len(world.own("UNDO", dry_run=True)["windows"]) == 1
+    world.server.clock.jump_ns(-24 * HOUR)
+    world.server.advance(120)
+    assert len(world.own("UNDO", dry_run=True)["windows"]) == 1
+
+
 # ------------------------------------------------------------------ what can fail
 
 
@@ -534,3 +547,41 @@ def test_nobody_takes_the_room_of_a_stream_during_its_undo(
     monkeypatch.setattr("tradewind.jetstream.undo.put_back", watched)
     assert world.own("UNDO")["messages"] == 4
     assert seen == [before]
+
+
+@pytest.mark.parametrize("fault", [None, "create"])
+def test_publishers_are_told_at_every_step_of_an_undo_what_becomes_of_their_messages(
+    fault: Operation | None,
+) -> None:
+    world = World()
+    world.fill()
+    world.own("TRUNCATE", subjects=["S.1"], keep_for=HOUR)
+    workers = world.server.workers
+    workers.is_held = True
+    assert world.peer.ask("$TW.API.STREAM.UNDO.S") == []
+    if fault is not None:
+        world.disk.fail(fault, "*/snap-*", times=100)
+    refused, stored = 0, {}
+    while workers.waiting_count:
+        answers = world.peer.ask("S.new", b"%d" % refused)
+        for _, header, body in answers:
+            assert b"503" not in header, "there is a stream, so nobody is told that nobody listens"
+            answer = json.loads(body)
+            if "error" in answer:
+                assert answer["error"]["err_code"] == 10077
+                assert "publish again" in answer["error"]["description"]
+                refused += 1
+            elif "seq" in answer:
+                stored[answer["seq"]] = b"%d" % refused
+        workers.run_next()
+    workers.is_held = False
+    assert refused
+    world.disk.clear_faults()
+    world.server.run_until_idle()
+    world.peer.take()
+    world.publish("S.new")
+    found = {seq: payload for seq, _, _, _, payload in world.found()}
+    assert stored.items() <= found.items()
+    assert sum(
+        payload.isdigit() and subject == "S.new" for _, _, subject, _, payload in world.found()
+    ) == len(stored)

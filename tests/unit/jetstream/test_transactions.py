@@ -258,7 +258,7 @@ def test_any_call_to_the_disk_that_fails_leaves_all_of_it_or_nothing(error: int)
         for outcome in (disk.crash_losing_unsynced(), disk.crash(nth)):
             started = InProcessServer(disk=outcome)
             after = Peer(started)
-            started.advance(31)  # until it is due again, if it was delivered
+            started.advance(32)  # until it is due again, if it was delivered
             done = {bool(stored(after, "A")), bool(stored(after, "C")), not pull(after, "B", 1)}
             assert len(done) == 1, f"call {nth}: {answer}"
             if code != NOBODY_KNOWS:
@@ -283,7 +283,7 @@ def test_a_journal_that_cannot_be_synced_leaves_all_of_it_or_nothing() -> None:
     for outcome in (disk.crash_losing_unsynced(), disk.crash_keeping_unsynced()):
         started = InProcessServer(disk=outcome)
         after = Peer(started)
-        started.advance(31)  # until it is due again, if it was delivered
+        started.advance(32)  # until it is due again, if it was delivered
         assert len(stored(after, "A")) + len(pull(after, "B", 1)) == 1
         assert len(stored(after, "C")) == 1
 
@@ -413,11 +413,16 @@ def test_streams_that_promise_less_take_part_and_survive_a_kill(mode: str) -> No
         server_name="in-process", jetstream=JetStreamOptions(sync_interval_ns=interval_ns)
     )
     disk = SimulatedDisk()
-    peer = Peer(InProcessServer(options, disk=disk))
+    server = InProcessServer(options, disk=disk)
+    peer = Peer(server)
     for name in "AB":
         peer.create(name, **({"persist_mode": "async"} if mode == "async" else {}))
     add_consumer(peer, "B")
     peer.publish("B.in")
+    # The streams themselves are durable from their first commit on.
+    server.advance(121)
+    server.syncer.tick(server.clock.monotonic_ns())
+    server.run_until_idle()
     pull(peer, "B", 1)
     assert commit(peer, [message("A.x")], [ack_of("B", 1)])["acks"] == 1
     for outcome in (disk.crash_keeping_unsynced(), disk.crash_losing_unsynced()):

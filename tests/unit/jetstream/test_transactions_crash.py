@@ -151,7 +151,7 @@ class World:
         peer = Peer(server)
         out = [payload.split(b".")[0] for _, _, payload in stored(peer, "OUT")]
         every = {subject: payload for _, subject, payload in stored(peer, "KV")}
-        server.advance(31)
+        server.advance(32)  # files have whole seconds: the wait is up to one longer
         unacked = set(pull(peer, "IN", 100))
         keeps_all = peer.api("STREAM.INFO.OUT")["config"]["max_msgs_per_subject"] < 0
         for number in range(1, INPUTS + 1):

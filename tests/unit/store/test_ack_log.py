@@ -15,12 +15,13 @@ from tradewind.store.format.ack_log import (
     TRAILER_BYTES,
     apply_records,
     decode_with_trailer,
+    frame_record,
     log_header,
     log_name,
     log_numbers,
-    log_record,
     next_number,
     read_log,
+    record_prefix,
     with_trailer,
 )
 from tradewind.store.format.consumer_file import (
@@ -51,6 +52,10 @@ def delivered(count: int) -> AckState:
 
 
 FOLLOWS = 5
+
+
+def log_record(number: int, offset: int, consumer: str, follows: int, changes: bytes) -> bytes:
+    return frame_record(number, offset, record_prefix(consumer, follows) + changes)
 
 
 def log_of(number: int, *bodies: bytes) -> bytes:

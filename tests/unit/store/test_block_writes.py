@@ -173,3 +173,26 @@ def test_disk_that_is_full_in_the_middle_leaves_the_stream_read_only_with_all_it
     assert store.resume()
     store.commit()
     check_all(tmp_path, store, 1_000)
+
+
+def test_reading_what_was_just_written_seldom_maps_the_file_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maps = 0
+    real_map = OsFile.map
+
+    def counted(file: OsFile) -> memoryview:
+        nonlocal maps
+        maps += 1
+        return real_map(file)
+
+    monkeypatch.setattr(OsFile, "map", counted)
+    store = opened(tmp_path)
+    for number in range(1, 501):
+        seq = store.table.store(b"a", b"", payload(number, 1_000), number)
+        store.flush()
+        assert store.table.get(seq).payload == payload(number, 1_000)
+    assert maps < 20
+    assert [m.payload[:4] for m in store.table.messages()] == [
+        payload(number, 4) for number in range(1, 501)
+    ]

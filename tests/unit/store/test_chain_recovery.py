@@ -140,7 +140,7 @@ def test_checkpoint_that_a_killed_process_has_written_is_durable_before_it_is_to
     told = checkpoint(store)
     before, after = disk.read_file(LINES), copy.read_file(LINES)
     assert after.startswith(before)
-    with disk.open(LINES) as file:
+    with disk.open(LINES, writes=True) as file:
         file.write(after[len(before) :], len(before))
     again, _ = chained(disk)
     assert chain_of(again).checkpoint == told
@@ -267,3 +267,23 @@ def test_file_that_does_not_continue_the_one_before_is_named(
     assert broken is not None
     assert broken.reason == "entries 4 to 6 are missing or damaged"
     assert store.table.msgs == 7
+
+
+def test_a_cut_that_a_checkpoint_proves_is_a_loss_and_no_sequence_is_used_again() -> None:
+    disk = new_disk()
+    store, _ = chained(disk)
+    fill(store, 10)
+    checkpoint(store)
+    disk = disk.crash_keeping_unsynced()
+    path = f"{FOLDER}/msgs/1.blk"
+    content = disk.content_of(path)
+    disk.put_durable_file(path, content[: content.index((7).to_bytes(8, "little")) - 4])
+    again, report = chained(disk)
+    assert report.lost == [7, 8, 9, 10]
+    assert any("a checkpoint of its chain covers message 10" in note for note in report.notes)
+    assert again.table.last_seq >= 10
+    fill(again, 3)
+    verify_chain(again)
+    again, report = chained(disk.crash_keeping_unsynced())
+    assert not report.damage
+    verify_chain(again)

@@ -75,7 +75,7 @@ def test_a_record_that_is_cut_off_does_not_count(cut: int) -> None:
     journal = journal_on(disk)
     journal.append(entry(1))
     segment, _ = journal.append(entry(2))
-    with disk.open(segment.path) as file:
+    with disk.open(segment.path, writes=True) as file:
         file.truncate(segment.size - cut)
     assert found_on(disk) == [entry(1)]
 

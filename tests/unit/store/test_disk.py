@@ -84,7 +84,7 @@ def test_create_with_replace_empties_what_was_there(disk: Disk) -> None:
 
 def test_open_of_a_missing_file_is_told_apart_from_other_faults(disk: Disk) -> None:
     with pytest.raises(MissingFile) as caught:
-        disk.open(f"{disk.root}/nothing")
+        disk.open(f"{disk.root}/nothing", writes=True)
     path = f"{disk.root}/nothing"
     assert str(caught.value) == f"{path}: open failed: No such file or directory (ENOENT)"
 
@@ -114,7 +114,7 @@ def test_an_empty_write_does_not_grow_the_file(disk: Disk) -> None:
 
 
 def test_a_read_beyond_the_end_gives_nothing_and_asks_for_no_memory(disk: Disk) -> None:
-    with disk.open(put(disk, "a", b"abc")) as file:
+    with disk.open(put(disk, "a", b"abc"), writes=True) as file:
         assert file.read(3, 1) == b""
         assert file.read(1 << 40, 5) == b""
         assert file.read(1, 1 << 62) == b"bc"
@@ -122,7 +122,7 @@ def test_a_read_beyond_the_end_gives_nothing_and_asks_for_no_memory(disk: Disk) 
 
 
 def test_truncate_cuts_and_grows(disk: Disk) -> None:
-    with disk.open(put(disk, "a", b"abcdef")) as file:
+    with disk.open(put(disk, "a", b"abcdef"), writes=True) as file:
         file.truncate(2)
         assert file.read(0, 9) == b"ab"
         file.truncate(4)
@@ -130,7 +130,7 @@ def test_truncate_cuts_and_grows(disk: Disk) -> None:
 
 
 def test_negative_places_are_refused(disk: Disk) -> None:
-    with disk.open(put(disk, "a", b"abc")) as file:
+    with disk.open(put(disk, "a", b"abc"), writes=True) as file:
         for call in (
             lambda: file.write(b"x", -1),
             lambda: file.read(-1, 2),
@@ -142,7 +142,7 @@ def test_negative_places_are_refused(disk: Disk) -> None:
 
 def test_a_mapping_outlives_the_file_and_is_read_only(disk: Disk) -> None:
     path = put(disk, "a", b"mapped")
-    with disk.open(path) as file:
+    with disk.open(path, writes=True) as file:
         view = file.map()
     disk.remove(path)
     assert bytes(view) == b"mapped"
@@ -150,7 +150,7 @@ def test_a_mapping_outlives_the_file_and_is_read_only(disk: Disk) -> None:
 
 
 def test_cutting_a_file_under_a_mapping_is_our_own_bug(disk: Disk) -> None:
-    with disk.open(put(disk, "a", b"mapped")) as file:
+    with disk.open(put(disk, "a", b"mapped"), writes=True) as file:
         part = file.map()[2:4]
         with pytest.raises(AssertionError, match="cut under a mapping"):
             file.truncate(3)
@@ -160,7 +160,7 @@ def test_cutting_a_file_under_a_mapping_is_our_own_bug(disk: Disk) -> None:
 
 
 def test_a_closed_file_refuses_everything_but_close(disk: Disk) -> None:
-    file = disk.open(put(disk, "a", b"abc"))
+    file = disk.open(put(disk, "a", b"abc"), writes=True)
     file.close()
     file.close()
     for call in (
@@ -176,7 +176,7 @@ def test_a_closed_file_refuses_everything_but_close(disk: Disk) -> None:
 
 def test_an_open_file_follows_its_rename_and_survives_its_removal(disk: Disk) -> None:
     path = put(disk, "a", b"abc")
-    with disk.open(path) as file:
+    with disk.open(path, writes=True) as file:
         disk.rename(path, f"{disk.root}/b")
         file.write(b"X", 0)
         assert disk.read_file(f"{disk.root}/b") == b"Xbc"
@@ -289,7 +289,7 @@ def test_every_call_refuses_to_leave_the_root(disk: Disk, path: str) -> None:
     outside = path.format(root=disk.root)
     inside = put(disk, "inside")
     calls: list[Callable[[], object]] = [
-        lambda: disk.open(outside),
+        lambda: disk.open(outside, writes=True),
         lambda: disk.create(outside),
         lambda: disk.rename(inside, outside),
         lambda: disk.rename(outside, inside),
@@ -360,7 +360,7 @@ def test_calls_on_the_wrong_kind_say_so(disk: Disk) -> None:
     disk.make_directory(f"{disk.root}/folder")
     inner = put(disk, "folder/inner")
     for call, number in (
-        (lambda: disk.open(f"{disk.root}/folder"), errno.EISDIR),
+        (lambda: disk.open(f"{disk.root}/folder", writes=True), errno.EISDIR),
         (lambda: disk.read_file(f"{disk.root}/folder"), errno.EISDIR),
         (lambda: disk.create(f"{disk.root}/folder", replace=True), errno.EISDIR),
         (lambda: disk.list_directory(path), errno.ENOTDIR),
@@ -404,7 +404,8 @@ def test_only_the_owner_gets_rights(real: OsDisk) -> None:
 
 
 def test_a_full_device_gives_disk_full() -> None:
-    with OsDisk("/dev").open("/dev/full") as file, pytest.raises(DiskFull) as caught:
+    device = OsDisk("/dev").open("/dev/full", writes=True)
+    with device as file, pytest.raises(DiskFull) as caught:
         file.write(b"x", 0)
     text = "/dev/full: write failed: No space left on device (ENOSPC)"
     assert str(caught.value) == text
@@ -476,7 +477,7 @@ def test_a_file_that_shrinks_while_it_is_read_ends_early(
         return data
 
     monkeypatch.setattr(os, "pread", read_and_cut)
-    with disk.open(path) as file:
+    with disk.open(path, writes=True) as file:
         assert file.read(0, 10) == b"0123"
 
 
@@ -486,12 +487,12 @@ def test_a_failed_sync_is_never_tried_again(
     disk = OsDisk(str(tmp_path))
     calls = []
 
-    def fails_once(descriptor: int) -> None:
+    def fails_once(descriptor: int, _path: str | None) -> None:
         calls.append(descriptor)
         if len(calls) == 1:
             raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(os, "fdatasync", fails_once)
+    monkeypatch.setattr(disk_module, "sync_descriptor", fails_once)
     with disk.create(f"{disk.root}/a") as file:
         assert isinstance(failure(file.sync), DiskFull)
         error = failure(file.sync)
@@ -556,7 +557,7 @@ def test_where_no_more_mappings_are_allowed_the_bytes_are_read(
 
     monkeypatch.setattr("tradewind.store.files.disk.FileMapping", refuse)
     disk = OsDisk(str(tmp_path))
-    with disk.open(put(disk, "a", b"content")) as file:
+    with disk.open(put(disk, "a", b"content"), writes=True) as file:
         assert bytes(file.map()) == b"content"
 
 
@@ -574,8 +575,8 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     seen: list[tuple[str, str]] = []
     real_rename = os.rename
 
-    def note(operation: str) -> Callable[[int], None]:
-        def noted(descriptor: int) -> None:
+    def note(operation: str) -> Callable[..., None]:
+        def noted(descriptor: int, *_: object) -> None:
             path = os.readlink(f"/proc/self/fd/{descriptor}")
             seen.append((operation, os.path.basename(path)))
 
@@ -586,7 +587,7 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         real_rename(source, target)
 
     monkeypatch.setattr(os, "fsync", note("fsync"))
-    monkeypatch.setattr(os, "fdatasync", note("fdatasync"))
+    monkeypatch.setattr(disk_module, "sync_descriptor", note("fdatasync"))
     monkeypatch.setattr(os, "rename", rename)
     return seen
 

@@ -161,8 +161,8 @@ class LateFile(SimulatedFile):
 
 
 class LateDisk(SimulatedDisk):
-    def open(self, path: str) -> SimulatedFile:
-        return self._late(super().open(path))
+    def open(self, path: str, *, writes: bool = False) -> SimulatedFile:
+        return self._late(super().open(path, writes=writes))
 
     def create(self, path: str, *, replace: bool = False) -> SimulatedFile:
         return self._late(super().create(path, replace=replace))

@@ -335,3 +335,22 @@ def test_purge_of_a_store_without_messages_is_remembered(
     assert (again.table.first_seq, again.table.last_seq) == (1, 0)
     assert put(again.table, b"a") == [1]
     again.table.verify()
+
+
+@pytest.mark.parametrize("end", [b"", b"x\r\n\r\n"], ids=["plain", "odd"])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_unit_is_in_one_block_whatever_marks_are_between_its_messages(
+    disk: SimulatedDisk, end: bytes, is_restarted: bool
+) -> None:
+    """Marks prove lengths: behind each message with an odd header, and after a start."""
+    store = written(disk)
+    if is_restarted:
+        store, _ = opened(disk, block_bytes_max=500)
+    header, count = b"NATS/1.0\r\nA: b\r\n\r\n" + end, 100
+    store.table.begin_unit(count * record_bytes(1, len(header), 10), count)
+    blocks = len(store.table.blocks)
+    for number in range(count):
+        store.table.store(b"a", header, b"x" * 10, 1000 + number)
+    store.table.end_unit()
+    assert len(store.table.blocks) == blocks
+    assert store.table.blocks[-1].live_msgs >= count

@@ -75,7 +75,7 @@ def test_ext4_keeps_the_name_of_a_synced_file_and_of_its_folders() -> None:
 
 def test_unsynced_appends_survive_torn_reordered_or_as_holes() -> None:
     disk = with_file(b"durable!")
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     file.write(b"A" * 700, 8)
     file.write(b"B" * 700, 708)
     found = [tree["f"] for tree in outcomes(disk)]
@@ -91,7 +91,7 @@ def test_unsynced_appends_survive_torn_reordered_or_as_holes() -> None:
 
 def test_a_tear_between_sectors_lies_at_a_multiple_of_512() -> None:
     disk = with_file(bytes(100))
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     file.write(b"x" * 2000, 100)
     file.write(b"y", 2100)
     holes = set()
@@ -105,7 +105,7 @@ def test_a_tear_between_sectors_lies_at_a_multiple_of_512() -> None:
 
 def test_an_overwrite_leaves_old_or_new_bytes_and_never_zeros() -> None:
     disk = with_file(b"o" * 1500)
-    disk.open(f"{ROOT}/f").write(b"n" * 1000, 250)
+    disk.open(f"{ROOT}/f", writes=True).write(b"n" * 1000, 250)
     found = [tree["f"] for tree in outcomes(disk)]
     assert {b"o" * 1500, b"o" * 250 + b"n" * 1000 + b"o" * 250} <= set(found)
     assert all(data is not None and len(data) == 1500 and set(data) <= {110, 111} for data in found)
@@ -113,7 +113,7 @@ def test_an_overwrite_leaves_old_or_new_bytes_and_never_zeros() -> None:
 
 def test_an_unsynced_cut_survives_or_not_and_a_synced_one_does() -> None:
     disk = with_file(b"0123456789")
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     file.truncate(4)
     assert sorted(str(tree["f"]) for tree in outcomes(disk)) == ["b'0123'", "b'0123456789'"]
     file.sync()
@@ -122,7 +122,7 @@ def test_an_unsynced_cut_survives_or_not_and_a_synced_one_does() -> None:
 
 def test_bytes_behind_a_cut_do_not_come_back_when_the_file_grows() -> None:
     disk = with_file(b"0123456789")
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     file.truncate(4)
     file.truncate(12)
     possible = {b"0123456789", b"0123", b"0123\0\0\0\0\0\0\0\0"}
@@ -131,7 +131,7 @@ def test_bytes_behind_a_cut_do_not_come_back_when_the_file_grows() -> None:
 
 def test_written_bytes_behind_a_cut_do_not_come_back_either() -> None:
     disk = with_file()
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     file.write(b"AAAAAA", 0)
     file.truncate(2)
     file.truncate(12)
@@ -142,7 +142,7 @@ def test_written_bytes_behind_a_cut_do_not_come_back_either() -> None:
 
 def test_overlapping_writes_arrive_in_order_within_a_sector() -> None:
     disk = with_file(b"....")
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     file.write(b"AA", 0)
     file.write(b"BBBB", 0)
     found = {tree["f"] for tree in outcomes(disk)}
@@ -152,7 +152,7 @@ def test_overlapping_writes_arrive_in_order_within_a_sector() -> None:
 
 def test_overlapping_writes_arrive_in_either_order_in_different_sectors() -> None:
     disk = with_file(b"." * 1024)
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     file.write(b"A" * 1024, 0)
     file.write(b"B" * 1024, 0)
     sectors = {(data[:512], data[512:]) for tree in outcomes(disk) if (data := tree["f"])}
@@ -162,7 +162,7 @@ def test_overlapping_writes_arrive_in_either_order_in_different_sectors() -> Non
 
 def test_sync_makes_all_writes_before_it_durable_and_none_after() -> None:
     disk = with_file()
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     file.write(b"before", 0)
     file.sync()
     file.write(b"after", 6)
@@ -172,14 +172,14 @@ def test_sync_makes_all_writes_before_it_durable_and_none_after() -> None:
 
 def test_a_sync_through_one_handle_covers_writes_through_another() -> None:
     disk = with_file()
-    disk.open(f"{ROOT}/f").write(b"data", 0)
-    disk.open(f"{ROOT}/f").sync()
+    disk.open(f"{ROOT}/f", writes=True).write(b"data", 0)
+    disk.open(f"{ROOT}/f", writes=True).sync()
     assert outcomes(disk) == [{"f": b"data"}]
 
 
 def test_a_prefix_of_the_steps_can_be_kept() -> None:
     disk = with_file()
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     file.write(b"1", 0)
     disk.create(f"{ROOT}/g").close()
     file.write(b"2", 1)
@@ -330,10 +330,10 @@ def test_one_moment_gives_the_same_outcome_for_the_same_seed() -> None:
 def test_the_disk_after_a_crash_lives_its_own_life() -> None:
     disk = with_file(b"shared")
     after = disk.crash(1)
-    with after.open(f"{ROOT}/f") as file:
+    with after.open(f"{ROOT}/f", writes=True) as file:
         file.write(b"X", 0)
         file.sync()
-    with disk.open(f"{ROOT}/f") as file:
+    with disk.open(f"{ROOT}/f", writes=True) as file:
         file.write(b"Y", 1)
     after.remove(f"{ROOT}/f")
     assert disk.read_file(f"{ROOT}/f") == b"sYared"
@@ -356,7 +356,7 @@ def test_the_power_fails_at_the_chosen_step_and_stays_away() -> None:
         lambda: file.size,
         file.map,
         file.sync,
-        lambda: disk.open(f"{ROOT}/f"),
+        lambda: disk.open(f"{ROOT}/f", writes=True),
         lambda: disk.exists(ROOT),
         lambda: disk.lock(f"{ROOT}/lock"),
         lambda: disk.rename(f"{ROOT}/f", f"{ROOT}/g"),
@@ -370,7 +370,7 @@ def test_the_power_fails_at_the_chosen_step_and_stays_away() -> None:
 
 def test_only_calls_that_change_the_disk_are_steps_but_all_are_counted() -> None:
     disk = with_file(b"abc")
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     file.read(0, 3)
     file.map()
     disk.list_directory(ROOT)
@@ -395,7 +395,7 @@ def test_short_writes_are_steps_of_their_own() -> None:
     disk.short_write_bytes = 4
     disk.stop_at = 3
     with pytest.raises(PowerLoss):
-        disk.open(f"{ROOT}/f").write(b"0123456789", 0)
+        disk.open(f"{ROOT}/f", writes=True).write(b"0123456789", 0)
     assert disk.snapshot_tree() == {"f": b"01234567"}
 
 
@@ -425,15 +425,15 @@ def test_the_nth_matching_call_fails_and_the_others_do_not() -> None:
 @pytest.mark.parametrize(
     ("operation", "call"),
     [
-        ("open", lambda disk: disk.open(f"{ROOT}/f")),
+        ("open", lambda disk: disk.open(f"{ROOT}/f", writes=True)),
         ("open", lambda disk: disk.read_file(f"{ROOT}/f")),
         ("create", lambda disk: disk.create(f"{ROOT}/new")),
         ("read", lambda disk: disk.read_file(f"{ROOT}/f")),
-        ("size", lambda disk: disk.open(f"{ROOT}/f").size),
-        ("map", lambda disk: disk.open(f"{ROOT}/f").map()),
-        ("write", lambda disk: disk.open(f"{ROOT}/f").write(b"new", 0)),
-        ("truncate", lambda disk: disk.open(f"{ROOT}/f").truncate(1)),
-        ("sync", lambda disk: disk.open(f"{ROOT}/f").sync()),
+        ("size", lambda disk: disk.open(f"{ROOT}/f", writes=True).size),
+        ("map", lambda disk: disk.open(f"{ROOT}/f", writes=True).map()),
+        ("write", lambda disk: disk.open(f"{ROOT}/f", writes=True).write(b"new", 0)),
+        ("truncate", lambda disk: disk.open(f"{ROOT}/f", writes=True).truncate(1)),
+        ("sync", lambda disk: disk.open(f"{ROOT}/f", writes=True).sync()),
         ("rename", lambda disk: disk.rename(f"{ROOT}/f", f"{ROOT}/g")),
         ("rename", lambda disk: disk.write_file_atomically(f"{ROOT}/f", b"new")),
         ("sync", lambda disk: disk.write_file_atomically(f"{ROOT}/f", b"new")),
@@ -463,7 +463,7 @@ def test_every_call_can_be_made_to_fail_without_a_trace(
 def test_a_fault_for_all_operations_counts_them_all() -> None:
     disk = with_file(b"old")
     disk.fail("*", nth=2)
-    file = disk.open(f"{ROOT}/f")
+    file = disk.open(f"{ROOT}/f", writes=True)
     assert failure(lambda: file.read(0, 1)).operation == "read"
 
 
@@ -474,11 +474,11 @@ def test_after_a_failed_sync_a_later_good_one_does_not_bring_the_data_back() -> 
         disk = SimulatedDisk(seed)
         disk.put_durable_file(f"{ROOT}/f", b"durable")
         disk.fail("sync")
-        file = disk.open(f"{ROOT}/f")
+        file = disk.open(f"{ROOT}/f", writes=True)
         file.write(b"A" * 1000, 7)
         failure(file.sync)
         assert failure(file.sync).errno == errno.EIO
-        again = disk.open(f"{ROOT}/f")
+        again = disk.open(f"{ROOT}/f", writes=True)
         again.write(b"B", 1007)
         again.sync()
         assert again.read(0, 2000) == b"durable" + b"A" * 1000 + b"B"
@@ -497,10 +497,10 @@ def test_after_a_failed_sync_the_next_good_one_makes_the_size_durable_with_holes
         disk = SimulatedDisk(seed)
         disk.put_durable_file(f"{ROOT}/f", b"durable")
         disk.fail("sync")
-        file = disk.open(f"{ROOT}/f")
+        file = disk.open(f"{ROOT}/f", writes=True)
         file.write(b"A" * 1000, 7)
         failure(file.sync)
-        again = disk.open(f"{ROOT}/f")
+        again = disk.open(f"{ROOT}/f", writes=True)
         again.write(b"D", 0)
         again.sync()
         (tree,) = outcomes(disk)
@@ -540,7 +540,7 @@ def test_a_full_disk_takes_what_fits_and_room_comes_back() -> None:
     assert disk.crash_keeping_unsynced().tree.used_bytes == 5
     disk.make_directory(f"{ROOT}/d")
     disk.rename(f"{ROOT}/b", f"{ROOT}/d/b")
-    disk.open(f"{ROOT}/d/b").write(b"6", 5)
+    disk.open(f"{ROOT}/d/b", writes=True).write(b"6", 5)
     assert disk.tree.used_bytes == 6
     disk.remove_tree(f"{ROOT}/d")
     assert disk.tree.used_bytes == 0

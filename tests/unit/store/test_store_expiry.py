@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from store_kit import KINDS, StoreMaker, sequences
 
+from cpu_clock import thread_seconds
 from tradewind.store.contract import MessageCopy, StoreLimits
 from tradewind.store.files.disk import DiskFull
 from tradewind.store.folder.filestore import FileStore
@@ -16,6 +17,7 @@ from tradewind.store.folder.recover import open_store
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.store.format.timing_wheel import TimingWheel
 from tradewind.store.table.message_store import MessageStore
+from tradewind.store.table.stamps_ahead import note_ahead
 from tradewind.testing.fake_disk import SimulatedDisk
 
 SECOND = 1_000_000_000
@@ -155,3 +157,20 @@ def test_empty_timers_are_written_as_the_official_server_does() -> None:
     put(store.table)
     store.close()
     assert disk.read_file(THW) == b"\x01" + bytes(8) + b"\x02" + bytes(7)
+
+
+def test_cost_of_stamps_that_are_ahead_does_not_grow_with_the_stream() -> None:
+    """Each message with a time to live notes them while nobody believes the clock."""
+    costs = []
+    for count in (10, 20_000):
+        store = MessageStore("S", TTL, block_bytes_max=1)
+        for number in range(count):
+            put(store, at_s=1000 + number)
+
+        def note_often(store: MessageStore = store) -> None:
+            for _ in range(100):
+                note_ahead(store, SECOND)
+
+        costs.append(thread_seconds(note_often, times=10))
+        assert [time_ns for _, time_ns in store.ahead] == [SECOND]
+    assert costs[1] < 10 * costs[0]

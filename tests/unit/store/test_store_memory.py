@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tradewind.store.contract import NotFoundError
 from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.recover import open_store
@@ -45,3 +46,29 @@ def test_reading_a_stream_leaves_its_pages_to_the_system(store: FileStore) -> No
             highest = max(highest, file_memory_bytes() - before)
     assert highest < 10 * MIB
     store.close()
+
+
+def test_store_that_was_given_up_is_empty_for_whoever_still_reads_it(tmp_path: Path) -> None:
+    disk = OsDisk(str(tmp_path))
+    disk.make_directory(f"{tmp_path}/S")
+    files, _ = open_store(disk, f"{tmp_path}/S", "S", now_ns=0, block_bytes_max=1000)
+    store = files.table
+    for number in range(100):
+        store.store(b"a.%d" % (number % 7), b"", b"x" * 50, number)
+    files.commit()
+    search = store.search_last(store.filter((b"a.*", b">")))
+    walk = store.find_lasts(1)
+    for _ in store.free_steps():
+        pass
+    while search.step(1):
+        pass
+    list(walk)
+    for seq in (1, 50, 100):
+        with pytest.raises(NotFoundError):
+            store.get(seq)
+    assert store.next_sequence(0, ()) == store.next_sequence(0, (b"a.3",)) == 0
+    assert store.last_sequence((b"a.3",)) == store.last_sequence((b"a.*",)) == 0
+    assert list(store.messages()) == []
+    assert store.state.msgs == store.state.bytes == 0
+    assert store.expire(2**62) == 0
+    files.abandon()

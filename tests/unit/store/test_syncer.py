@@ -22,7 +22,7 @@ from tradewind.store.files.disk import DiskFull
 from tradewind.store.folder.consumer_states import ConsumerFiles, ConsumerStates
 from tradewind.store.folder.filestore import FileStore, ReadOnlyError
 from tradewind.store.folder.recover import open_store
-from tradewind.store.format.consumer_file import ConsumerState
+from tradewind.store.format.consumer_file import ConsumerState, encode_consumer_state
 from tradewind.testing.fake_clock import FakeClock
 from tradewind.testing.fake_disk import SimulatedDisk
 from tradewind.testing.fake_syncer import SteppedSyncer
@@ -321,6 +321,51 @@ def test_consumer_states_are_committed_until_their_names_are_durable(kit: Kit) -
     kit.syncer.run_all()
     assert states.kept_ticket("C") == ticket
     assert kit.disk.crash_losing_unsynced().exists(f"{kit.disk.root}/obs/C/o.dat")
+
+
+class Acknowledged:
+    """A state with changes that never end."""
+
+    entry_count = 1
+
+    def encode_whole(self, now_ns: int) -> bytes:
+        return encode_consumer_state(ConsumerState(), now_ns)
+
+    def take_changes(self) -> bytes | None:
+        return bytes(5)
+
+
+def test_records_that_only_the_system_has_to_have_cause_no_sync_of_their_own(kit: Kit) -> None:
+    """They are synced with the next save of a state; a sync for each would never end."""
+    kit.disk.make_directory(f"{kit.disk.root}/obs/C", sync=True)
+    states = ConsumerStates(kit.disk, f"{kit.disk.root}/obs")
+    files = ConsumerFiles(states, kit.clock.wall_ns)
+    kit.attach(files)
+
+    def save() -> None:
+        states.mark("C", Acknowledged())
+        kit.syncer.mark_dirty(files, kit.clock.monotonic_ns())
+        kit.end_turn()
+
+    save()
+    kit.syncer.run_all()
+    states.mark("C", Acknowledged(), is_urgent=True)
+    assert files.write("C")
+    tickets = []
+    for _ in range(2):
+        save()
+        before = kit.syncer.statistics.commits
+        for _ in range(20):
+            tickets.append(states.mark("C", Acknowledged(), is_urgent=True))
+            assert files.write("C")
+            assert states.written_ticket("C") >= tickets[-1]
+            while kit.syncer.waiting:
+                kit.syncer.run_next()
+                kit.syncer.complete_next()
+        assert kit.syncer.statistics.commits - before <= 4
+    save()
+    kit.syncer.run_all()
+    assert states.kept_ticket("C") >= tickets[-1]
 
 
 def test_stream_is_with_the_system_before_any_state_of_its_consumers(kit: Kit) -> None:

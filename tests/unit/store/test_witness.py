@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from power_cuts import cut_off
 from tradewind.store.files.disk import DiskFull, OsDisk
 from tradewind.store.files.witness import RESERVE_MAX, RESERVE_MIN, WITNESS_FILE, read_testimony
 from tradewind.store.folder.filestore import FileStore
@@ -23,6 +24,7 @@ BLOCK_BYTES = 4000
 
 def opened(disk: Any, **settings: Any) -> tuple[FileStore, RecoveryReport]:
     disk.make_directory(f"{disk.root}/S")
+    disk.sync_directory(disk.root)
     settings = {"block_bytes_max": BLOCK_BYTES, **settings}
     return open_store(disk, f"{disk.root}/S", "S", now_ns=0, **settings)
 
@@ -250,3 +252,55 @@ def test_a_sync_of_the_witness_that_finds_no_room_makes_the_store_read_only() ->
     again, report = opened(disk.crash_losing_unsynced())
     assert not report.lost
     assert again.table.last_seq >= told
+
+
+def cut_after(disk: SimulatedDisk, seq: int) -> SimulatedDisk:
+    """A killed server's disk whose last block somebody has cut behind a message."""
+    after = disk.crash_keeping_unsynced()
+    path = paths(after)[-1]
+    content = after.content_of(path)
+    start = content.index((seq + 1).to_bytes(8, "little")) - 4
+    after.put_durable_file(path, content[:start])
+    return after
+
+
+def test_a_cut_that_a_consumer_knows_of_is_told_and_no_sequence_is_used_again() -> None:
+    disk = SimulatedDisk()
+    store, _ = opened(disk)
+    put(store, 20)
+    said = read_testimony(disk, f"{disk.root}/S", "S")
+    assert said is not None
+    disk = cut_after(disk, 12)
+    again, report = opened(disk, seen_seq=17)
+    assert report.lost == [*range(13, 18)]
+    assert any("a consumer was given message 17" in note for note in report.notes)
+    assert again.table.last_seq == said.reserved_seq
+    for _ in range(2):
+        disk = disk.crash_keeping_unsynced()
+        again, report = opened(disk, seen_seq=17)
+        assert not report.damage, "it is told once"
+        assert again.lost is not None
+        assert again.lost.sequences == (*range(13, 18),)
+        assert again.table.last_seq >= said.reserved_seq
+
+
+@pytest.mark.parametrize("seen_seq", [0, 20, 1 << 40])
+def test_a_position_that_no_message_can_have_had_proves_nothing(seen_seq: int) -> None:
+    disk = SimulatedDisk()
+    store, _ = opened(disk)
+    put(store, 20)
+    again, report = opened(disk.crash_keeping_unsynced(), seen_seq=seen_seq)
+    assert report.is_clean
+    assert again.table.last_seq == 20
+
+
+def test_power_that_fails_while_a_cut_is_told_loses_nothing_of_it() -> None:
+    disk = SimulatedDisk()
+    store, _ = opened(disk)
+    put(store, 20)
+    before = cut_after(disk, 12)
+    for step, after in cut_off(before, lambda disk: opened(disk, seen_seq=17)):
+        again, _ = opened(after, seen_seq=17)
+        assert again.lost is not None, step
+        assert again.lost.sequences == (*range(13, 18),), step
+        assert again.table.last_seq > 20, step

@@ -15,6 +15,7 @@ from tradewind.store.format.meta import StreamMeta
 from tradewind.stream.ingest import Ingest
 from tradewind.stream.stream import Stream
 from tradewind.stream.stream_context import StreamContext
+from tradewind.stream.stream_opening import open_stream
 from tradewind.testing import InProcessServer
 from tradewind.testing.fake_disk import SimulatedDisk
 from tradewind.testing.fake_syncer import SteppedSyncer
@@ -68,10 +69,17 @@ class StreamKit:
         )
         self.turn.now_ns = self.clock.wall_ns()
         self.turn.monotonic_ns = self.clock.monotonic_ns()
+        self.turn.monotonic_clock = self.clock.monotonic_ns
         self.peer = self.server.connect(
             b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB inbox.> 1\r\n'
         )
         self.peer.take()
+
+    def pass_ns(self, duration_ns: int) -> None:
+        """Let time pass; the turn has the time after it."""
+        self.clock.advance_ns(duration_ns)
+        self.turn.now_ns = self.clock.wall_ns()
+        self.turn.monotonic_ns = self.clock.monotonic_ns()
 
     def folder(self, name: str) -> StreamFolder:
         return StreamFolder(self.disk, "/disk", "$G", name)
@@ -92,7 +100,7 @@ class StreamKit:
         return finished(steps)
 
     def reopen(self, name: str = "S") -> Stream:
-        stream, _ = Stream.open(self.context, self.folder(name), self.clock.wall_ns())
+        stream, _ = open_stream(self.context, self.folder(name), self.clock.wall_ns())
         return self.started(stream)
 
     def started(self, stream: Stream) -> Stream:

@@ -37,7 +37,7 @@ def wait(kit: StreamKit, stream: Stream) -> None:
     """Let the time pass that slow readers are given."""
     kit.clock.advance_ns(10 * MS_NS)
     kit.turn.monotonic_ns = kit.clock.monotonic_ns()
-    stream.tick(kit.clock.wall_ns())
+    stream.tick()
     kit.server.run_until_idle()
 
 

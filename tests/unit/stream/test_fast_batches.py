@@ -28,12 +28,12 @@ def test_rest_ends_a_batch() -> None:
     kit = StreamKit()
     stream = kit.create(allow_batched=True)
     send(kit, "a", 1)
-    kit.turn.monotonic_ns += 9 * SECOND_NS
+    kit.pass_ns(9 * SECOND_NS)
     send(kit, "b", 1)
     kit.replies()
     assert stream.next_deadline_ns == kit.turn.monotonic_ns + SECOND_NS
-    kit.turn.monotonic_ns += SECOND_NS
-    stream.tick(kit.turn.now_ns)
+    kit.pass_ns(SECOND_NS)
+    stream.tick()
     send(kit, "a", 2)
     send(kit, "b", 2)
     assert 10208 in codes(kit)

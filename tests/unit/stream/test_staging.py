@@ -195,8 +195,8 @@ def test_end_of_a_stream_gives_back_what_its_batches_hold() -> None:
 
 
 def rest(kit: StreamKit, stream: Stream, seconds: int) -> None:
-    kit.turn.monotonic_ns += seconds * SECOND_NS
-    stream.tick(kit.turn.now_ns)
+    kit.pass_ns(seconds * SECOND_NS)
+    stream.tick()
 
 
 def test_batch_rests_from_its_last_message_on() -> None:
@@ -207,7 +207,7 @@ def test_batch_rests_from_its_last_message_on() -> None:
     kit.publish("s.1", b"", part(1))
     begin_ns = kit.turn.monotonic_ns
     assert stream.next_deadline_ns == begin_ns + 10 * SECOND_NS
-    kit.turn.monotonic_ns += 6 * SECOND_NS
+    kit.pass_ns(6 * SECOND_NS)
     kit.publish("s.1", b"", part(2))
     kit.publish("s.1", b"", part(1, batch="c"))
     rest(kit, stream, 4)

@@ -228,7 +228,7 @@ cdef class Copier(TakerPart):
             if self.keeps_place:
                 return self._copy_placed(record, notes)
             if id.size and self.target.ids.window_ns > 0:
-                if self.target.ids.find(id.start, id.size, self.turn.now_ns):
+                if self.target.ids.find(id.start, id.size, self.turn.monotonic_ns):
                     return True
                 if not self.target.ids.has_room(id.size):
                     return self.owner.hold("too many message ids are remembered")

@@ -20,8 +20,10 @@ import msgspec
 from tradewind.api import errors
 from tradewind.api.errors import ApiError
 from tradewind.jetstream.replication.inbox import Inbox
+from tradewind.jetstream.replication.origin_links import UNHEARD
 from tradewind.jetstream.replication.origins import (
     IDENTITY_FIELD,
+    SEQUENCE_MAX,
     Begun,
     OriginView,
     begun_of,
@@ -46,6 +48,12 @@ SILENCE_NS_MAX: Final = 10_000_000_000
 RETRY_NS_MIN: Final = 1_000_000_000
 RETRY_NS_MAX: Final = 30_000_000_000
 RETRY_DOUBLINGS_MAX: Final = 5
+# Heartbeats in a row, as in nats-server.
+STALLS_MAX: Final = 3
+# An origin that does not say who it is: as expected, another one, and one that has fewer messages.
+UNSEEN_ATTEMPTS: Final = 3
+# The identity of no stream.
+ANOTHER: Final = "?"
 API_LEVEL_MIRROR: Final = 4
 API_LEVEL_SOURCE: Final = 5
 
@@ -56,6 +64,7 @@ class OriginRequest(NamedTuple):
     request: str
     body: bytes = b""
     header: bytes = b""
+    may_fail: bool = False  # if nobody takes it, NO_REPLY is the answer
 
 
 class OriginReply(NamedTuple):
@@ -63,6 +72,9 @@ class OriginReply(NamedTuple):
 
     header: bytes
     body: bytes
+
+
+NO_REPLY: Final = OriginReply(b"", b"")
 
 
 class Waiting(NamedTuple):
@@ -91,6 +103,9 @@ class Feed:
         self._failures = 0
         self._begun: Begun | None = None
         self._waiting: Waiting | None = None
+        self._probe_seq = 0  # the first message must be the one that the mirror has there; 0: any
+        self._stalls = 0  # heartbeats in a row that say that answers to flow control are missing
+        self._stalled_at = 0  # messages that had come with the last of them
         self.deadline_ns = 0  # when `tick` has something to do; 0: never
         self._heard_ns = 0
 
@@ -98,6 +113,11 @@ class Feed:
     def is_running(self) -> bool:
         """Whether messages come, or would."""
         return self._begun is not None
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether answers to flow control do not reach the consumer."""
+        return self._stalls >= STALLS_MAX
 
     @property
     def heard_ns(self) -> int:
@@ -162,6 +182,7 @@ class Feed:
         self._unlisten = _nothing
         self._replica.feed_stopped()
         self._inbox = self._begun = self._waiting = None
+        self._stalls = self._probe_seq = 0
 
     def _fail(self, problem: ApiError) -> None:
         """Try again later."""
@@ -186,6 +207,16 @@ class Feed:
             self._fail(unavailable(f"nothing has arrived from {self._place} for {seconds} seconds"))
         else:
             self.deadline_ns = self.heard_ns + SILENCE_NS_MAX
+
+    def _nobody(self, request: str) -> str:
+        """Why a request reaches nobody."""
+        account = self._replica.hosted.tenant.name
+        known = ", ".join(self._engine.remotes.prefixes(account)) or "none"
+        return (
+            f"external.api '{self._link.name}' leads nowhere: no import and no leaf connection of"
+            f" account '{account}' takes {request}, and no remote in jetstream.remotes has this"
+            f" prefix (known: {known})"
+        )
 
     @property
     def _place(self) -> str:
@@ -217,7 +248,11 @@ class Feed:
         def answered(header: bytes, body: bytes, problem: str) -> None:
             if expected != self._round or self._steps is None:
                 return
-            if problem:
+            if problem == UNHEARD and ask.may_fail:
+                self._advance(NO_REPLY)
+            elif problem == UNHEARD and self._link.name:
+                self._fail(unavailable(self._nobody(ask.request)))
+            elif problem:
                 self._fail(unavailable(f"{self._place}, {ask.request}: {problem}"))
             else:
                 self._advance(OriginReply(header, body))
@@ -228,17 +263,14 @@ class Feed:
     def _set_up(self) -> Steps:
         """Who is the origin, where are we, then a consumer from there on."""
         replica, source = self._replica, self._replica.source
-        view = view_of(document_of((yield OriginRequest(f"STREAM.INFO.{source.name}")).body))
-        self._check_cycle(view)
-        seq = replica.compared_seq(view)
-        if seq:
-            body = msgspec.json.encode({"seq": seq})
-            view = _compared(view, (yield OriginRequest(f"STREAM.MSG.GET.{source.name}", body)))
+        view = yield from self._look_at_origin()
         next_seq = replica.meet(view)
         if source.consumer is not None:
             begun = yield from self._reset_given()
+        elif view.is_known:
+            begun, _ = yield from self._create(view.identity, next_seq)
         else:
-            begun = yield from self._create(view, next_seq)
+            begun, next_seq = yield from self._create_unseen(view, next_seq)
         inbox = self._inbox
         assert inbox is not None
         if inbox.first_consumer_seq > begun.consumer_seq + 1:
@@ -248,6 +280,51 @@ class Feed:
         now_ns = self._heard_ns = self._engine.turn.monotonic_ns
         self.deadline_ns = now_ns + SILENCE_NS_MAX
         replica.feed_started(inbox, next_seq, begun.stream_seq + 1)
+
+    def _look_at_origin(self) -> Generator[OriginRequest, OriginReply, OriginView]:
+        """Ask who the origin is. Another account need not export that: a consumer suffices."""
+        replica, source = self._replica, self._replica.source
+        may_fail = source.consumer is None
+        reply = yield OriginRequest(f"STREAM.INFO.{source.name}", may_fail=may_fail)
+        if reply is NO_REPLY:
+            return replica.expected()
+        view = view_of(document_of(reply.body))
+        self._check_cycle(view)
+        seq = replica.compared_seq(view)
+        if not seq:
+            return view
+        body = msgspec.json.encode({"seq": seq})
+        request = OriginRequest(f"STREAM.MSG.GET.{source.name}", body, may_fail=True)
+        return _compared(view, (yield request))
+
+    def _create_unseen(
+        self, view: OriginView, next_seq: int
+    ) -> Generator[OriginRequest, OriginReply, tuple[Begun, int]]:
+        """A consumer of an origin that says no more of itself than the answer about a consumer. One
+        of a mirror begins with the last message that was copied, which is compared when it comes.
+        Gives where copying continues as well.
+        """
+        replica = self._replica
+        self._probe_seq = replica.compared_seq(view)
+        if self._probe_seq:
+            begun, _ = yield from self._create("", self._probe_seq)
+            return begun, next_seq
+        for _ in range(UNSEEN_ATTEMPTS):
+            try:
+                begun, identity = yield from self._create(view.identity, next_seq)
+            except ApiError as problem:
+                if not problem.is_kind(errors.CONSUMER_STREAM_IDENTITY_MISMATCH):
+                    raise
+                next_seq = replica.meet(msgspec.structs.replace(view, identity=ANOTHER))
+                view = msgspec.structs.replace(view, identity="")
+                continue
+            last_seq = begun.stream_seq if next_seq else view.last_seq
+            view = msgspec.structs.replace(view, identity=identity, last_seq=last_seq)
+            wanted_seq, next_seq = next_seq, replica.meet(view)
+            if next_seq == wanted_seq or next_seq == begun.stream_seq + 1:
+                return begun, next_seq
+            view = msgspec.structs.replace(view, last_seq=SEQUENCE_MAX)
+        raise unavailable(f"stream '{replica.source.name}' was created again just now")
 
     def _check_cycle(self, view: OriginView) -> None:
         """A stream must not copy itself, on whatever way."""
@@ -259,20 +336,23 @@ class Feed:
             )
 
     def _listen(self, subject: str) -> None:
+        self._unlisten()
         inbox = Inbox(self._engine.turn, self._replica, self._link.on_arrival)
         self._inbox = inbox
         self._unlisten = self._link.listen(subject, inbox)
 
     def _create(
-        self, view: OriginView, next_seq: int
-    ) -> Generator[OriginRequest, OriginReply, Begun]:
-        """A consumer of our own. Servers that know no sourcing get a plainer request."""
+        self, identity: str, next_seq: int
+    ) -> Generator[OriginRequest, OriginReply, tuple[Begun, str]]:
+        """A consumer of our own. Servers that know no sourcing get a plainer request. Gives the
+        identity of the stream as well; with an empty one any stream is right.
+        """
         source, names = self._replica.source, self._engine.names
         prefix = source.external.deliver if source.external is not None else ""
         kind = "M" if self._replica.copier.keeps_place else "S"
         subject = f"{prefix or '$JS'}.{kind}.{names.consumer()}"
         self._listen(subject)
-        name, identity = self._consumer_name(), short_hash(view.created)
+        name = self._consumer_name()
         for is_plain in (False, True):
             request, body = create_request(
                 source,
@@ -291,9 +371,9 @@ class Feed:
                     raise
                 continue
             given = fields_of_block(reply.header).get(IDENTITY_FIELD, identity)
-            if given != identity:
+            if identity not in ("", given):
                 raise unavailable(f"stream '{source.name}' was created again just now")
-            return begun
+            return begun, given
         raise AssertionError
 
     def _create_header(self, identity: str) -> bytes:
@@ -346,6 +426,29 @@ class Feed:
 
     # ---------------------------------------------------------------- what comes
 
+    @property
+    def is_probing(self) -> bool:
+        """Whether it is still to be seen that the origin is the right one."""
+        return self._probe_seq > 0
+
+    def is_right(self) -> bool:
+        """Look at the first message, if it was not looked at before; false if the origin is not the
+        stream that was mirrored. If it has no message with that sequence, nothing is known.
+        """
+        inbox, seq = self._inbox, self._probe_seq
+        if not seq or inbox is None or not inbox.received:
+            return True
+        self._probe_seq = 0
+        if inbox.first_seq != seq:
+            return True
+        try:
+            self._replica.meet(OriginView("", 0, seq, inbox.first_timestamp, is_known=False))
+        except ApiError as problem:
+            self._fail(problem)
+            self._replica.hosted.companions.set_timer(self._replica)
+            return False
+        return True
+
     def look(self) -> None:
         """Something has come, or more of what was copied is safe."""
         inbox = self._inbox
@@ -379,7 +482,9 @@ class Feed:
         if last.isascii() and last.isdigit() and int(last) > consumer_seq:
             self._fail(unavailable(f"message {consumer_seq + 1} of its consumer did not arrive"))
             return
-        subject = reply or fields.get("Nats-Consumer-Stalled", "")
+        stalled = fields.get("Nats-Consumer-Stalled", "")
+        self._note_stall(is_stalled=bool(stalled) and not reply)
+        subject = reply or stalled
         if subject:
             # Only the newest subject is listened to; what is safe by now is worth an answer.
             before = self._waiting
@@ -387,13 +492,30 @@ class Feed:
                 stream_seq, consumer_seq = before.stream_seq, before.consumer_seq
             self._waiting = Waiting(subject, stream_seq, consumer_seq)
 
+    def _note_stall(self, *, is_stalled: bool) -> None:
+        """The consumer waits for an answer, or it does not. One that waits although it was answered
+        before, again and again, is not reached by answers.
+        """
+        assert self._inbox is not None
+        received, before = self._inbox.received, self._stalled_at
+        self._stalled_at = received
+        if not is_stalled or self._waiting is not None or received != before:
+            self._stalls = 0
+        if not is_stalled or self._waiting is not None:
+            return
+        self._stalls += 1
+        if self.is_stalled:
+            self._replica.say(errors.SOURCE_CONSUMER_FLOW_CONTROL_STALLED())
+
 
 # What servers that know no sourcing answer to a request that asks for it.
 _OLD_SERVERS: Final = (errors.REQUIRED_API_LEVEL.err_code, errors.INVALID_JSON.err_code)
 
 
 def _compared(view: OriginView, reply: OriginReply) -> OriginView:
-    """With the time of a message; one that is gone tells nothing."""
+    """With the time of a message; one that is gone, or must not be read, tells nothing."""
+    if reply is NO_REPLY:
+        return view
     try:
         mirrored_ns = time_of(document_of(reply.body))
     except ApiError as problem:

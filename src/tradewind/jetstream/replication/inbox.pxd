@@ -27,6 +27,8 @@ cdef class Inbox:
     cdef readonly uint64_t stream_seq   # of the last one received; 0: none
     cdef readonly uint64_t consumer_seq
     cdef readonly uint64_t first_consumer_seq   # of the first one; 0: none
+    cdef readonly uint64_t first_seq            # of the first message in its stream
+    cdef readonly int64_t first_timestamp       # and when it was stored there
     cdef readonly uint64_t pending      # how many the consumer had left after the last one
     cdef readonly int64_t heard_ns      # when something last arrived (monotonic); 0: never
     cdef readonly str fault             # why nothing more is accepted; empty: it is

@@ -99,9 +99,12 @@ cdef class Inbox:
         buffer_free(&self.arrived)
 
     def listen(self, Account account not None, bytes subject not None):
-        """Take everything that arrives on a subject of this server; returns the token to stop it.
+        """Take everything that arrives on a subject of this server, from accounts that this one
+        imports it from too; returns the token to stop it.
         """
-        return account.attach(subject, take_delivered, self, b"", TAKES_SHOWN)
+        cdef size_t token = account.attach(subject, take_delivered, self, b"", TAKES_SHOWN)
+        account.reach_out(token)
+        return token
 
     def take(self, bytes subject not None, bytes reply not None, bytes header not None,
              bytes payload not None):
@@ -139,6 +142,8 @@ cdef class Inbox:
             return 0
         if self.first_consumer_seq == 0:
             self.first_consumer_seq = delivery.consumer_seq
+            self.first_seq = delivery.stream_seq
+            self.first_timestamp = delivery.timestamp
         self.stream_seq = delivery.stream_seq
         self.consumer_seq = delivery.consumer_seq
         self.pending = delivery.pending

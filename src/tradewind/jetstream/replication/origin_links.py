@@ -2,8 +2,9 @@
 
 Owns the interface of a link and the choice of the link for a source. A link carries API requests
 and the messages that consumers deliver; it never knows about streams. `LocalLink` leads into the
-same account, `LeafLink` through it to a server behind a leaf connection. Links to other servers use
-connections that the engine never creates: its owner supplies them (`Remotes`).
+same account, `RoutedLink` through it to a server behind a leaf connection or to another account,
+as far as that exports its API. Links to other servers use connections that the engine never
+creates: its owner supplies them (`Remotes`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 Answered = Callable[[bytes, bytes, str], None]
 
 FLOW_PREFIX: Final = "$JS.FC."
+# What `answered` is told of a request that nobody takes.
+UNHEARD: Final = "no response from there"
 
 
 class OriginLink(Protocol):
@@ -97,24 +100,32 @@ class LocalLink:
         self._names = engine.names
         self._account = tenant.account
         self._prefix = prefix
+        self._token: int | None = None  # of the reply to the latest request
 
     def ask(self, request: str, header: bytes, body: bytes, answered: Answered) -> None:
-        """As any client asks."""
+        """As any client asks. The request before it is no longer answered."""
         account = self._account
 
         def take(message: InternalMessage) -> None:
             account.unsubscribe(token)
             answered(message.header, message.payload, "")
 
+        self.give_up()
         reply = f"$JSC.R.{self._names.event_id()}"
-        token = account.subscribe(reply, take)
+        token = self._token = account.subscribe(reply, take)
         if not account.ask(self._prefix + request, body, reply, header):
             account.unsubscribe(token)
-            self.unheard(answered)
+            self.unheard(request)
+            answered(b"", b"", UNHEARD)
 
-    def unheard(self, answered: Answered) -> None:
+    def give_up(self) -> None:
+        """Wait for no answer any more."""
+        if self._token is not None:
+            self._account.unsubscribe(self._token)
+            self._token = None
+
+    def unheard(self, request: str) -> None:
         """Nobody has got a request."""
-        answered(b"", b"", "no response from there")
 
     def publish(self, subject: str, header: bytes) -> None:
         """Send a message without a body. The origin has chosen the subject: only an answer of flow
@@ -130,11 +141,13 @@ class LocalLink:
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
         """Nothing ever changes."""
-        return lambda: None
+        return self.give_up
 
 
-class LeafLink(LocalLink):
-    """To the server behind a leaf connection that answers requests with this prefix."""
+class RoutedLink(LocalLink):
+    """To whoever answers requests with this prefix: the server behind a leaf connection, or an
+    account that this one imports them from.
+    """
 
     def __init__(self, engine: JetStreamEngine, tenant: JetStreamAccount, api: str) -> None:
         super().__init__(engine, tenant, f"{api}.")
@@ -142,11 +155,14 @@ class LeafLink(LocalLink):
         self._changed: Callable[[], None] | None = None
         self._cancel: Callable[[], None] | None = None
 
-    def unheard(self, answered: Answered) -> None:
-        """It is not connected: continue as soon as it is."""
-        if self._cancel is None and self._changed is not None:
-            self._cancel = self._account.watch_interest(f"{self._prefix}INFO", self._returned)
-        super().unheard(answered)
+    def unheard(self, request: str) -> None:
+        """It is not connected, or not imported: continue as soon as it is."""
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+        subject = self._prefix + request
+        if self._changed is not None and not self._account.has_interest(subject):
+            self._cancel = self._account.watch_interest(subject, self._returned)
 
     def _returned(self) -> None:
         self._cancel = None
@@ -163,6 +179,7 @@ class LeafLink(LocalLink):
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
+        self.give_up()
 
 
 def is_in_process(engine: JetStreamEngine, source: StreamSource) -> bool:
@@ -170,14 +187,10 @@ def is_in_process(engine: JetStreamEngine, source: StreamSource) -> bool:
     return source.consumer is None and is_local(source, engine.domain)
 
 
-def link_to(
-    engine: JetStreamEngine, tenant: JetStreamAccount, source: StreamSource
-) -> OriginLink | None:
-    """The way to the origin of a source; None: the configuration names none."""
+def link_to(engine: JetStreamEngine, tenant: JetStreamAccount, source: StreamSource) -> OriginLink:
+    """The way to the origin of a source."""
     if is_local(source, engine.domain):
         return LocalLink(engine, tenant)
     assert source.external is not None
-    link = engine.remotes.find(tenant.name, source.external.api)
-    if link is None and engine.broker.leaves is not None:
-        return LeafLink(engine, tenant, source.external.api)
-    return link
+    remote = engine.remotes.find(tenant.name, source.external.api)
+    return remote or RoutedLink(engine, tenant, source.external.api)

@@ -18,6 +18,7 @@ from tradewind.api.request_types import ConsumerCreateRequest
 from tradewind.api.stream_types import StreamSource
 from tradewind.api.times import parse_time
 from tradewind.errors import JSON_ERRORS
+from tradewind.store.format.layout import short_hash
 
 HEARTBEAT_NS: Final = 1_000_000_000
 INACTIVE_NS: Final = 10_000_000_000
@@ -28,13 +29,15 @@ SEQUENCE_MAX: Final = 2**62
 
 class OriginView(msgspec.Struct, frozen=True):
     """What is known of an origin; `mirrored_ns` is the time of the message that its mirror has
-    last, 0 if it is no longer there.
+    last, 0 if it is no longer there. Without `is_known` the origin cannot be asked: it is taken for
+    the one with this identity, which is empty if none was copied before.
     """
 
-    created: str
+    identity: str
     created_ns: int
     last_seq: int
     mirrored_ns: int = 0
+    is_known: bool = True
 
 
 class Begun(msgspec.Struct, frozen=True):
@@ -76,7 +79,7 @@ def view_of(document: Mapping[str, Any]) -> OriginView:
     state = document.get("state")
     if not isinstance(created, str) or not isinstance(state, dict):
         raise unavailable("the response to STREAM.INFO has no `created` or no `state`")
-    return OriginView(created, _time(created), _number(state, "last_seq"))
+    return OriginView(short_hash(created), _time(created), _number(state, "last_seq"))
 
 
 def time_of(document: Mapping[str, Any]) -> int:

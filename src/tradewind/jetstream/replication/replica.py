@@ -23,7 +23,6 @@ from tradewind.api.stream_types import (
     StreamSource,
     StreamSourceInfo,
 )
-from tradewind.api.times import format_time
 from tradewind.consumer.deliver_policies import choose_start
 from tradewind.errors import StoreError
 from tradewind.jetstream.companions import StreamFollower
@@ -31,10 +30,16 @@ from tradewind.jetstream.replication.copier import Copier
 from tradewind.jetstream.replication.feed import Feed
 from tradewind.jetstream.replication.inbox import Inbox
 from tradewind.jetstream.replication.origin_links import is_in_process, link_to
-from tradewind.jetstream.replication.origins import OriginView
-from tradewind.jetstream.replication.source_names import patterns_of
+from tradewind.jetstream.replication.origins import (
+    HEARTBEAT_NS,
+    SEQUENCE_MAX,
+    OriginView,
+    filters_of,
+)
+from tradewind.jetstream.replication.source_names import identity_of, patterns_of
 from tradewind.route.mapping import SubjectMapping, compile_mapping
 from tradewind.store.contract import NotFoundError
+from tradewind.subjects import is_valid_subject
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
@@ -57,7 +62,7 @@ class Replica(StreamFollower):
         self.upstream = None
         self.feed: Feed | None = None  # where it is not copied from store to store
         self.problem: errors.ApiError | None = None
-        self._active_ns = NEVER_ACTIVE
+        self._met_ns = 0  # when it last copied from store to store (monotonic); 0: never
         chance = hosted.stream.context.chance
         self._mappings: list[SubjectMapping] = [
             compile_mapping(each.src, each.dest, random_below=chance.randrange)
@@ -93,8 +98,15 @@ class Replica(StreamFollower):
     # ---------------------------------------------------------------- life
 
     def attach(self) -> None:
-        """Copy from now on, if the origin is there."""
+        """Copy from now on, if the origin is there.
+
+        An update may set a filter that is no subject, as in nats-server: it matches nothing.
+        """
         engine, tenant = self.hosted.engine, self.hosted.tenant
+        for subject in filters_of(self.source):
+            if not is_valid_subject(subject):
+                self.say(errors.STREAM_INVALID_CONFIG(err=f"filter '{subject}' is no subject"))
+                return
         if not is_in_process(engine, self.source):
             self._attach_feed()
             return
@@ -107,20 +119,8 @@ class Replica(StreamFollower):
 
     def _attach_feed(self) -> None:
         engine, tenant = self.hosted.engine, self.hosted.tenant
-        link = link_to(engine, tenant, self.source)
-        if link is None:
-            assert self.source.external is not None
-            known = ", ".join(engine.remotes.prefixes(tenant.name)) or "none"
-            self.say(
-                errors.STREAM_INVALID_CONFIG(
-                    err=f"external.api '{self.source.external.api}' leads nowhere: no remote of"
-                    f" account '{tenant.name}' in jetstream.remotes has this prefix"
-                    f" (known: {known})"
-                )
-            )
-            return
         engine.consumer_hosts[self] = self.hosted
-        self.feed = Feed(self, link)
+        self.feed = Feed(self, link_to(engine, tenant, self.source))
         self.feed.begin()
 
     def changed(self) -> None:
@@ -162,6 +162,7 @@ class Replica(StreamFollower):
             self.say(problem)
             return
         self.problem = None
+        self._met_ns = max(self.hosted.engine.turn.monotonic_ns, 1)
         self.upstream = origin
         origin.add_follower(self)
         first_seq = self.first_of(origin)
@@ -170,12 +171,13 @@ class Replica(StreamFollower):
 
     def _view(self, origin: HostedStream) -> OriginView:
         store, created_ns = origin.stream.store, origin.stream.created_ns
-        view = OriginView(format_time(created_ns), created_ns, store.last_seq)
+        view = OriginView(identity_of(origin.stream), created_ns, store.last_seq)
         seq = self.compared_seq(view)
         return msgspec.structs.replace(view, mirrored_ns=time_of(store, seq)) if seq else view
 
     def origin_left(self) -> None:
         """The origin is deleted or closed."""
+        self._met_ns = max(self.hosted.engine.turn.monotonic_ns - self._active_ns(), 1)
         self._let_go(for_good=False)
         self.problem = errors.STREAM_NOT_FOUND()
 
@@ -208,7 +210,8 @@ class Replica(StreamFollower):
         """A consumer delivers from `first_seq` on; what is wanted begins with `next_seq`, if it is
         not 0.
         """
-        self.problem = None
+        if self.feed is None or not self.feed.is_probing:
+            self.problem = None
         self.copier.connect_inbox(inbox, next_seq or self.begin_at(first_seq))
 
     def feed_stopped(self) -> None:
@@ -226,6 +229,10 @@ class Replica(StreamFollower):
     def compared_seq(self, view: OriginView) -> int:  # noqa: ARG002
         """The message of the origin whose time tells whether it is the right one; 0: none."""
         return 0
+
+    def expected(self) -> OriginView:
+        """What is taken for granted of an origin that does not say anything of itself."""
+        return OriginView("", 0, SEQUENCE_MAX, is_known=False)
 
     @abstractmethod
     def meet(self, view: OriginView) -> int:
@@ -256,8 +263,13 @@ class Replica(StreamFollower):
 
     def fill(self, visible_seq: int) -> bool:
         """Copy what there is; true if another turn is wanted at once."""
+        if self.feed is not None and not self.feed.is_right():
+            return False
         wants_more = self.copier.fill(visible_seq)
-        if self.problem is not None and self.has_demand:
+        if self.upstream is not None:
+            self._met_ns = self.hosted.engine.turn.monotonic_ns
+        is_stalled = self.feed is not None and self.feed.is_stalled
+        if self.problem is not None and self.has_demand and not is_stalled:
             self.problem = None
         if self.feed is not None:
             self.feed.look()
@@ -317,25 +329,32 @@ class Replica(StreamFollower):
 
     # ---------------------------------------------------------------- for those who ask
 
+    def _active_ns(self) -> int:
+        """How long ago it heard of its origin. In the same process there are no heartbeats: what
+        connects the two cannot fail, so that it counts as if one had come every second.
+        """
+        heard_ns = self._met_ns if self.feed is None else self.feed.heard_ns
+        if not heard_ns:
+            return NEVER_ACTIVE
+        passed_ns = max(self.hosted.engine.turn.monotonic_ns - heard_ns, 0)
+        # 0 is shown as "never" by the command line tool of NATS.
+        return max(passed_ns % HEARTBEAT_NS, 1) if self.upstream is not None else passed_ns
+
     def info(self) -> StreamSourceInfo:
         """How far it has come."""
-        lag, active = 0, self._active_ns
+        lag = 0
         if self.upstream is not None:
-            # In the same process nothing can come between the two.
-            active = 0
             lag = self.upstream.stream.store.count_matching(
                 self.copier.patterns, self.copier.next_seq
             )
         elif self.feed is not None:
             lag = self.feed.lag
-            if self.feed.heard_ns:
-                active = max(self.hosted.engine.turn.monotonic_ns - self.feed.heard_ns, 0)
         problem = self.problem
         return StreamSourceInfo(
             name=self.source.name,
             external=self.source.external,
             lag=lag,
-            active=active,
+            active=self._active_ns(),
             error=ErrorDetail(
                 code=problem.code, err_code=problem.err_code, description=problem.description
             )

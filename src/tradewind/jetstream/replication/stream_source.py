@@ -17,7 +17,6 @@ from tradewind.jetstream.replication.ledger import CopiedPosition, Ledger
 from tradewind.jetstream.replication.origins import OriginView
 from tradewind.jetstream.replication.replica import Replica
 from tradewind.jetstream.replication.source_names import index_name
-from tradewind.store.format.layout import short_hash
 
 if TYPE_CHECKING:
     from tradewind.jetstream.hosted import HostedStream
@@ -109,15 +108,23 @@ class SourceReplica(Replica):
         self._note_position()
         super().feed_stopped()
 
+    def expected(self) -> OriginView:
+        """The stream that was copied before."""
+        position = self._ledger.position(self.index_name)
+        view = super().expected()
+        return (
+            view if position is None else msgspec.structs.replace(view, identity=position.identity)
+        )
+
     def meet(self, view: OriginView) -> int:
         """Behind the last copy; where the configuration says if the origin is another stream. The
         copies say which one it is.
         """
-        self._identity = short_hash(view.created)
+        self._identity = view.identity
         encoded = [part.encode("utf-8", "surrogateescape") for part in self.index_name]
         self.copier.head = b"Nats-Stream-Source: %s " % encoded[0]
         self.copier.middle = b" %s %s " % (encoded[1], encoded[2])
-        self.copier.tail = b" %s\r\n" % self._identity.encode()
+        self.copier.tail = (f" {self._identity}" if self._identity else "").encode() + b"\r\n"
         position = self._ledger.position(self.index_name)
         if position is not None and position.identity not in ("", self._identity):
             self.hosted.engine.log.notice(

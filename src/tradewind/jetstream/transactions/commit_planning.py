@@ -14,6 +14,7 @@ import msgspec
 
 from tradewind.api import errors, own_errors
 from tradewind.api.consumer_types import AckPolicy
+from tradewind.durations import later
 from tradewind.errors import StoreError
 from tradewind.store.contract import NotFoundError
 from tradewind.store.format.commit_log import (
@@ -37,15 +38,14 @@ if TYPE_CHECKING:
 class StreamPart:
     """The messages for one stream, in their order. `first_seq` is what the first one gets."""
 
-    def __init__(self, hosted: HostedStream, now_ns: int) -> None:
+    def __init__(self, hosted: HostedStream) -> None:
         self.hosted = hosted
         self.first_seq = hosted.stream.store.last_seq + 1
         self.messages: list[Publish] = []
         self.verdicts: list[Accept] = []
         self.size = 0
-        self._now_ns = now_ns
         self._counted_bytes = 0
-        self._checks = BatchCheck(hosted.stream.checks, now_ns)
+        self._checks = BatchCheck(hosted.stream.checks, hosted.stream.turn)
 
     @property
     def last_seq(self) -> int:
@@ -74,12 +74,11 @@ class StreamPart:
 
     def journaled(self) -> JournaledPart:
         """What the journal says of it."""
-        timestamp = self.hosted.stream.store.last_timestamp
+        timestamp = self.hosted.stream.ingest.next_stamp()
         messages = []
         for seq, (message, verdict) in enumerate(
             zip(self.messages, self.verdicts, strict=True), self.first_seq
         ):
-            timestamp = max(self._now_ns, timestamp + 1)
             stored = verdict.stored_form(message)
             messages.append(
                 JournaledMessage(
@@ -94,6 +93,7 @@ class StreamPart:
                     verdict.skip,
                 )
             )
+            timestamp = later(timestamp, 1)
         return JournaledPart(self.hosted.name, self.hosted.stream.created_ns, messages)
 
 
@@ -121,8 +121,7 @@ class AckPart(msgspec.Struct, frozen=True):
 class TransactionPlan:
     """What a transaction changes: empty at first, then more with every `add_...` that succeeds."""
 
-    def __init__(self, now_ns: int) -> None:
-        self._now_ns = now_ns
+    def __init__(self) -> None:
         self.parts: dict[HostedStream, StreamPart] = {}
         self.acks: dict[tuple[str, str, int], AckPart] = {}
         # Messages that consumers are to deliver again, though they are done with them.
@@ -153,7 +152,7 @@ class TransactionPlan:
             )
         part = self.parts.get(hosted)
         if part is None:
-            part = StreamPart(hosted, self._now_ns)
+            part = StreamPart(hosted)
             seq = part.add(message)
             self.parts[hosted] = part
             return seq
@@ -210,7 +209,7 @@ class TransactionPlan:
         stream = hosted.stream
         marked = stream.checks.marker_of(subject) if stream.store.leaves_marker(seq) else None
         if marked is not None:
-            self.parts.setdefault(hosted, StreamPart(hosted, self._now_ns)).add_checked(*marked)
+            self.parts.setdefault(hosted, StreamPart(hosted)).add_checked(*marked)
         self.deletes[hosted, seq] = False
 
     def add_delete(self, hosted: HostedStream, seq: int) -> None:

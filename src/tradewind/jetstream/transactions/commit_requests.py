@@ -105,7 +105,7 @@ class CommitProposal:
 
     def plan(self) -> TransactionPlan:
         """See `Proposal`."""
-        plan = TransactionPlan(self._engine.turn.now_ns)
+        plan = TransactionPlan()
         for index, publish in enumerate(self._content.publishes):
             try:
                 self._add_publish(plan, publish)

@@ -120,7 +120,7 @@ class ExpiredProposal(DeadLetterProposal):
         """See `DeadLetterProposal`."""
         hosted, seq = self.hosted, self._seq
         store = hosted.stream.store
-        if not hosted.is_attached or not store.has_expired(seq, hosted.engine.turn.now_ns):
+        if not hosted.is_attached or not store.has_expired(seq, hosted.engine.turn.steady_ns()):
             raise NotWantedError
         try:
             copy = store.get(seq)

@@ -244,12 +244,12 @@ class DeadLetterProposal(ABC):
 
     def plan(self) -> TransactionPlan:
         """See `Proposal`. What is no longer wanted is an empty plan."""
-        plan = TransactionPlan(self.hosted.engine.turn.now_ns)
+        plan = TransactionPlan()
         try:
             self.fill(plan)
         except NotWantedError as reason:
             self.error = str(reason)
-            return TransactionPlan(0)
+            return TransactionPlan()
         return plan
 
     def add_letter(self, plan: TransactionPlan, letter: Letter, copy: MessageCopy) -> bool:

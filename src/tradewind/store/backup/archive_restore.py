@@ -28,10 +28,9 @@ from tradewind.store.backup.archive_documents import (
 )
 from tradewind.store.backup.archive_messages import store_messages
 from tradewind.store.backup.restore_types import NoRoomError, RestoredConsumer
-from tradewind.store.contract import StoreLimits
+from tradewind.store.contract import StoreLimits, limits_of
 from tradewind.store.files.open_files import OpenFiles
 from tradewind.store.folder.filestore import FileStore
-from tradewind.store.folder.stream_folder import limits_of
 from tradewind.store.format.layout import SEQUENCE_MAX
 from tradewind.store.format.message_ttl import parse_ttl_ns
 from tradewind.store.table.message_store import MessageStore

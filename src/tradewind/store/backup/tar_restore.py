@@ -14,8 +14,8 @@ from tradewind.store.backup.archive import ArchiveError
 from tradewind.store.backup.restore_types import NoRoomError, RestoredConsumer
 from tradewind.store.backup.tar_folder import TarFolder
 from tradewind.store.backup.tar_reader import TarReader
+from tradewind.store.contract import limits_of
 from tradewind.store.files.open_files import OpenFiles
-from tradewind.store.folder.stream_folder import limits_of
 from tradewind.store.format.layout import META_SUM_FILE
 from tradewind.store.format.meta import StreamMeta, decode_stream_meta
 from tradewind.store.table.message_store import MessageStore

@@ -1,5 +1,6 @@
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import Disk, DiskFile
+from tradewind.store.files.unsettled import Settling
 from tradewind.store.files.vault import KeyWrite
 from tradewind.store.files.witness import TestimonyWrite
 from tradewind.store.folder.rewrite import Rewrite
@@ -15,8 +16,13 @@ class Commit:
     marked: tuple[int, int]
     floor: int
     files: list[DiskFile]
+    @property
+    def asides(self) -> list[DiskFile]: ...
     folders: list[str]
+    @property
+    def given_up(self) -> set[str]: ...
     stale_index: str | None
+    settling: Settling | None
     keys: KeyWrite | None
     removed_keys: list[int]
     witness: TestimonyWrite | None
@@ -31,6 +37,7 @@ class Commit:
         position: tuple[int, int],
         files: list[DiskFile] | None = None,
         folders: list[str] | None = None,
+        asides: list[DiskFile] | None = None,
     ) -> None: ...
     def run(self) -> None: ...
 
@@ -39,6 +46,7 @@ class SyncTarget:
     def failure(self) -> StoreError | None: ...
     def has_changes(self) -> bool: ...
     def wants_commit(self) -> bool: ...
+    def wants_another(self) -> bool: ...
     @property
     def unwritten_bytes(self) -> int: ...
     def flush(self) -> None: ...

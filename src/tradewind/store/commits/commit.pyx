@@ -15,24 +15,29 @@ Whatever has commits is a `SyncTarget`: the syncer knows nothing else of it.
 from libc.stdint cimport uint64_t
 from tradewind.store.files.open_files cimport BlockFile
 
+import os
 from contextlib import suppress
+from functools import partial
 
 from tradewind.errors import StoreError
 from tradewind.store.files.disk import MissingFile, disk_error
 
 
 cdef class Commit:
-    """One sync of one stream: data first, then the names that lead to it, then what can wait."""
+    """One sync of one stream: data and the names that lead to it, then what can wait."""
 
     def __init__(self, disk, uint64_t last_seq, tuple position not None, list files=None,
-                 list folders=None):
+                 list folders=None, list asides=None):
         self.disk = disk
         self.last_seq = last_seq
         self.position = position
         self.marked = (0, 0)
         self.files = [] if files is None else files
+        self.asides = [] if asides is None else asides
         self.folders = [] if folders is None else folders
+        self.given_up = set()
         self.rewrites = []
+        self._paths = []
         self.removed_keys = []
 
     def run(self):
@@ -40,12 +45,9 @@ cdef class Commit:
         try:
             if self.stale_index is not None:
                 self._remove_stale_index()
-            for file in self.files:
-                file.sync()
-            if self.keys is not None:
-                self.keys.save()
-            for folder in self.folders:
-                self.disk.sync_directory(folder)
+            if self.settling is not None:
+                self.settling.save()
+            self._sync_contents()
             if self.witness is not None:
                 self.witness.save()
             if self.evidence is not None:
@@ -55,35 +57,66 @@ cdef class Commit:
         except StoreError as error:
             self.error = error
 
+    def _sync_contents(self):
+        """Data and names side by side: nothing is promised before all of them are on disk. Only
+        new key files have names that exist when they are saved.
+        """
+        calls = [file.sync for file in self.files]
+        calls += [partial(file.sync, is_named=False) for file in self.asides]
+        names = [partial(self._sync_folder, folder) for folder in self.folders]
+        if self.keys is not None:
+            self.disk.together([*calls, self.keys.save])
+            calls = []
+        self.disk.together(calls + names)
+
+    def _sync_folder(self, folder):
+        try:
+            self.disk.sync_directory(folder)
+        except MissingFile:
+            if folder not in self.given_up:
+                raise
+
     def _remove_stale_index(self):
         """Durably, because nothing may be promised next to a summary that does not know of it."""
         with suppress(MissingFile):
             self.disk.remove(self.stale_index)
         self.disk.sync_directory(self.stale_index.rpartition("/")[0])
 
-    cdef int descriptors(self, int* found, int count_max) except -2:
+    cdef int descriptors(self, int* found, const char** paths, int count_max) except -2:
         """The number of open system files to sync, if that is all there is to do; otherwise -1:
-        call `run`.
+        call `run`. `paths` gets the names under which they must be found, NULL for the asides.
         """
-        cdef int count = 0, descriptor
+        cdef int count = 0
+        cdef int total = len(self.files) + len(self.asides)
+        cdef bytes path
         if self.folders or self.rewrites or self.witness is not None \
-                or self.stale_index is not None \
-                or self.evidence is not None or not self.files or len(self.files) > count_max:
+                or self.stale_index is not None or self.settling is not None \
+                or self.evidence is not None or total == 0 or total > count_max:
             return -1
         for file in self.files:
             if type(file) is BlockFile:
-                descriptor = (<BlockFile>file).pinned_descriptor()
+                found[count] = (<BlockFile>file).pinned_descriptor()
+                paths[count] = (<BlockFile>file).system_path()
             else:
-                descriptor = file.fileno()
-            if descriptor < 0:
+                found[count] = file.fileno()
+                path = os.fsencode(file.path)
+                self._paths.append(path)
+                paths[count] = path
+            if found[count] < 0:
                 return -1
-            found[count] = descriptor
+            count += 1
+        for file in self.asides:
+            found[count] = file.fileno()
+            paths[count] = NULL
+            if found[count] < 0:
+                return -1
             count += 1
         return count
 
     cdef int sync_failed(self, int index, int error) except -1:
         """The sync of one of the descriptors failed with this errno."""
-        file = self.files[index]
+        cdef int named = len(self.files)
+        file = self.files[index] if index < named else self.asides[index - named]
         if type(file) is BlockFile:
             (<BlockFile>file).note_failed_sync()
         self.error = disk_error(file.path, "sync", error)
@@ -104,6 +137,10 @@ cdef class SyncTarget:
     cpdef bint wants_commit(self) except -1:
         """Whether something waits for a commit that must not wait for the interval."""
         return False
+
+    cpdef bint wants_another(self) except -1:
+        """Whether a commit that has ended has left something for one that begins at once."""
+        return self.has_changes()
 
     @property
     def unwritten_bytes(self):

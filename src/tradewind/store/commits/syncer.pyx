@@ -388,7 +388,7 @@ cdef class Syncer:
         cdef Commit commit = job.commit
         numbers.running -= 1
         numbers.commits += 1
-        numbers.syncs += len(commit.files) + len(commit.folders)
+        numbers.syncs += len(commit.files) + len(commit.asides) + len(commit.folders)
         numbers.sync_ns += job.run_ns
         numbers.histogram[bisect_left(HISTOGRAM_NS, job.run_ns)] += 1
         if commit.last_seq and not commit.has_chores:
@@ -403,10 +403,10 @@ cdef class Syncer:
             self._marked.pop(entry, None)
             self.changed(entry, now_ns)
         elif entry.target.has_changes():
-            if entry.syncs_always or self._is_draining:
-                self._commit(entry, now_ns, False)      # names, or blocks to remove
-            else:
+            if not entry.syncs_always and not self._is_draining:
                 self._sync_later(entry, now_ns)
+            elif self._is_draining or entry.target.wants_another():
+                self._commit(entry, now_ns, False)      # names, or blocks to remove
         else:
             self._quiet[entry] = None
             if not self._idle_at_ns:

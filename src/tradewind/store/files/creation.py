@@ -4,10 +4,12 @@ Owns the order in which a new folder reaches the disk. Several folders are creat
 share the waiting: all are written before the first is synced, so that one transaction of the file
 system covers all of them, and a common parent folder is synced once.
 
-1. The files are written, those of the configuration under temporary names, and synced with the
-   names of the new folder.
-2. The names that lead to the folder are synced.
+1. The files are written, those of the configuration under temporary names.
+2. They are synced, side by side with the names in the new folder and the names that lead to it: in
+   what order these reach the disk does not matter as long as there is no sum.
 3. The configuration takes its place, the sum last: from then on the stream or consumer exists.
+
+So a creation waits for the disk twice, however many files and folders it has.
 
 A failure affects only its own creation, except for a folder that several have in common. The
 contents of a creation are up to `stream_folder`.
@@ -40,7 +42,7 @@ class Creation:
     `meta`, by path; `hints` are contents that nothing depends on: they are written, and reach the
     disk when the system likes. `names` are the folders to sync so that the new one is found, each
     with the folder whose name is durable then; `durable` remembers those. `error` says why it
-    failed.
+    failed. `is_lazy`: it waits for nothing; the owner has it synced later, see `unsettled`.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class Creation:
         names: Sequence[tuple[str, str]],
         durable: set[str],
         hints: Mapping[str, bytes] | None = None,
+        is_lazy: bool = False,
     ) -> None:
+        self.is_lazy = is_lazy
         self.disk = disk
         self.path = path
         self.names = names
@@ -95,7 +99,7 @@ class Creation:
     def write(self) -> None:
         """Make the folders and write all files."""
         self._check()
-        for folder in self._folders():
+        for folder in self.folders():
             self.disk.make_directory(folder)
         for path, content in self._contents.items():
             file = self.disk.create(path, replace=True)
@@ -106,15 +110,31 @@ class Creation:
                 file.write(content, 0)
 
     def sync(self) -> None:
-        """Have the files and their names on disk."""
-        for file in self._open:
-            file.sync()
-        self._close()
-        for folder in self._folders():
-            self.disk.sync_directory(folder)
+        """Have everything on disk that has to be there before `place`, side by side."""
+        names = [partial(self.disk.sync_directory, folder) for folder, _ in self.names]
+        self.disk.together([*self._content_syncs(), *names])
+
+    def sync_contents(self) -> None:
+        """The same one after the other, and without the folders of `names`: of many creations."""
+        for sync in self._content_syncs():
+            sync()
+
+    def _content_syncs(self) -> list[Callable[[], None]]:
+        syncs: list[Callable[[], None]] = [file.sync for file in self._open]
+        syncs += [partial(self.disk.sync_directory, folder) for folder in self.folders()]
+        return syncs
+
+    def placed_files(self) -> list[str]:
+        """What there is when it is done, except the hints."""
+        return [path.removesuffix(TEMPORARY_SUFFIX) for path in self._contents]
+
+    def names_are_durable(self) -> None:
+        """The folders of `names` are synced."""
+        self.durable.update(named for _, named in self.names if named)
 
     def place(self) -> None:
         """Give the configuration its names; `sync_place` makes it durable."""
+        self._close()
         for name in (META_FILE, META_SUM_FILE):
             path = f"{self.path}/{name}"
             self.disk.rename(self._aside(name), path)
@@ -122,9 +142,10 @@ class Creation:
 
     def sync_place(self) -> None:
         """The stream or consumer is there for good."""
+        self.names_are_durable()
         self.disk.sync_directory(self.path)
 
-    def _folders(self) -> list[str]:
+    def folders(self) -> list[str]:
         """The new folder and those in it."""
         return list(dict.fromkeys((self.path, *(_parent(path) for path in self._contents))))
 
@@ -137,14 +158,20 @@ class Creation:
 def make_together(creations: Sequence[Creation]) -> Iterator[list[Callable[[], None]]]:
     """The steps: calls that may run side by side, in any thread; the next follow when all are done.
 
-    Each creation has its `error` afterwards, or is on disk.
+    Each creation has its `error` afterwards, or is on disk; a lazy one is with the system.
     """
-    if not creations:
+    if lazy := [creation for creation in creations if creation.is_lazy]:
+        yield [partial(_write_lazily, lazy)]
+    creations = [creation for creation in creations if not creation.is_lazy]
+    if len(creations) == 1:
+        yield [partial(_make_alone, creations[0])]
+    if len(creations) < 2:
         return
     lots = [creations[start::LOTS] for start in range(min(LOTS, len(creations)))]
     yield [partial(_write, lot) for lot in lots]
-    yield [partial(_sync_names, creations)]
-    yield [partial(_place, lot) for lot in lots]
+    failures: dict[str, StoreError] = {}
+    yield [*(partial(_sync, lot) for lot in lots), partial(_sync_names, creations, failures)]
+    yield [partial(_place, lot, failures) for lot in lots]
 
 
 def make(creation: Creation) -> None:
@@ -159,32 +186,46 @@ def make(creation: Creation) -> None:
 def _write(lot: Sequence[Creation]) -> None:
     for creation in lot:
         creation.attempt(creation.write)
-    for creation in lot:
-        creation.attempt(creation.sync)
 
 
-def _sync_names(creations: Sequence[Creation]) -> None:
-    """Each folder once; who needs one that cannot be synced has failed."""
-    failures: dict[str, StoreError | None] = {}
+def _make_alone(creation: Creation) -> None:
+    """All steps of one in one call, its syncs side by side."""
+    for step in (creation.write, creation.sync, creation.place, creation.sync_place):
+        creation.attempt(step)
+
+
+def _write_lazily(creations: Sequence[Creation]) -> None:
     for creation in creations:
-        if creation.error is not None:
-            continue
-        for folder, named in creation.names:
-            if folder not in failures:
-                failures[folder] = None
-                try:
-                    creation.disk.sync_directory(folder)
-                except StoreError as error:
-                    failures[folder] = error
-            if (failure := failures[folder]) is not None:
-                creation.fail(failure)
-                break
-            if named:
-                creation.durable.add(named)
+        creation.attempt(creation.write)
+        creation.attempt(creation.place)
 
 
-def _place(lot: Sequence[Creation]) -> None:
+def _sync(lot: Sequence[Creation]) -> None:
     for creation in lot:
+        creation.attempt(creation.sync_contents)
+
+
+def _sync_names(creations: Sequence[Creation], failures: dict[str, StoreError]) -> None:
+    """Each folder once; `failures` gets the errors."""
+    folders = dict.fromkeys(folder for creation in creations for folder, _ in creation.names)
+    disk = creations[0].disk
+
+    def sync(folder: str) -> None:
+        try:
+            disk.sync_directory(folder)
+        except StoreError as error:
+            failures[folder] = error
+
+    for folder in folders:
+        sync(folder)
+
+
+def _place(lot: Sequence[Creation], failures: Mapping[str, StoreError]) -> None:
+    """Who needs a folder that could not be synced has failed."""
+    for creation in lot:
+        for folder, _ in creation.names:
+            if creation.error is None and folder in failures:
+                creation.fail(failures[folder])
         creation.attempt(creation.place)
     for creation in lot:
         creation.attempt(creation.sync_place)

@@ -38,13 +38,16 @@ import fcntl
 import os
 import resource
 import stat
+import threading
 import weakref
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Literal, Protocol, Self
 
 from tradewind.errors import StoreError
 from tradewind.store.files.file_mapping import FileMapping
+from tradewind.store.files.file_sync import sync_descriptor
 
 Buffer = bytes | bytearray | memoryview
 Operation = Literal[
@@ -74,6 +77,13 @@ TEMPORARY_SUFFIX = ".tmp"
 BLOCK_FILES_MAX = 16_384
 # What a system says of bytes that it cannot get from the disk, now or for ever.
 UNREADABLE = (errno.EIO, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO)
+# What it means that a sync ends with one of these, see `file_sync`.
+NAME_LOST = {
+    errno.ENOENT: "the file was removed or moved away",
+    errno.ESTALE: "another file has taken its place",
+}
+# As many calls are made at once: the folders and files of one creation.
+TOGETHER_MAX = 8
 PAGE_BYTES = 4096
 READ_BYTES = 128 * 1024
 # A disk may take seconds to give a sector up: this many pages, and then this many larger parts of a
@@ -89,8 +99,9 @@ class DiskError(StoreError):
         self.operation: Operation = operation
         self.errno = number
         name = errno.errorcode.get(number, f"errno {number}")
+        reason = NAME_LOST.get(number) if operation == "sync" else None
         what = f"{operation} to {target}" if target else operation
-        super().__init__(f"{path}: {what} failed: {os.strerror(number)} ({name})")
+        super().__init__(f"{path}: {what} failed: {reason or os.strerror(number)} ({name})")
 
 
 class DiskFull(DiskError):  # noqa: N818 - it names the state of the disk
@@ -131,7 +142,8 @@ def disk_error(path: str, operation: Operation, number: int | None, target: str 
 @lru_cache(maxsize=1024)
 def path_within(root: str, path: str) -> str:
     """`path` in its plain form, or a `StoreError` if it leads out of `root`."""
-    plain = os.path.normpath(path)
+    is_plain = not path.endswith("/") and "/." not in path and "//" not in path
+    plain = path if is_plain else os.path.normpath(path)
     inside = plain == root or plain.startswith(root if root == "/" else root + "/")
     if not inside or "\0" in path:
         raise StoreError(f"{path!r} is not inside the store folder {root}")
@@ -176,10 +188,12 @@ class DiskFile(Protocol):
     def truncate(self, size: int) -> None:
         """Make the file exactly this long; growth reads as zeros."""
 
-    def sync(self) -> None:
+    def sync(self, *, is_named: bool = True) -> None:
         """Wait until all that was written before this call is durable (not the file's name).
 
-        After one failure every further call fails, see the module's text.
+        Fails if the name no longer leads to this file, because then nobody will find the bytes;
+        unless `is_named` is false, for a file to which a rename is yet to give its name. After one
+        failure every further call fails, see the module's text.
         """
 
     def fileno(self) -> int:
@@ -211,8 +225,11 @@ class Disk(Protocol):
     # How many block files may be open at a time, see `store.files.open_files`.
     block_files_max: int = BLOCK_FILES_MAX
 
-    def open(self, path: str) -> DiskFile:
-        """An existing file, for reading and writing."""
+    def open(self, path: str, *, writes: bool = False) -> DiskFile:
+        """An existing file, to read and sync it; with `writes` to change it too.
+
+        Only what is changed is opened for that: reading goes on when the disk takes no changes.
+        """
 
     def create(self, path: str, *, replace: bool = False) -> DiskFile:
         """A new, empty file. One that exists is an error, or emptied if `replace` says so."""
@@ -247,6 +264,13 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None:
         """Wait until the names in this folder are durable."""
 
+    def together(self, calls: Sequence[Callable[[], object]]) -> None:
+        """Make these calls, which depend on nothing of each other: a real disk has all of them at
+        once, so that one flush of it serves many. All have ended when this returns, or raises the
+        first error.
+        """
+        _raise_first([_error_of(call) for call in calls])
+
     def read_file(self, path: str) -> bytes:
         """All of a file."""
 
@@ -272,6 +296,20 @@ class Disk(Protocol):
             raise
         if sync:
             self.sync_directory(os.path.dirname(path))
+
+
+def _error_of(call: Callable[[], object]) -> BaseException | None:
+    try:
+        call()
+    except BaseException as error:  # for the thread that waits for it
+        return error
+    return None
+
+
+def _raise_first(errors: Sequence[BaseException | None]) -> None:
+    for error in errors:
+        if error is not None:
+            raise error
 
 
 def is_unreadable(error: StoreError) -> bool:
@@ -319,6 +357,15 @@ def _read_or_none(file: DiskFile, start: int, end: int) -> bytes | None:
         return None
 
 
+def _read_all(descriptor: int) -> bytes:
+    """What a small file holds."""
+    size = os.fstat(descriptor).st_size
+    data = os.pread(descriptor, size, 0)
+    while len(data) < size and (more := os.pread(descriptor, size - len(data), len(data))):
+        data += more
+    return data
+
+
 class OsFile(DiskFile):
     """A file of the operating system."""
 
@@ -327,7 +374,7 @@ class OsFile(DiskFile):
         self._descriptor = descriptor
         self._sync_failed = False
         # Only to find our own mistakes: cutting a file under a mapping that is still in use.
-        self._mappings: weakref.WeakSet[FileMapping] = weakref.WeakSet()
+        self._mappings: weakref.WeakSet[FileMapping] | None = None
 
     @property
     def size(self) -> int:
@@ -373,35 +420,48 @@ class OsFile(DiskFile):
             size = os.fstat(self._descriptor).st_size
             if not size:
                 return memoryview(b"")
-            mapping = FileMapping(self._descriptor, size)
+            mapping = self._mapping(size)
         except OSError as error:
             if error.errno == errno.ENOMEM:
                 return memoryview(self.read(0, size))
             raise disk_error(self.path, "map", error.errno) from error
+        if self._mappings is None:
+            self._mappings = weakref.WeakSet()
         self._mappings.add(mapping)
         return memoryview(mapping)
 
+    def _mapping(self, size: int) -> FileMapping:
+        """A file system that has stopped itself maps no file that could be written (ext4)."""
+        try:
+            return FileMapping(self._descriptor, size)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            if not os.path.samestat(os.fstat(descriptor), os.fstat(self._descriptor)):
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+            return FileMapping(descriptor, size)
+        finally:
+            os.close(descriptor)
+
     def truncate(self, size: int) -> None:
         """See `DiskFile.truncate`."""
-        assert all(len(mapping) <= size for mapping in self._mappings), "cut under a mapping"
+        assert all(len(each) <= size for each in self._mappings or ()), "cut under a mapping"
         try:
             os.ftruncate(self._descriptor, size)
         except OSError as error:
             raise disk_error(self.path, "truncate", error.errno) from error
 
-    def sync(self) -> None:
+    def sync(self, *, is_named: bool = True) -> None:
         """fdatasync: the times of the file are not worth a second write, its size is included.
-
-        What is in a file that somebody has removed is gone with its last descriptor, so that
-        cannot be made durable.
+        `file_sync` decides.
         """
         if self._sync_failed or self._descriptor < 0:
             number = errno.EIO if self._sync_failed else errno.EBADF
             raise disk_error(self.path, "sync", number)
         try:
-            os.fdatasync(self._descriptor)
-            if not os.fstat(self._descriptor).st_nlink:
-                raise OSError(errno.ENOENT, "the file was removed")  # noqa: TRY301
+            sync_descriptor(self._descriptor, self.path if is_named else None)
         except OSError as error:
             self._sync_failed = True
             raise disk_error(self.path, "sync", error.errno) from error
@@ -448,9 +508,9 @@ class OsDisk(Disk):
         if allowed != resource.RLIM_INFINITY:
             self.block_files_max = max(8, min(BLOCK_FILES_MAX, allowed // 2))
 
-    def open(self, path: str) -> OsFile:
+    def open(self, path: str, *, writes: bool = False) -> OsFile:
         """See `Disk.open`."""
-        return self._opened(path, "open", os.O_RDWR)
+        return self._opened(path, "open", os.O_RDWR if writes else os.O_RDONLY)
 
     def create(self, path: str, *, replace: bool = False) -> OsFile:
         """See `Disk.create`."""
@@ -571,10 +631,44 @@ class OsDisk(Disk):
         """See `Disk.sync_directory`."""
         _sync_folder(path_within(self.root, path))
 
+    def together(self, calls: Sequence[Callable[[], object]]) -> None:
+        """In threads of their own, which end with their call and never hold up the end of the
+        process; in this one if the system gives no more of them.
+        """
+        errors: list[BaseException | None] = [None] * len(calls)
+
+        def run(first: int) -> None:
+            for index in range(first, len(calls), TOGETHER_MAX):
+                errors[index] = _error_of(calls[index])
+
+        threads = []
+        alone = [0]
+        for first in range(1, min(len(calls), TOGETHER_MAX)):
+            thread = threading.Thread(target=run, args=(first,), daemon=True)
+            try:
+                thread.start()
+                threads.append(thread)
+            except RuntimeError:
+                alone.append(first)
+        for first in alone:
+            run(first)
+        for thread in threads:
+            thread.join()
+        _raise_first(errors)
+
     def read_file(self, path: str) -> bytes:
         """See `Disk.read_file`; a file without the right to write is good enough."""
-        with self._opened(path, "open", os.O_RDONLY) as file:
-            return file.read(0, file.size)
+        path = path_within(self.root, path)
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise disk_error(path, "open", error.errno) from error
+        try:
+            return _read_all(descriptor)
+        except OSError as error:
+            raise disk_error(path, "read", error.errno) from error
+        finally:
+            os.close(descriptor)
 
     def lock(self, path: str) -> OsLock:
         """The lock file holds our process id, for the message that the next one gets."""
@@ -588,14 +682,37 @@ class OsDisk(Disk):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         except BlockingIOError:
-            text = os.pread(descriptor, 20, 0).strip()
+            pid = lock_owner(descriptor)
             os.close(descriptor)
-            pid = int(text) if text.isdigit() else 0
             raise FolderInUse(os.path.dirname(path), pid) from None
         except OSError as error:
             os.close(descriptor)
             raise disk_error(path, "lock", error.errno) from error
         return OsLock(path, descriptor)
+
+
+def lock_owner(descriptor: int) -> int:
+    """The process that has the lock of this file; 0: that cannot be told.
+
+    The note in the file may be that of an earlier owner: readers take a shared lock and write none.
+    Nor is it believed if there is no such process, for the owner may be in another container or on
+    another machine.
+    """
+    text = os.pread(descriptor, 20, 0).strip()
+    pid = int(text) if text.isdigit() and len(text) < 10 else 0
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        pass
+    else:
+        return 0  # all who have it only read
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return 0
+    except PermissionError:
+        pass  # it is somebody else's
+    return pid
 
 
 def _sync_folder(path: str) -> None:

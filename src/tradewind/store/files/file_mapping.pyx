@@ -206,14 +206,23 @@ cdef extern from *:
     void guard_give_back(guard_slot* slot) nogil
     uint64_t guard_faults(const guard_slot* slot) nogil
 
+cdef enum:
+    # Memory is used only for what is read, addresses for all of it.
+    AHEAD_BYTES = 131072
+
 cdef Py_ssize_t alive = 0
 
 
 cdef class FileMapping:
-    """The first `size` bytes of an open file; size is above 0. OSError if the system refuses."""
+    """The first `size` bytes of an open file; size is above 0. OSError if the system refuses.
+
+    What is appended to the file later shows behind them, up to a distance: `grow` makes it part of
+    the mapping, so that whoever reads what was just written need not map the file each time.
+    """
 
     cdef void* data
     cdef size_t size
+    cdef size_t reach           # so much is mapped, of which nobody reads what is behind `size`
     cdef guard_slot* slot       # in the table of the guard
     cdef object __weakref__
 
@@ -221,14 +230,15 @@ cdef class FileMapping:
         global alive
         if guard_install() != 0:
             raise OSError(errno, os.strerror(errno))
-        self.data = mmap(NULL, size, PROT_READ, MAP_SHARED, descriptor, 0)
+        self.reach = size + AHEAD_BYTES
+        self.data = mmap(NULL, self.reach, PROT_READ, MAP_SHARED, descriptor, 0)
         if self.data == MAP_FAILED:
             self.data = NULL
             raise OSError(errno, os.strerror(errno))
         self.size = size
-        self.slot = guard_take(<uintptr_t>self.data, <uintptr_t>self.data + size)
+        self.slot = guard_take(<uintptr_t>self.data, <uintptr_t>self.data + self.reach)
         if self.slot == NULL:
-            munmap(self.data, size)
+            munmap(self.data, self.reach)
             self.data = NULL
             raise OSError(12, os.strerror(12))      # ENOMEM: as if there were too many mappings
         alive += 1
@@ -237,7 +247,7 @@ cdef class FileMapping:
         global alive
         if self.data != NULL:
             guard_give_back(self.slot)
-            munmap(self.data, self.size)
+            munmap(self.data, self.reach)
             alive -= 1
 
     def __len__(self):
@@ -251,6 +261,15 @@ cdef class FileMapping:
     def forget_pages(self):
         """Stop counting what was read as memory of the process; it stays readable."""
         madvise(self.data, self.size, MADV_DONTNEED)
+
+    def grow(self, size_t size):
+        """The file has this many bytes now, which are part of the mapping from now on; false if
+        that does not reach so far.
+        """
+        if size > self.reach:
+            return False
+        self.size = max(self.size, size)
+        return True
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)

@@ -12,6 +12,7 @@ it would skip the stream only in the moment between the two renames.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +23,7 @@ from tradewind.store.format.layout import META_FILE, META_SUM_FILE, TEMPORARY_SU
 from tradewind.store.format.meta import check_meta_sum, meta_sum
 
 if TYPE_CHECKING:
-    from tradewind.store.files.disk import Disk
+    from tradewind.store.files.disk import Disk, DiskFile
 
 
 class FoundMeta(msgspec.Struct, frozen=True):
@@ -44,18 +45,21 @@ def write_meta(disk: Disk, folder: str, data: bytes, key_text: str) -> None:
     """
     if has_meta(disk, folder):
         finish_meta(disk, folder, find_meta(disk, folder, key_text))
+    files: list[DiskFile] = []
     try:
         for name, content in ((META_SUM_FILE, meta_sum(data, key_text)), (META_FILE, data)):
-            with disk.create(_aside(folder, name), replace=True) as file:
-                file.write(content, 0)
-                file.sync()
-        disk.sync_directory(folder)
+            files.append(disk.create(_aside(folder, name), replace=True))
+            files[-1].write(content, 0)
+        disk.together([*(file.sync for file in files), partial(disk.sync_directory, folder)])
     except StoreError:
         # What is left over would take the very room that was missing.
         for name in (META_SUM_FILE, META_FILE):
             with suppress(StoreError):
                 disk.remove(_aside(folder, name))
         raise
+    finally:
+        for file in files:
+            file.close()
     for name in (META_FILE, META_SUM_FILE):
         disk.rename(_aside(folder, name), f"{folder}/{name}")
     disk.sync_directory(folder)

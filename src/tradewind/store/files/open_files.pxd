@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 cdef class BlockFile:
     cdef public str path
+    cdef bytes _system_path             # the same for the system; None: not needed so far
     cdef readonly object cipher         # BlockCipher; None: the file is not encrypted
     cdef OpenFiles _files
     cdef object _held                   # the open DiskFile; None: it is closed
@@ -17,6 +18,7 @@ cdef class BlockFile:
     cpdef int unpin(self) except -1
     cpdef int rest(self) except -1
     cdef int pinned_descriptor(self) noexcept
+    cdef const char* system_path(self) except NULL
     cdef void note_failed_sync(self) noexcept
 
 
@@ -24,5 +26,6 @@ cdef class OpenFiles:
     cdef readonly object disk
     cdef object _held                   # OrderedDict of BlockFile, the least recently used first
     cdef BlockFile _latest              # the last of them, or None: not known
+    cdef OpenFiles _joined              # the pool that has taken over the files, or None
 
     cdef object hold(self, BlockFile file)

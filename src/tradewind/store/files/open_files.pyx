@@ -16,6 +16,7 @@ the descriptor of a real file without an object in between.
 """
 
 import errno
+import os
 import weakref
 from collections import OrderedDict
 from contextlib import contextmanager, suppress
@@ -58,6 +59,9 @@ cdef class BlockFile:
 
     def write(self, data, offset):
         """See `DiskFile.write`; the file stays open until it is synced."""
+        if type(data) is bytes and self.cipher is None:
+            self.write_from(<bytes>data, len(<bytes>data), offset)
+            return
         file = self._files.hold(self)
         self._unsynced = True
         file.write(self.stored(data, offset), offset)
@@ -122,12 +126,12 @@ cdef class BlockFile:
         self._unsynced = True
         file.truncate(size)
 
-    def sync(self):
+    def sync(self, *, bint is_named=True):
         """See `DiskFile.sync`; from a worker thread only while the file is pinned."""
         if self._sync_failed:
             raise disk_error(self.path, "sync", errno.EIO)
         try:
-            (self._held or self._files.hold(self)).sync()
+            (self._held or self._files.hold(self)).sync(is_named=is_named)
         except StoreError:
             self._sync_failed = True
             raise
@@ -158,6 +162,12 @@ cdef class BlockFile:
     cdef int pinned_descriptor(self) noexcept:
         """The descriptor that a thread may sync while it is pinned; -1: `sync` has to be called."""
         return self._descriptor if self._pins and not self._sync_failed else -1
+
+    cdef const char* system_path(self) except NULL:
+        """The path for C, valid while this object is; it changes no more than `path` does."""
+        if self._system_path is None:
+            self._system_path = os.fsencode(self.path)
+        return self._system_path
 
     cdef void note_failed_sync(self) noexcept:
         """A thread got an error for the descriptor: every further sync fails."""
@@ -235,8 +245,11 @@ cdef class OpenFiles:
 
     cdef object hold(self, BlockFile file):
         """The open file behind it; another one may be closed for that."""
+        if self._joined is not None:
+            file._files = self._joined
+            return self._joined.hold(file)
         if file._held is None:
-            self.adopt(file, self.disk.open(file.path))
+            self.adopt(file, self.disk.open(file.path, writes=True))
         elif self._latest is not file:
             self._held.move_to_end(file)
             self._latest = file
@@ -244,6 +257,10 @@ cdef class OpenFiles:
 
     def adopt(self, BlockFile file not None, held not None):
         """`held` is open and belongs to `file` from now on."""
+        if self._joined is not None:
+            file._files = self._joined
+            self._joined.adopt(file, held)
+            return
         file._held = held
         file._descriptor = held.fileno()
         self._held[file] = None
@@ -255,6 +272,10 @@ cdef class OpenFiles:
         """Close it, if it is open."""
         held = file._held
         assert not file._pins, "a file is not closed while a thread syncs it"
+        if self._joined is not None:
+            file._files = self._joined
+            self._joined.let_go(file)
+            return
         file._held = None
         file._descriptor = -1
         if self._latest is file:
@@ -271,6 +292,18 @@ cdef class OpenFiles:
         """
         with suppress(StoreError):
             self.let_go(file)
+
+    def join(self, OpenFiles others not None):
+        """Hand all files over to `others`: a worker is done with them. Those that are not open
+        follow when they are used.
+        """
+        cdef BlockFile file
+        held, self._held = self._held, OrderedDict()
+        self._latest = None
+        self._joined = others
+        for file in held:
+            file._files = others
+            others.adopt(file, file._held)
 
     @property
     def count(self):

@@ -129,7 +129,7 @@ class TestimonyWrite:
     def _write(self) -> None:
         path = f"{self._folder}/{WITNESS_FILE}"
         if self._testimony.serial > FIRST_TESTIMONY.serial:
-            with suppress(MissingFile), self._disk.open(path) as file:
+            with suppress(MissingFile), self._disk.open(path, writes=True) as file:
                 file.write(_encode(self._testimony, self._stream), _slot(self._testimony))
                 file.sync()
                 return

@@ -17,8 +17,9 @@ rest is for `tradewind.chain` to verify, whenever somebody wants to.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -81,13 +82,15 @@ class StoreTail(msgspec.Struct):
     """What recovery knows of the end of the messages.
 
     All messages up to `synced_seq` were promised. `removed` and `floor` (all below it) were removed
-    by bytes that were not. `lost` was found to be lost by damage.
+    by bytes that were not. `lost` was found to be lost by damage. `tell_cut` is told of a message
+    that was there and is behind the last one; it gives the sequences that are lost then.
     """
 
     synced_seq: int
     removed: list[int] = msgspec.field(default_factory=list)
     floor: int = 0
     lost: list[int] = msgspec.field(default_factory=list)
+    tell_cut: Callable[[int], list[int]] | None = None
 
 
 class EntryPlace(NamedTuple):
@@ -167,6 +170,8 @@ class _Opening:
         self._read_break()
         last_line, lines_bytes = self._read_checkpoints()
         start = self._read_state() or self._follow_covered()
+        if self._tail.tell_cut is not None and read_exchanged(chain) is None:
+            self._removed.update(self._tail.tell_cut(chain.links.last_seq))
         self._compare(start)
         self._cut(start.segment)
         chain.adopt(self._end.segment, self._end.offset, lines_bytes, last_line, table)
@@ -204,7 +209,7 @@ class _Opening:
         if lines and b"\0" in lines[-1]:
             end -= len(lines.pop()) + 1
         if content:
-            with self._disk.open(path) as file:
+            with self._disk.open(path, writes=end < len(content)) as file:
                 if end < len(content):
                     file.truncate(end)
                 # A process that was killed may have left the line with the system only.
@@ -423,12 +428,19 @@ class _Opening:
             if segment > end.segment or not end.offset:
                 self._disk.remove(path)
             elif segment >= first:
-                with self._disk.open(path) as file:
-                    if segment == end.segment and file.size > end.offset:
-                        file.truncate(end.offset)
-                    file.sync()
+                self._secure(path, end.offset if segment == end.segment else sys.maxsize)
         self._disk.sync_directory(chain.folder)
         self._disk.sync_directory(chain.folder.rpartition("/")[0])
+
+    def _secure(self, path: str, size_max: int) -> None:
+        """Make a file durable, without what is behind `size_max`."""
+        with self._disk.open(path) as file:
+            if file.size <= size_max:
+                file.sync()
+                return
+        with self._disk.open(path, writes=True) as file:
+            file.truncate(size_max)
+            file.sync()
 
     # ---------------------------------------------------------------- what is missing in them
 

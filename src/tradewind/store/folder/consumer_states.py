@@ -12,8 +12,9 @@ thousand times costs one write. There are two ways to write a state:
 
 A small state is written as a whole: that is cheap, and nats-server finds it after a crash of this
 server. A large one goes to the log, until its records are as large as the state. If a client waits
-for its acknowledgement to be stored (`is_urgent`), the log is always used; few of those commits
-also write a whole state, because each costs two more syncs. Records of a consumer become obsolete
+for its acknowledgement to be stored (`is_urgent`), the log is always used, and then also for what
+else changes in that state, because a whole state costs two more syncs: it is written now and then,
+and when nothing has changed for a while (`fold_quiet`). Records of a consumer become obsolete
 when an o.dat without them is durable, and a log is removed when all of its records are obsolete.
 `fold` does this for a clean shutdown. All records that follow one o.dat are in one log, so after an
 interrupted write nothing that follows is used.
@@ -27,19 +28,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from tradewind.errors import StoreError
 from tradewind.store.commits.commit import Commit, SyncTarget
-from tradewind.store.format.ack_log import (
-    log_header,
-    log_name,
-    log_record,
-    next_number,
-    with_trailer,
-)
+from tradewind.store.files.open_files import open_files
+from tradewind.store.folder.ack_log_file import AckLogFile
+from tradewind.store.format.ack_log import log_name, next_number, record_prefix, with_trailer
 from tradewind.store.format.layout import CONSUMER_FILE, TEMPORARY_SUFFIX
 
 if TYPE_CHECKING:
@@ -49,6 +45,8 @@ if TYPE_CHECKING:
 COMMIT_FILES_MAX = 8
 # Of commits that somebody waits for, one in this many writes one.
 URGENT_COMMITS_PER_FILE = 8
+# While a small state is in the log, this many times it may be saved there before it is folded.
+SAVES_PER_FOLD = 10
 # A state with at most this many messages is small.
 SMALL_ENTRIES_MAX = 1000
 # The records of a consumer may have this many bytes, or as many as its state.
@@ -72,51 +70,47 @@ class StateSource(Protocol):
         """What has changed since it was taken last; None if only all of it can be had."""
 
 
-@dataclass(slots=True)
-class _Log:
-    """A log. `users` are the consumers with records in it that may count, each with the number of
-    the o.dat which the last of them follows.
-    """
-
-    number: int
-    size: int = 0
-    is_named: bool = False  # its name is durable
-    users: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Written:
+class WrittenState:
     """What there is on disk of a consumer. `number` is that of its o.dat: 0 until we have written
     that, and while another one is on its way.
     """
 
-    source: StateSource
-    number: int = 0
-    whole_bytes: int = 0
-    log: _Log | None = None  # where the records are that follow
-    log_bytes: int = 0
+    def __init__(self, source: StateSource) -> None:
+        self.source = source
+        self.number = 0
+        self.whole_bytes = 0
+        self.log: AckLogFile | None = None  # where the records are that follow
+        self.log_bytes = 0
+        self.prefix = b""  # ... and how they begin
+        self.saves = 0  # in the log, since it was written as a whole
+        # How records begin that follow the o.dat which another one is about to replace.
+        self.replaced_prefix = b""
 
     def start_over(self) -> None:
         """No record can follow what there is; another o.dat is needed."""
         self.number = self.log_bytes = 0
         self.log = None
+        self.replaced_prefix = b""
 
 
-@dataclass(slots=True)
-class _Change:
+class StateChange:
     """A state on its way; `ticket` is that of the oldest mark in it that is not durable.
 
     `number` is that of the o.dat being written, 0 for a record of the log. `is_lazy`: it is not
-    only for those who wait for an answer.
+    only for those who wait for an answer. `wants_whole`: its records are to be folded. `is_logged`:
+    all of it is in records as well.
     """
 
-    consumer: str
-    ticket: int
-    is_lazy: bool = False
-    number: int = 0
-    whole_bytes: int = 0
-    file: DiskFile | None = None
-    is_deleted: bool = False
+    def __init__(self, consumer: str, ticket: int, *, is_lazy: bool) -> None:
+        self.consumer = consumer
+        self.ticket = ticket
+        self.is_lazy = is_lazy
+        self.wants_whole = ticket == _NO_TICKET
+        self.number = 0
+        self.whole_bytes = 0
+        self.file: DiskFile | None = None
+        self.is_deleted = False
+        self.is_logged = False
 
 
 class ConsumerStates:
@@ -131,18 +125,18 @@ class ConsumerStates:
     def __init__(self, disk: Disk, folder: str) -> None:
         self.seal: Callable[[str, bytes], bytes] | None = None  # None: they are not encrypted
         self._disk = disk
+        self._files = open_files(disk)
         self._folder = folder
-        self._written: dict[str, _Written] = {}
-        self._urgent: dict[str, _Change] = {}
-        self._waiting: dict[str, _Change] = {}
-        self._logged: dict[str, _Change] = {}
-        self._writing: list[_Change] = []
-        self._in_flight: dict[str, list[_Change]] = {}  # the same by consumer, during a commit
-        self._renamed: dict[str, _Change] = {}
-        self._naming: dict[str, _Change] = {}
-        self._logs: dict[int, _Log] = {}
-        self._log: _Log | None = None  # the one that is written
-        self._log_file: DiskFile | None = None  # ... while it is open
+        self._written: dict[str, WrittenState] = {}
+        self._urgent: dict[str, StateChange] = {}
+        self._waiting: dict[str, StateChange] = {}
+        self._logged: dict[str, StateChange] = {}
+        self._writing: list[StateChange] = []
+        self._in_flight: dict[str, list[StateChange]] = {}  # the same by consumer, during a commit
+        self._renamed: dict[str, StateChange] = {}
+        self._naming: dict[str, StateChange] = {}
+        self._logs: dict[int, AckLogFile] = {}
+        self._log: AckLogFile | None = None  # the one that is written
         self._last_number = 0
         self._urgent_commits = 0
         self._committing: Commit | None = None
@@ -156,18 +150,19 @@ class ConsumerStates:
         self._ticket += 1
         written = self._written.get(consumer)
         if written is None:
-            self._written[consumer] = _Written(source)
+            self._written[consumer] = WrittenState(source)
         else:
             written.source = source
-        self._wait(_Change(consumer, self._ticket, is_lazy=not is_urgent), is_urgent=is_urgent)
+        self._wait(StateChange(consumer, self._ticket, is_lazy=not is_urgent), is_urgent=is_urgent)
         return self._ticket
 
-    def _wait(self, change: _Change, *, is_urgent: bool) -> None:
+    def _wait(self, change: StateChange, *, is_urgent: bool) -> None:
         """The newest state of a consumer waits under the oldest ticket."""
         for table in (self._urgent, self._waiting):
             if (earlier := table.pop(change.consumer, None)) is not None:
                 change.ticket = min(change.ticket, earlier.ticket)
                 change.is_lazy = change.is_lazy or earlier.is_lazy
+                change.wants_whole = change.wants_whole or earlier.wants_whole
                 is_urgent = is_urgent or table is self._urgent
         (self._urgent if is_urgent else self._waiting)[change.consumer] = change
 
@@ -180,10 +175,12 @@ class ConsumerStates:
         """These logs are there, with records of these consumers, and an o.dat with this number. No
         number is used again; a log goes when its consumers have a new o.dat.
         """
-        self._last_number = max([self._last_number, number, *logs])
+        self._last_number = max(self._last_number, number)
         for log, users in logs.items():
+            self._last_number = max(self._last_number, log)
             if log not in self._logs:
-                self._logs[log] = _Log(log, users=dict.fromkeys(users, 0))
+                found = AckLogFile(log, self._log_path(log), dict.fromkeys(users, 0))
+                self._logs[log] = found
 
     def forget(self, consumer: str) -> None:
         """The consumer is deleted: nothing more of it is written."""
@@ -191,6 +188,9 @@ class ConsumerStates:
             table.pop(consumer, None)
         for change in self._writing:
             change.is_deleted = change.is_deleted or change.consumer == consumer
+        if self._committing is not None:
+            # Its folder is about to go: that must not end the commit for the others.
+            self._committing.given_up.add(f"{self._folder}/{consumer}")
         self._in_flight.pop(consumer, None)
         self._written.pop(consumer, None)
         for log in self._logs.values():
@@ -204,37 +204,59 @@ class ConsumerStates:
         for log in self._logs.values():
             self._fold_users(log)
 
-    def _fold_users(self, log: _Log) -> None:
+    def fold_quiet(self) -> bool:
+        """Nothing has changed for a while: small states with records in the log are written as a
+        whole with the next commit. False if there is none.
+        """
+        if self._log is not None:
+            self._log.rest()
+            for consumer in self._log.users:
+                written = self._written.get(consumer)
+                if written is not None and written.source.entry_count <= SMALL_ENTRIES_MAX:
+                    self._wait_for_fold(consumer)
+        return bool(self._waiting)
+
+    def _fold_users(self, log: AckLogFile) -> None:
         for consumer in log.users:
             if consumer in self._written:
                 self._wait_for_fold(consumer)
 
     def _wait_for_fold(self, consumer: str) -> None:
         """Its state is in the log already: nobody waits for it to be written as a whole."""
-        self._wait(_Change(consumer, _NO_TICKET, is_lazy=True), is_urgent=False)
+        self._wait(StateChange(consumer, _NO_TICKET, is_lazy=True), is_urgent=False)
 
     @property
     def is_dirty(self) -> bool:
         """Whether a commit has anything to do."""
         return bool(self._urgent or self._waiting or self._logged or self._renamed)
 
+    @property
+    def wants_commit(self) -> bool:
+        """Whether a commit has anything to do that does not come with the next save anyway."""
+        return bool(self._urgent or self._waiting or self._renamed)
+
     def kept_ticket(self, consumer: str) -> int:
         """Every state of a consumer marked with this ticket or a lower one is durable."""
-        tables = (self._naming, self._renamed, self._logged)
-        logged = [change for change in self._in_flight.get(consumer, ()) if not change.number]
-        found = [table[consumer] for table in tables if consumer in table]
-        return min(self._below(chain(found, logged)), self.written_ticket(consumer))
+        kept = self.written_ticket(consumer)
+        for table in (self._naming, self._renamed, self._logged):
+            if (change := table.get(consumer)) is not None:
+                kept = min(kept, change.ticket - 1)
+        for change in self._in_flight.get(consumer, ()):
+            kept = min(kept, change.ticket - 1)
+        return kept
 
     def written_ticket(self, consumer: str) -> int:
         """Every state of a consumer marked with this ticket or a lower one survives a kill."""
-        tables = (self._urgent, self._waiting)
-        whole = [change for change in self._in_flight.get(consumer, ()) if change.number]
-        return self._below(chain(whole, (t[consumer] for t in tables if consumer in t)))
+        written = self._ticket
+        for table in (self._urgent, self._waiting):
+            if (change := table.get(consumer)) is not None:
+                written = min(written, change.ticket - 1)
+        for change in self._in_flight.get(consumer, ()):
+            if change.number and not change.is_logged:
+                written = min(written, change.ticket - 1)
+        return written
 
-    def _below(self, changes: Iterable[_Change]) -> int:
-        return min(chain((change.ticket for change in changes), [self._ticket + 1])) - 1
-
-    def _changes(self) -> Iterator[_Change]:
+    def _changes(self) -> Iterator[StateChange]:
         """All that is not durable."""
         yield from self._naming.values()
         yield from self._renamed.values()
@@ -262,10 +284,15 @@ class ConsumerStates:
                 # records that follow, so the state has to be written as a whole.
                 self._write(change, now_ns)
                 del self._waiting[change.consumer]
-            files = [change.file for change in self._writing if change.file is not None]
-            if self._logged or any(not change.number for change in self._writing):
-                files.append(self._open_log(now_ns))
-                folders += [] if self._log is None or self._log.is_named else [self._log_folder]
+            asides: list[DiskFile] = []
+            files: list[DiskFile] = []
+            has_records = bool(self._logged)
+            for change in self._writing:
+                if change.file is not None:
+                    asides.append(change.file)
+                has_records = has_records or not change.number
+            if has_records:
+                self._pin_log(files, folders)
         except StoreError:
             self._write_all_again()
             raise
@@ -273,7 +300,9 @@ class ConsumerStates:
         self._logged = {}
         for change in self._writing:
             self._in_flight.setdefault(change.consumer, []).append(change)
-        self._committing = Commit(self._disk, 0, (0, 0), files=files, folders=folders)
+        self._committing = Commit(
+            self._disk, 0, (0, 0), files=files, folders=folders, asides=asides
+        )
         return self._committing
 
     def _room_for_files(self) -> int:
@@ -287,55 +316,62 @@ class ConsumerStates:
         """All that the log can take, and as many others as a commit may have."""
         room = COMMIT_FILES_MAX
         for change in list(self._urgent.values()):
-            wants_fold = change.is_lazy and self._is_small(change)
             if self._append(change, now_ns):
                 del self._urgent[change.consumer]
                 self._writing.append(change)
-                if wants_fold:
+                if self._is_fold_due(change):
                     self._wait_for_fold(change.consumer)
             elif room > 0:
                 room -= 1
                 del self._urgent[change.consumer]
                 self._write_aside(change, now_ns)
 
-    def _write(self, change: _Change, now_ns: int) -> None:
+    def _write(self, change: StateChange, now_ns: int) -> None:
         """In the way that fits it."""
-        if change.ticket == _NO_TICKET or self._is_small(change):
-            self._write_aside(change, now_ns)
-        elif self._append(change, now_ns):
+        is_whole = change.wants_whole or (
+            self._is_small(change)
+            and (self._written[change.consumer].log is None or self._is_fold_due(change))
+        )
+        if not is_whole and self._append(change, now_ns):
             self._writing.append(change)
         else:
             self._write_aside(change, now_ns)
 
-    def _is_small(self, change: _Change) -> bool:
+    def _is_small(self, change: StateChange) -> bool:
         return self._written[change.consumer].source.entry_count <= SMALL_ENTRIES_MAX
+
+    def _is_fold_due(self, change: StateChange) -> bool:
+        """Whether a small state that is saved in the log has been for long enough."""
+        if change.wants_whole:
+            return True
+        if not change.is_lazy or not self._is_small(change):
+            return False
+        written = self._written[change.consumer]
+        written.saves += 1
+        return written.saves >= SAVES_PER_FOLD
 
     def write(self, consumer: str, now_ns: int) -> bool:
         """Have a waiting state outlive this process at once; false if that takes a commit."""
         change = self._urgent.get(consumer)
         if change is None:
             return consumer not in self._waiting
-        wants_fold = change.is_lazy and self._is_small(change)
         try:
-            if not self._append(change, now_ns):
+            if not self._append(change, now_ns) and not self._append_to_both(change):
                 return False
         except StoreError:
             self._written[consumer].start_over()
             return False
-        finally:
-            if self._committing is None:
-                self._close_log()
         del self._urgent[consumer]
         if (earlier := self._logged.get(consumer)) is not None:
             change.ticket = min(change.ticket, earlier.ticket)
         self._logged[consumer] = change
-        if wants_fold:
+        if self._is_fold_due(change):
             self._wait_for_fold(consumer)
         return True
 
     # ---------------------------------------------------------------- the log
 
-    def _append(self, change: _Change, now_ns: int) -> bool:
+    def _append(self, change: StateChange, now_ns: int) -> bool:
         """Write what has changed to the log; false if the state is to be written as a whole."""
         written = self._written[change.consumer]
         if (
@@ -346,32 +382,64 @@ class ConsumerStates:
             or (changes := written.source.take_changes()) is None
         ):
             return False
-        file, log = self._open_log(now_ns), self._log
-        assert log is not None
-        record = log_record(log.number, log.size, change.consumer, written.number, changes)
-        log.users[change.consumer] = written.number
-        written.log = log
-        file.write(record, log.size)
-        log.size += len(record)
-        written.log_bytes += len(record)
+        log = self._log if self._log is not None else self._new_log(now_ns)
+        if written.log is None:
+            written.prefix = record_prefix(change.consumer, written.number)
+            written.log = log
+            log.users[change.consumer] = written.number
+        written.log_bytes += log.append(written.prefix, changes)
         return True
 
-    def _open_log(self, now_ns: int) -> DiskFile:
-        """The log that is written, which is made if there is none; open until `_close_log`."""
+    def _append_to_both(self, change: StateChange) -> bool:
+        """Write what has changed while another o.dat is on its way, once for this and once for the
+        one that it replaces: whichever there is after a kill has its record. So nobody who waits
+        for the system only waits for the disk. False if that is not possible.
+        """
+        written, log = self._written[change.consumer], self._log
+        if not written.replaced_prefix or log is None or self._is_folding:
+            return False
+        number = 0
+        for whole in self._in_flight.get(change.consumer, ()):
+            number = max(number, whole.number)
+        if not number or (changes := written.source.take_changes()) is None:
+            return False
+        log.append(written.replaced_prefix, changes)
+        written.prefix = record_prefix(change.consumer, number)
+        written.log = log
+        log.users[change.consumer] = number
+        written.log_bytes += log.append(written.prefix, changes)
+        return True
+
+    def _append_before_whole(self, change: StateChange) -> bytes:
+        """Write what is about to be in an o.dat to the log, for the time until that is in place;
+        returns how records for the old one begin. Empty if it has none.
+        """
+        written = self._written[change.consumer]
+        if written.log is None or written.log is not self._log or not written.number:
+            return b""
+        with suppress(StoreError):
+            if (changes := written.source.take_changes()) is not None:
+                written.log.append(written.prefix, changes)
+                change.is_logged = True
+                return written.prefix
+        return b""
+
+    def _new_log(self, now_ns: int) -> AckLogFile:
+        """The log that is written from now on."""
+        number = self._next_number(now_ns)
+        log = AckLogFile(number, self._log_path(number))
+        log.create(self._files)
+        self._log = self._logs[number] = log
+        return log
+
+    def _pin_log(self, files: list[DiskFile], folders: list[str]) -> None:
+        """Have a commit sync the log, and its name if it is new."""
         log = self._log
-        if log is None:
-            log = _Log(self._next_number(now_ns))
-            self._log_file = self._disk.create(self._log_path(log), replace=True)
-            self._log = self._logs[log.number] = log
-        elif self._log_file is None:
-            self._log_file = self._disk.open(self._log_path(log))
-        assert self._log_file is not None, "a log that is being written is open"
-        if not log.size:
-            # Also if the disk has refused it before: nothing counts in a log without it.
-            header = log_header(log.number)
-            self._log_file.write(header, 0)
-            log.size = len(header)
-        return self._log_file
+        assert log is not None, "what was written to a log is in this one"
+        if not log.is_named:
+            folders.append(self._log_folder)
+        if (file := log.pin()) is not None:
+            files.append(file)
 
     def _end_large_log(self) -> None:
         """What follows goes to another one, when those who have records in this one are written as
@@ -386,15 +454,10 @@ class ConsumerStates:
 
     def _leave_log(self) -> None:
         """Nothing more is appended to it, and those who have records in it need an o.dat."""
-        self._close_log()
         log, self._log = self._log, None
         if log is not None:
+            log.close()
             self._fold_users(log)
-
-    def _close_log(self) -> None:
-        if self._log_file is not None:
-            self._log_file.close()
-            self._log_file = None
 
     def _remove_unused_logs(self) -> None:
         """No record in them counts now."""
@@ -404,14 +467,14 @@ class ConsumerStates:
             del self._logs[log.number]
             # One that is left over is found by the next start.
             with suppress(StoreError):
-                self._disk.remove(self._log_path(log))
+                self._disk.remove(log.path)
 
     @property
     def _log_folder(self) -> str:
         return self._folder.rpartition("/")[0]
 
-    def _log_path(self, log: _Log) -> str:
-        return f"{self._log_folder}/{log_name(log.number)}"
+    def _log_path(self, number: int) -> str:
+        return f"{self._log_folder}/{log_name(number)}"
 
     def _next_number(self, now_ns: int) -> int:
         self._last_number = next_number(self._last_number, now_ns)
@@ -419,10 +482,13 @@ class ConsumerStates:
 
     # ---------------------------------------------------------------- whole states
 
-    def _write_aside(self, change: _Change, now_ns: int) -> None:
+    def _write_aside(self, change: StateChange, now_ns: int) -> None:
         self._writing.append(change)
         written = self._written[change.consumer]
+        replaced_prefix = self._append_before_whole(change)
         written.start_over()
+        written.replaced_prefix = replaced_prefix
+        written.saves = 0
         change.number = self._next_number(now_ns)
         content = with_trailer(written.source.encode_whole(now_ns), change.number)
         if self.seal is not None:
@@ -435,11 +501,12 @@ class ConsumerStates:
         """The worker is done. Raises its error; then everything is waiting again."""
         assert commit is self._committing
         self._committing = None
+        if self._log is not None:
+            self._log.unpin()
         if commit.error is not None:
             self._write_all_again()
             raise commit.error
-        self._close_log()
-        if self._log is not None and self._log_folder in commit.folders:
+        if self._log is not None and not self._log.is_named and self._log_folder in commit.folders:
             self._log.is_named = True
         for consumer, change in self._naming.items():
             for log in self._logs.values():
@@ -457,7 +524,7 @@ class ConsumerStates:
             self._close(self._writing.pop())
         self._remove_unused_logs()
 
-    def _put_in_place(self, change: _Change) -> None:
+    def _put_in_place(self, change: StateChange) -> None:
         """A whole state is synced."""
         self._disk.rename(self._path(change) + TEMPORARY_SUFFIX, self._path(change))
         written = self._written[change.consumer]
@@ -468,6 +535,8 @@ class ConsumerStates:
     def drop_commit(self) -> None:
         """The one under way has ended without anybody who waits for it: all is waiting again."""
         self._committing = None
+        if self._log is not None:
+            self._log.unpin()
         self._write_all_again()
 
     def commit(self, now_ns: int) -> None:
@@ -495,17 +564,17 @@ class ConsumerStates:
         self._writing, self._renamed, self._naming, self._in_flight = [], {}, {}, {}
         for change in changes:
             self._written[change.consumer].start_over()
-            again = _Change(change.consumer, change.ticket, change.is_lazy)
+            again = StateChange(change.consumer, change.ticket, is_lazy=change.is_lazy)
             self._wait(again, is_urgent=change.consumer in urgent)
         self._leave_log()
 
-    def _close(self, *changes: _Change) -> None:
+    def _close(self, *changes: StateChange) -> None:
         for change in changes:
             if change.file is not None:
                 change.file.close()
                 change.file = None
 
-    def _path(self, change: _Change) -> str:
+    def _path(self, change: StateChange) -> str:
         return f"{self._folder}/{change.consumer}/{CONSUMER_FILE}"
 
 
@@ -520,16 +589,18 @@ class ConsumerFiles(SyncTarget):
     acknowledged. So `write_stream` hands the stream to the system before any state.
     """
 
-    is_fenced = False  # nothing is written: it belongs to something that is not durable yet
-
     def __init__(
         self,
         states: ConsumerStates,
         wall_ns: Callable[[], int],
         on_progress: Callable[[], None] = lambda: None,
         write_stream: Callable[[], None] = lambda: None,
+        sync_soon: Callable[[], None] = lambda: None,
     ) -> None:
+        # Nothing is written: it belongs to something that is not durable yet.
+        self.is_fenced = False
         self.states = states
+        self._sync_soon = sync_soon
         self._wall_ns = wall_ns
         self._on_progress = on_progress
         self._write_stream = write_stream
@@ -537,6 +608,17 @@ class ConsumerFiles(SyncTarget):
     def has_changes(self) -> bool:
         """Whether a commit has anything to do."""
         return self.states.is_dirty
+
+    def wants_another(self) -> bool:
+        """See `SyncTarget`. What is only to be synced within the interval of the stream is not
+        worth a commit of its own: with one for each, no two would share any.
+        """
+        return self.states.wants_commit
+
+    def mark_idle(self) -> None:
+        """See `SyncTarget`."""
+        if self.states.fold_quiet():
+            self._sync_soon()
 
     def begin_commit(self) -> Commit | None:
         """See `ConsumerStates.begin_commit`."""

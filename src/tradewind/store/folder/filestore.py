@@ -37,17 +37,26 @@ from tradewind.store.repair.damage_resolution import DamageResolution
 from tradewind.store.repair.known_losses import KnownLosses
 from tradewind.store.table.adoption import drop_leading_blocks
 from tradewind.store.table.block import Block
-from tradewind.store.table.marks import MARK_SYNCED_KIND, mark_limit_floor, write_floor, write_mark
+from tradewind.store.table.marks import (
+    MARK_SYNCED_KIND,
+    mark_limit_floor,
+    write_floor,
+    write_lengths,
+    write_mark,
+)
 from tradewind.store.table.message_store import MessageStore
 from tradewind.store.table.totals_audit import verify_totals
 
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
+    from tradewind.store.files.unsettled import Unsettled
     from tradewind.store.files.vault import StreamVault
     from tradewind.store.folder.stream_chain import StreamChain
 
 TOMBSTONE = 1 << 62
 RESUMED_REMOVALS_MAX = 10_000
+# Messages of at least this size are worth a mark that proves their lengths.
+PROVED_BYTES_MIN = 1024
 IS_CHECKED = invariants.are_checked()
 
 
@@ -113,6 +122,8 @@ class FileStore(SyncTarget):
         self.is_fenced = False
         self._fenced_blocks: list[Block] = []
         self.chain: StreamChain | None = None
+        # What its folder owes to the disk, if the stream does not wait for that.
+        self.unsettled: Unsettled | None = None
 
     def attach_chain(self, chain: StreamChain | None) -> None:
         """Chain all that happens from now on; what it has of the time before is its business."""
@@ -218,6 +229,7 @@ class FileStore(SyncTarget):
             or not self._is_clean()
             or self.chores.are_waiting()
             or (self.chain is not None and self.chain.is_dirty)
+            or (self.unsettled is not None and len(self.unsettled.waiting) > 0)
         )
 
     def _is_clean(self) -> bool:
@@ -315,6 +327,8 @@ class FileStore(SyncTarget):
         commit = Commit(self.disk, self.table.last_seq, (last.number, last.written))
         commit.marked = self._marked_position
         commit.floor = self.table.written_floor
+        if self.unsettled is not None and self.unsettled.waiting:
+            commit.settling = self.unsettled.take()
         # Blocks that wait to be removed too: a mark says of everything before it that it is whole.
         for file in self._unsynced.values():
             if file.pin():
@@ -393,6 +407,7 @@ class FileStore(SyncTarget):
         if self._synced_position <= self._marked_position:
             return 0
         nothing_else = self._is_clean()
+        write_lengths(self.table, PROVED_BYTES_MIN)
         self._append_mark()
         self._marked_position = self._synced_position
         if nothing_else and not self.chores.are_waiting():

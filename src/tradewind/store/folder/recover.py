@@ -84,8 +84,10 @@ class Recovery:
         units: UnitRule | None = None,
         *,
         expires: bool = True,
+        seen_seq: int = 0,
     ) -> None:
         self._expires = expires
+        self._seen_seq = seen_seq
         self._disk = disk
         self._folder = folder
         self._messages = f"{folder}/msgs"
@@ -146,6 +148,8 @@ class Recovery:
             self.report.messages = store.table.msgs
         if said is not None:
             self._ask_witness(store, numbers, said)
+            if self._seen_seq <= said.reserved_seq and not self._has_journal:
+                self._tell_cut(store, self._seen_seq, "a consumer was given")
         store.chores.index_file_present = INDEX_FILE in self._disk.list_directory(self._messages)
         recover_timers(store)
         if chain is not None:
@@ -169,6 +173,7 @@ class Recovery:
         from tradewind.store.folder.chain_recovery import StoreTail, open_chain
 
         tail = self._tail or StoreTail(store.table.last_seq)
+        tail.tell_cut = lambda seq: self._tell_cut(store, seq, "a checkpoint of its chain covers")
         # Also what a start has found that was cut off before the chain could say it.
         tail.lost = [*self.report.lost]
         for report in self._evidence.earlier():
@@ -237,24 +242,64 @@ class Recovery:
         self.report.notes.append(note)
         if not is_gone and self._is_end_told(store):
             return
+        entry = DamageEntry(number, 0 if is_gone else store.table.last.size, 0, False, first, last)
+        self._save_missing(store, note, entry, said.reserved_seq)
+
+    def _save_missing(
+        self, store: FileStore, note: str, entry: DamageEntry, reserved_seq: int
+    ) -> list[int]:
+        """Keep on record that the messages of an entry are lost, the last ones of the stream."""
         found = RecoveryReport(self._name, notes=[note])
-        offset = 0 if is_gone else store.table.last.size
-        found.damage.append(DamageEntry(number, offset, 0, False, first, last))
-        missing = (seq for seq in range(first, last + 1) if seq not in self._deleted)
-        found.add_lost(islice(missing, LOST_LISTED_MAX))
-        found.first_seq = store.table.first_seq if store.table.msgs else said.reserved_seq + 1
+        found.damage.append(entry)
+        missing = range(entry.first_lost, entry.last_lost + 1)
+        found.add_lost(
+            islice((seq for seq in missing if seq not in self._deleted), LOST_LISTED_MAX)
+        )
+        found.first_seq = store.table.first_seq if store.table.msgs else reserved_seq + 1
         self._evidence.save(found)
         self.report.damage += found.damage
         self.report.add_lost(found.lost)
+        return found.lost
+
+    @property
+    def _has_journal(self) -> bool:
+        """Whether what is missing may be about to be stored again, under its own sequences."""
+        return self._units is not None and self._units.ends_at_hole
+
+    def _tell_cut(self, store: FileStore, seen_seq: int, who: str) -> list[int]:
+        """Tell that the last block is cut after a record, which looks like a write that never was,
+        if somebody knows better. Gives the sequences that are lost.
+
+        None is given out again, whatever else may have been stored behind them.
+        """
+        first = store.table.last_seq + 1
+        if seen_seq < first:
+            return []
+        said = read_testimony(self._disk, self._folder, self._name)
+        last = max(seen_seq, said.reserved_seq if said is not None else 0)
+        block = store.table.last
+        note = (
+            f"the end of {block_file_name(block.number)} is missing: {who} message {seen_seq}, and"
+            f" the last one found is {first - 1}; the next sequence is {last + 1}"
+        )
+        self.report.notes.append(note)
+        entry = DamageEntry(block.number, block.size, 0, False, first, seen_seq)
+        lost = self._save_missing(store, note, entry, last)
+        store.table.skip(last, store.table.last_timestamp)
+        store.commit()
+        if said is not None:
+            store.chores.secure()
+            store.chores.secured()
+            store.chores.renew_testimony(said.serial)
+        return lost
 
     def _is_end_told(self, store: FileStore) -> bool:
         """Whether damage says why the end is missing: what was found now, or by a start that was
         cut off when it had repaired the end. That is what it had lost, then.
         """
-        if any(not entry.torn for entry in self.report.damage):
-            return True
-        earlier = (entry for report in self._evidence.earlier() for entry in report.damage)
-        return any(entry.last_lost == store.table.last_seq and not entry.torn for entry in earlier)
+        told = [entry for report in self._evidence.earlier() for entry in report.damage]
+        told += self.report.damage
+        return any(entry.last_lost == store.table.last_seq and not entry.torn for entry in told)
 
     def _resolve_damage(self, store: FileStore) -> None:
         """Damage behind a good summary shows as far as blocks were read."""
@@ -595,6 +640,7 @@ def open_store(
     secures: bool = True,
     units: UnitRule | None = None,
     expires: bool = True,
+    seen_seq: int = 0,
     **settings: Any,
 ) -> tuple[FileStore, RecoveryReport]:
     """Open the store of one stream below `folder` (the stream's own), making it if it is new.
@@ -606,8 +652,12 @@ def open_store(
     `units`: which messages are there together or not at all.
 
     `expires`: what has expired goes at once; else that is left to the caller.
+
+    `seen_seq`: a message of this sequence was there, as somebody knows who was given it.
     """
-    recovery = Recovery(disk, folder, name, progress, expired, units, expires=expires)
+    recovery = Recovery(
+        disk, folder, name, progress, expired, units, expires=expires, seen_seq=seen_seq
+    )
     store = recovery.open(limits or StoreLimits(), now_ns, **settings)
     if secures:
         store.chores.secure()

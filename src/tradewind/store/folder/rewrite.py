@@ -105,7 +105,8 @@ class Rewrite(msgspec.Struct):
     def _content(self) -> bytes | None:
         plain: bytes | None
         if self.compaction is not None:
-            made = compacted_copy(self.plain, self.compaction.live_offsets, self.compaction.older)
+            compaction = self.compaction
+            made = compacted_copy(self.block, self.plain, compaction.live_offsets, compaction.older)
             plain = None
             if made is not None:
                 plain, self.compaction.messages, self.compaction.tombstones = made

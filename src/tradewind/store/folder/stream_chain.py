@@ -337,7 +337,7 @@ class CheckpointWrite:
         )
         self.line = checkpoints.encode(self.checkpoint)
         path = f"{chain.folder}/{CHECKPOINTS}"
-        with disk.open(path) if disk.exists(path) else disk.create(path) as file:
+        with disk.open(path, writes=True) if disk.exists(path) else disk.create(path) as file:
             # What a try that has failed may have left.
             if file.size > self.lines_bytes:
                 file.truncate(self.lines_bytes)

@@ -26,10 +26,11 @@ from msgspec.structs import replace
 
 from tradewind.api.times import format_time
 from tradewind.errors import CorruptRecord, StoreError
-from tradewind.store.contract import StoreLimits
+from tradewind.store.contract import limits_of
 from tradewind.store.files.creation import Creation, make
 from tradewind.store.files.disk import DiskFault, MissingFile
 from tradewind.store.files.meta_files import FoundMeta, find_meta, finish_meta, has_meta, write_meta
+from tradewind.store.files.unsettled import Unsettled
 from tradewind.store.files.witness import WITNESS_FILE, first_testimony
 from tradewind.store.folder.consumer_states import ConsumerStates
 from tradewind.store.folder.filestore import FileStore, first_block
@@ -121,23 +122,6 @@ class StoredConsumer(msgspec.Struct, frozen=True):
     has_log: bool = False
 
 
-def limits_of(config: Mapping[str, Any]) -> StoreLimits:
-    """The limits in a stream's configuration."""
-
-    def limit(name: str) -> int:
-        return max(int(config.get(name) or 0), 0)
-
-    return StoreLimits(
-        msgs_max=limit("max_msgs"),
-        bytes_max=limit("max_bytes"),
-        age_max_ns=limit("max_age"),
-        subject_msgs_max=limit("max_msgs_per_subject"),
-        discard_new=config.get("discard") == "new",
-        message_ttl=bool(config.get("allow_msg_ttl")),
-        marks_expired=limit("subject_delete_marker_ttl") > 0,
-    )
-
-
 def _begin_at(store: FileStore, meta: StreamMeta) -> None:
     """The first sequence may be a later one."""
     first_seq = int(meta.config.get("first_seq") or 0)
@@ -179,9 +163,14 @@ class StreamFolder:
         self._ring = ring
         self._converts = converts
         self._vault: StreamVault | None = None
+        # What `read_meta` has found, for the opening that follows.
+        self._found: tuple[StreamMeta, FoundMeta] | None = None
         # Who only reads a stream, or a copy of it, leaves its chain alone.
         self.is_chained = False
         self.clock: Callable[[], int] = time.time_ns  # the time of removals in it
+        # Whether nobody waits until what is created and deleted here is on disk.
+        self.is_lazy = False
+        self.unsettled = Unsettled(disk)
 
     # ---------------------------------------------------------------- the stream
 
@@ -207,6 +196,7 @@ class StreamFolder:
             hints={f"{self.path}/{WITNESS_FILE}": first_testimony(self.stream)},
             names=self._names(),
             durable=self._durable,
+            is_lazy=self.is_lazy,
         )
 
     def _names(self) -> list[tuple[str, str]]:
@@ -278,7 +268,8 @@ class StreamFolder:
 
     def read_meta(self) -> StreamMeta:
         """The configuration. CorruptRecord, NotReadable or MissingFile say why there is none."""
-        return self._find_meta()[0]
+        self._found = self._find_meta()
+        return self._found[0]
 
     def _find_meta(self) -> tuple[StreamMeta, FoundMeta]:
         self._vault = self._read_vault()
@@ -349,6 +340,7 @@ class StreamFolder:
             raise StoreError(f"the configuration of {self.stream!r} has the name {name!r}")
 
     def _write_meta(self, meta: StreamMeta) -> None:
+        self._found = None
         content, vault = encode_stream_meta(meta), self.vault
         content = content if vault is None else vault.seal(content)
         write_meta(self.disk, self.path, content, stream_key_text(self.stream))
@@ -362,7 +354,9 @@ class StreamFolder:
         **settings: Any,
     ) -> tuple[StreamMeta, FileStore, RecoveryReport]:
         """Open an existing stream and its messages; `settings` are those of the store."""
-        meta, found = self._find_meta()
+        # Whoever opens a stream has usually just read it.
+        meta, found = self._found or self._find_meta()
+        self._found = None
         finish_meta(self.disk, self.path, found)
 
         def open_now(vault: StreamVault | None) -> tuple[FileStore, RecoveryReport]:
@@ -387,6 +381,7 @@ class StreamFolder:
         store, report = open_now(self._vault)
         if before is not None:
             report.add(before)
+        store.unsettled = self.unsettled
         _begin_at(store, meta)
         return meta, store, report
 
@@ -411,6 +406,7 @@ class StreamFolder:
         folder = f"{self.path}/{MESSAGES_FOLDER}"
         store = FileStore(self.disk, folder, self.stream, limits_of(meta.config), **settings)
         store.begin()
+        store.unsettled = self.unsettled
         if (chain := self.chain_settings(meta)) is not None:
             from tradewind.store.folder.chain_recovery import open_chain
 
@@ -479,17 +475,18 @@ class StreamFolder:
         self.disk.remove_tree(f"{self.path}/{BATCHES_FOLDER}")
 
     def delete(self) -> None:
-        """Delete the stream with all its messages; it is gone for good once this returns."""
+        """Delete the stream with all its messages."""
         self.retire()
         self.remove_retired()
 
     def retire(self) -> None:
-        """The quick half of `delete`: durable, and nothing of the stream is found afterwards."""
+        """The quick half of `delete`: nothing is found afterwards, which is durable if not lazy."""
         retired = self._free_name()
         self.disk.rename(self.path, retired)
         self._retired.append(retired)
         self._durable.discard(self._consumers)
-        self.disk.sync_directory(self.path.rpartition("/")[0])
+        if not self.is_lazy:
+            self.disk.sync_directory(self.path.rpartition("/")[0])
 
     @property
     def is_retired(self) -> bool:
@@ -498,6 +495,9 @@ class StreamFolder:
 
     def remove_retired(self) -> None:
         """The slow half: give the space back. A new stream of this name is not touched."""
+        if self.is_lazy and self._retired:
+            # Whoever finds the folder under its old name must find all of it.
+            self.disk.sync_directory(self.path.rpartition("/")[0])
         while self._retired:
             self.disk.remove_tree(self._retired[-1])
             self._retired.pop()
@@ -548,6 +548,7 @@ class StreamFolder:
             files=files,
             names=names,
             durable=self._durable,
+            is_lazy=self.is_lazy,
         )
 
     def _check_no_consumer(self, folder: str) -> None:
@@ -628,9 +629,14 @@ class StreamFolder:
 
     def delete_consumer(self, consumer: str) -> None:
         """Delete a consumer, durably."""
-        self.states.forget(consumer)
+        self.forget_consumer(consumer)
         self.remove_consumer(consumer)
         self.remove_consumer_files(consumer)
+
+    def forget_consumer(self, consumer: str) -> None:
+        """Write and sync nothing more of a consumer; for the loop, before it is removed."""
+        self.states.forget(consumer)
+        self.unsettled.forget(self._consumer_folder(consumer))
 
     def remove_consumer(self, consumer: str) -> None:
         """It is gone for good; its state was forgotten before, its files are still there.
@@ -708,6 +714,13 @@ class StoreRoot:
     def close(self) -> None:
         """Let another server have it."""
         self._lock.release()
+
+    def check_writable(self) -> None:
+        """StoreError if the disk takes no changes, because it is mounted so or has found an error
+        in itself; not every file system of the second kind says so when it is asked.
+        """
+        with suppress(MissingFile), self.disk.open(f"{self.folder}/{LOCK_FILE}", writes=True):
+            pass
 
     def stream(self, account: str, stream: str) -> StreamFolder:
         """The folder of a stream, whether it exists or not."""

@@ -10,6 +10,7 @@ end of its state, and leaves unknown files alone.
              8 bytes "twacks-1", 8 LE number of this o.dat, 8 LE hash of all before
     the log: 8 bytes "twacks-1", 8 LE number N, then records:
              4 LE size of the body, 8 LE hash of N, the record's offset and the body, body
+             then possibly zeros, which later records overwrite
 
     body:    uvarint size of the name, name of the consumer, uvarint number of the o.dat it follows
              uvarint ack floor: consumer seq, stream seq; uvarint delivered: the same
@@ -126,15 +127,19 @@ def log_header(number: int) -> bytes:
     return MAGIC + number.to_bytes(8, "little")
 
 
-def log_record(number: int, offset: int, consumer: str, follows: int, changes: bytes) -> bytes:
-    """A record that begins at `offset` of the log `number`, for the o.dat with number `follows`."""
+def record_prefix(consumer: str, follows: int) -> bytes:
+    """How the bodies of records begin that follow the o.dat with number `follows`."""
     name = consumer.encode()
     body = bytearray()
     append_uvarint(body, len(name))
     body += name
     append_uvarint(body, follows)
-    body += changes
-    return len(body).to_bytes(4, "little") + _record_hash(number, offset, bytes(body)) + body
+    return bytes(body)
+
+
+def frame_record(number: int, offset: int, body: bytes) -> bytes:
+    """A record with this body that begins at `offset` of the log `number`."""
+    return len(body).to_bytes(4, "little") + _record_hash(number, offset, body) + body
 
 
 def _record_hash(number: int, offset: int, body: bytes) -> bytes:

@@ -13,7 +13,8 @@ cdef enum:
     RECORD_HEAD = 22                    # length, sequence, timestamp, subject length
     RECORD_HASH = 8
     RECORD_MIN = 30
-    RECORD_MAX = 33554432               # 32 MiB
+    RECORD_MAX = 33554432               # 32 MiB, in a file
+    MEMORY_RECORD_MAX = 0x7FFFFFFF      # what its length can say
     HEADER_FLAG = 0x80000000            # bit 31 of the length: has a header block
     SUBJECT_MAX = 65535
 
@@ -35,6 +36,7 @@ ctypedef struct Record:
     uint32_t subject_size
     uint32_t header_size
     uint32_t payload_size
+    uint32_t subject_id                 # in the index of its store; only `Block.read` sets it
 
 
 cdef inline int64_t mark_time(uint64_t kind, uint64_t value) noexcept nogil:
@@ -43,7 +45,7 @@ cdef inline int64_t mark_time(uint64_t kind, uint64_t value) noexcept nogil:
     Values with more than 56 bits have kinds of their own, none of which occurs in the time of a
     real record: 4 and 5 are 1 and 3 with a block number of 32 and an offset of 24 bits (an offset
     smaller than the true one only states less), and from 0x80 on the kind is 2, with six bits of
-    the value. Values of kind 6 are small.
+    the value. Values of kind 6 are small, those of kind 7 have 56 bits.
     """
     if value >> 56 == 0:
         return <int64_t>(kind << 56 | value)
@@ -60,7 +62,7 @@ cdef inline uint64_t mark_kind(int64_t timestamp) noexcept nogil:
         return 2 * kind - 7
     if 0x80 <= kind < 0xC0:
         return 2
-    return kind if kind <= 3 or kind == 6 else 0
+    return kind if kind <= 3 or kind == 6 or kind == 7 else 0
 
 
 cdef inline uint64_t mark_value(int64_t timestamp) noexcept nogil:
@@ -95,7 +97,8 @@ cdef inline uint64_t record_hash(const HashKey* key, const Record* record) noexc
     return hash_parts(key, parts, 3)
 
 
-cdef inline int parse_record(const char* data, size_t available, Record* record) noexcept nogil:
+cdef inline int parse_limited(const char* data, size_t available, uint32_t size_max,
+                              Record* record) noexcept nogil:
     """Parse the record at data[0]; lengths are checked, the checksum is not."""
     cdef uint32_t length
     cdef uint64_t sequence
@@ -109,7 +112,7 @@ cdef inline int parse_record(const char* data, size_t available, Record* record)
     memcpy(&record.timestamp, data + 12, 8)
     memcpy(&subject_size, data + 20, 2)
     record.size = length & 0x7FFFFFFF
-    if record.size < RECORD_MIN or record.size > RECORD_MAX:
+    if record.size < RECORD_MIN or record.size > size_max:
         return RECORD_BAD
     fixed = <uint64_t>RECORD_MIN + subject_size
     if length & HEADER_FLAG:
@@ -135,6 +138,11 @@ cdef inline int parse_record(const char* data, size_t available, Record* record)
     record.payload = record.header + header_size
     record.payload_size = <uint32_t>(record.size - fixed - header_size)
     return RECORD_OK
+
+
+cdef inline int parse_record(const char* data, size_t available, Record* record) noexcept nogil:
+    """The same for a record that may be in a file."""
+    return parse_limited(data, available, RECORD_MAX, record)
 
 
 cdef inline const char* header_value(const Record* record, const char* name, size_t name_size,

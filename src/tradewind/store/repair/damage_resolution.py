@@ -27,7 +27,12 @@ from tradewind.store.format.sequence_set import SequenceSet
 from tradewind.store.repair.damage import DamageFolder, RecoveryReport
 from tradewind.store.repair.salvage import Salvage, salvage_block
 from tradewind.store.table.adoption import drop_leading_blocks
-from tradewind.store.table.losses import count_block, finish_count, take_salvaged
+from tradewind.store.table.losses import (
+    count_block,
+    finish_count,
+    suspect_records,
+    take_salvaged,
+)
 from tradewind.store.table.marks import write_again
 from tradewind.store.table.scan import note_removals
 
@@ -89,6 +94,7 @@ class DamageResolution:
         self._wake()
 
     def _salvage(self, block: Block) -> None:
+        block.suspects = suspect_records(self._store.table, block)
         found = salvage_block(block, self._store.name)
         if found.is_whole:
             self._store.table.load_index(block)

@@ -61,6 +61,7 @@ def salvage_block(block: Block, stream: str) -> Salvage:
     """
     probe = Block(stream, block.number, block.file)
     probe.adopt_readable()
+    probe.suspects = block.suspects
     report = recover_block(probe, SubjectIndex(), max(block.first_seq, 1) - 1)
     damages = [damage for damage in report.damage if not damage.out_of_order]
     misplaced = [damage for damage in report.damage if damage.out_of_order]
@@ -98,4 +99,5 @@ def salvage_block(block: Block, stream: str) -> Salvage:
     block.patch(b"".join(parts))
     if misplaced:
         block.patch(in_order(block))
+        block.suspects = None  # other records are at those offsets now
     return Salvage(block, entries, lost)

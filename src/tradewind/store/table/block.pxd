@@ -16,6 +16,7 @@ cdef class Block:
     cdef readonly uint64_t last_seq         # highest sequence that this block speaks of
     cdef readonly int64_t first_timestamp   # of first_seq; 0 when nothing is live
     cdef readonly int64_t last_timestamp
+    cdef readonly int64_t latest_timestamp  # no message is later; not less than `last_timestamp`
     cdef readonly uint64_t live_msgs
     cdef readonly uint64_t live_bytes
     cdef readonly SequenceSet deleted       # inside first_seq .. last_seq
@@ -27,6 +28,12 @@ cdef class Block:
     cdef readonly uint64_t size
     cdef readonly uint64_t written
     cdef Buffer tail
+    # Of the messages behind the last lengths mark, see `tradewind.store.format.lengths`.
+    cdef uint64_t lengths                   # the sum so far
+    cdef uint64_t unproved                  # the bytes of those that were appended
+    cdef bint lengths_unknown               # nobody has counted: the next mark begins anew
+    cdef SequenceSet odd                    # messages whose header is not plain; None: no such
+    cdef public object suspects             # offsets of records with wrong lengths; None: none
     cdef object mapped                      # keeps the mapping (or the inflated bytes) alive
     cdef const char* mapped_data
     cdef uint64_t mapped_size
@@ -47,6 +54,7 @@ cdef class Block:
 
     cdef const char* _at(self, uint32_t offset, uint32_t size) except NULL
     cdef int _map(self) except -1
+    cdef bint _grow(self) except -1
     cdef bint _extend(self) except -1
     cdef int _take(self, bytes content) except -1
     cpdef bint has_faulted(self) except -1
@@ -68,6 +76,12 @@ cdef class Block:
     cdef int commit_message(self, uint64_t seq, int64_t timestamp, uint32_t size, uint32_t counted,
                             uint32_t subject_id) except -1
     cdef int append_mark(self, uint64_t sequence_and_flags, int64_t timestamp) except -1
+    cdef bint note_lengths(self, uint64_t seq, uint32_t subject_size, const char* header,
+                           uint32_t header_size, uint32_t size) except -1
+    cdef int note_odd(self, uint64_t seq) except -1
+    cdef bint is_odd(self, uint64_t seq) noexcept
+    cdef void adopt_lengths(self, uint64_t sum) noexcept nogil
+    cdef int append_lengths(self) except -1
     cdef int read(self, uint64_t seq, Record* record) except -1
     cdef bint read_anew(self, uint64_t seq, Record* record) except -1
     cdef int64_t first_time_without(self, uint64_t seq) except? -1

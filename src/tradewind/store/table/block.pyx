@@ -18,15 +18,19 @@ were verified when the store was opened.
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.string cimport memcpy
 from tradewind cimport invariants
+from tradewind.saturated cimport CLOCK_SLACK_NS, later
 from tradewind.store.format.hash cimport Key
+from tradewind.store.format.lengths cimport (
+    MARK_LENGTHS, is_plain_header, length_term, lengths_value)
 from tradewind.store.files.open_files cimport BlockFile
 from tradewind.store.table.record_index cimport (
     NO_RECORD, records_find, records_free, records_from, records_init, records_last, records_memory,
     records_push, records_seq, records_shrink, records_start)
 from tradewind.store.format.records cimport (
-    RECORD_MIN, RECORD_OK, erase_record, parse_record, record_is_intact, write_record)
+    MEMORY_RECORD_MAX, RECORD_MAX, RECORD_MIN, RECORD_OK, erase_record, mark_time, parse_limited,
+    parse_record, record_is_intact, write_record)
 from tradewind.store.format.sequence_tree cimport (
-    sequences_count, sequences_delete, sequences_delete_below, sequences_insert,
+    sequences_contains, sequences_count, sequences_delete, sequences_delete_below, sequences_insert,
     sequences_insert_range, sequences_last, sequences_next_absent)
 from tradewind.containers.buffer cimport (
     buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size)
@@ -76,7 +80,7 @@ cdef class Block:
         cdef const unsigned char[::1] view
         if self.file is None:
             raise StoreError("a block in memory has nothing to map")
-        if self.owned and self._extend():
+        if self.owned and self._extend() or self._grow():
             return 0
         self.mapped_data = NULL
         self.mapped_size = 0
@@ -99,6 +103,21 @@ cdef class Block:
             self.mapped_data = <const char*>&view[0]
         self.mapped_size = view.shape[0]
         return 0
+
+    cdef bint _grow(self) except -1:
+        """Take what was written since the file was mapped into the mapping; false if it does not
+        reach so far.
+        """
+        if self.mapped_size == 0 or self.mapped_size >= self.written or self.patched \
+                or not isinstance(self.mapped, memoryview):
+            return False
+        mapping = self.mapped.obj
+        if not isinstance(mapping, FileMapping) or mapping.faults \
+                or not mapping.grow(self.written):
+            return False
+        self.mapped = memoryview(mapping)
+        self.mapped_size = self.written
+        return True
 
     cdef bint _extend(self) except -1:
         """Decrypt only what was written since the copy was made; false if there is none."""
@@ -410,6 +429,7 @@ cdef class Block:
         if not self.patched:
             self.forget_index()
         self.patched = False
+        self.suspects = None
         self.unreadable = 0
         self.unmap()
         self.size = self.written = size
@@ -512,12 +532,15 @@ cdef class Block:
             self.deleted = SequenceSet()
             self.first_seq = seq
             self.first_timestamp = timestamp
+            self.latest_timestamp = timestamp
         elif seq > self.last_seq + 1:
             self._delete_range(self.last_seq + 1, seq - 1)
         if self.file_records == 0:
             self.file_lowest = seq
         self.last_seq = seq
         self.last_timestamp = timestamp
+        if timestamp > self.latest_timestamp:
+            self.latest_timestamp = timestamp
         self.live_msgs += 1
         self.live_bytes += size
         self.file_records += 1
@@ -529,6 +552,7 @@ cdef class Block:
         self.unmap()
         self._map()
         self.written = self.size = self.mapped_size
+        self.lengths_unknown = True
 
     def adopt_readable(self):
         """The same by `read_again`. Bytes with zeros that are not in the file are kept as a patch.
@@ -536,6 +560,7 @@ cdef class Block:
         self.unreadable = self.read_again()
         self.written = self.size = self.mapped_size
         self.patched = self.unreadable > 0
+        self.lengths_unknown = True
 
     def adopt_again(self):
         """The bytes of the file could be read this time, and are what they should be."""
@@ -557,6 +582,7 @@ cdef class Block:
             self.adopt_file()
             return
         self.written = self.size = size
+        self.lengths_unknown = True
 
     def adopt_unverified(self):
         """The content of the file has not been verified yet."""
@@ -570,6 +596,9 @@ cdef class Block:
         self.first_timestamp = first_timestamp
         self.last_seq = last_seq
         self.last_timestamp = last_timestamp
+        # Stamps rise in a block of ours, but for small corrections of the clock.
+        self.latest_timestamp = max(
+            later(last_timestamp, CLOCK_SLACK_NS), first_timestamp)
         self.live_bytes = live_bytes
         self.deleted = deleted
         self.live_msgs = last_seq + 1 - first_seq - sequences_count(&deleted.tree)
@@ -616,6 +645,43 @@ cdef class Block:
             self.tombstones += 1
         return 0
 
+    cdef bint note_lengths(self, uint64_t seq, uint32_t subject_size, const char* header,
+                           uint32_t header_size, uint32_t size) except -1:
+        """A message was appended; the next mark proves its lengths. True: it needs that mark now,
+        because nothing in its header says where it ends.
+        """
+        self.lengths ^= length_term(seq, subject_size, header_size)
+        self.unproved += size
+        if header_size == 0 or is_plain_header(header, header_size):
+            return False
+        self.note_odd(seq)
+        return True
+
+    cdef int note_odd(self, uint64_t seq) except -1:
+        """Nothing in the header of this message says where it ends."""
+        if self.odd is None:
+            self.odd = SequenceSet()
+        if sequences_insert(&self.odd.tree, seq) < 0:
+            raise MemoryError
+        return 0
+
+    cdef bint is_odd(self, uint64_t seq) noexcept:
+        return self.odd is not None and sequences_contains(&self.odd.tree, seq)
+
+    cdef void adopt_lengths(self, uint64_t sum) noexcept nogil:
+        """Continue behind messages that were read; they alone are not worth a mark."""
+        self.lengths = sum
+        self.unproved = 0
+        self.lengths_unknown = False
+
+    cdef int append_lengths(self) except -1:
+        """A mark for the lengths since the last one, or, if they are unknown, one that says so.
+        """
+        cdef uint64_t value = 0 if self.lengths_unknown else lengths_value(self.lengths)
+        self.append_mark(<uint64_t>1 << TOMBSTONE_BIT, mark_time(MARK_LENGTHS, value))
+        self.adopt_lengths(0)
+        return 0
+
     def seal(self):
         """No more appends: release spare memory."""
         records_shrink(&self.records)
@@ -655,7 +721,8 @@ cdef class Block:
 
     cdef int read(self, uint64_t seq, Record* record) except -1:
         """The record of a live sequence; 1 if there is none. The block must be loaded."""
-        cdef uint32_t offset = self._offset_of(seq)
+        cdef int64_t entry = records_find(&self.records, seq)
+        cdef uint32_t offset = NO_RECORD if entry < 0 else self.records.offsets[entry]
         cdef const char* start
         cdef uint32_t size
         if offset == NO_RECORD:
@@ -663,8 +730,11 @@ cdef class Block:
         start = self._at(offset, RECORD_MIN)
         memcpy(&size, start, 4)
         size &= 0x7FFFFFFF
-        if parse_record(self._at(offset, size), size, record) != RECORD_OK or record.seq != seq:
+        if parse_limited(self._at(offset, size), size,
+                         MEMORY_RECORD_MAX if self.file is None else RECORD_MAX,
+                         record) != RECORD_OK or record.seq != seq:
             raise CorruptRecord(self.path, offset, f"sequence {seq} is not where the index says")
+        record.subject_id = self.records.subject_ids[entry]
         return 0
 
     cdef bint read_anew(self, uint64_t seq, Record* record) except -1:

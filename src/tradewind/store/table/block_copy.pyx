@@ -6,7 +6,8 @@ works on a snapshot.
 
 A compacted copy keeps the live messages, the newest floor mark, and the tombstones of messages
 whose records may still lie, dead, in the file of an older block. Everything else is a gap in the
-sequences, which means the same as a deletion to us and to the official server.
+sequences, which means the same as a deletion to us and to the official server. If marks proved the
+lengths of all that it keeps, it ends with a mark that proves them again.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -15,8 +16,11 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from tradewind.store.table.block cimport Block
 from tradewind.store.table.marks cimport MARK_FLOOR
+from tradewind.store.format.lengths cimport (
+    MARK_LENGTHS, NOWHERE, Segment, length_term, lengths_value, read_segment)
 from tradewind.store.format.records cimport (
-    RECORD_OK, Record, erase_record, mark_kind, mark_value, parse_record)
+    RECORD_MIN, RECORD_OK, Record, erase_record, mark_kind, mark_time, mark_value, parse_record,
+    write_record)
 from tradewind.store.format.sequence_tree cimport SequenceTree, sequences_contains
 
 ctypedef struct SequenceSpan:
@@ -106,6 +110,8 @@ cdef class _Copy:
     cdef size_t done
     cdef uint64_t messages
     cdef uint64_t tombstones
+    cdef uint64_t lengths           # the sum of the messages that were kept
+    cdef bint is_proved             # ... and they are right
 
     cdef size_t newest_floor(self) noexcept nogil:
         """Where the highest floor mark is; beyond the end if there is none."""
@@ -127,15 +133,23 @@ cdef class _Copy:
         """All of it; false if a record is damaged."""
         cdef size_t position = 0, next_live = 0, floor = self.newest_floor()
         cdef Record record
+        cdef Segment segment
         cdef bint keep
+        segment.end = 0
+        self.is_proved = True
         while position < self.size:
-            if parse_record(self.data + position, self.size - position, &record) != RECORD_OK:
+            if position == segment.end:
+                read_segment(self.data, self.size, position, &segment)
+            if segment.wrong != NOWHERE or parse_record(
+                    self.data + position, self.size - position, &record) != RECORD_OK:
                 return False
             keep = position == floor
             if next_live < self.live_count and self.live[next_live] == position:
                 keep = True
                 next_live += 1
                 self.messages += 1
+                self.lengths ^= length_term(record.seq, record.subject_size, record.header_size)
+                self.is_proved = self.is_proved and segment.is_proved
             elif record.tombstone and record.seq and older.may_hold(record.seq):
                 keep = True
                 self.tombstones += 1
@@ -146,8 +160,8 @@ cdef class _Copy:
         return next_live == self.live_count
 
 
-def compacted_copy(const unsigned char[::1] plain not None, bytes live not None,
-                   OlderBlocks older not None):
+def compacted_copy(Block block not None, const unsigned char[::1] plain not None,
+                   bytes live not None, OlderBlocks older not None):
     """The block without what is no longer needed, and how many messages and tombstones are left.
 
     `live` are the offsets of the live messages as Block.live_offsets returns them. None if the
@@ -159,7 +173,7 @@ def compacted_copy(const unsigned char[::1] plain not None, bytes live not None,
     copy.size = plain.shape[0]
     copy.live = <const uint32_t*>PyBytes_AS_STRING(live)
     copy.live_count = len(live) // sizeof(uint32_t)
-    copy.target = <char*>malloc(copy.size)
+    copy.target = <char*>malloc(copy.size + RECORD_MIN)
     if copy.target == NULL:
         raise MemoryError
     try:
@@ -167,6 +181,11 @@ def compacted_copy(const unsigned char[::1] plain not None, bytes live not None,
             whole = copy.run(older)
         if not whole:
             return None
+        if copy.messages and copy.is_proved:
+            write_record(copy.target + copy.done, &block.key, <uint64_t>1 << 62,
+                         mark_time(MARK_LENGTHS, lengths_value(copy.lengths)), NULL, 0, NULL, 0,
+                         NULL, 0)
+            copy.done += RECORD_MIN
         return copy.target[:copy.done], copy.messages, copy.tombstones
     finally:
         free(copy.target)

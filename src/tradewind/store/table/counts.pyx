@@ -192,7 +192,7 @@ cdef uint64_t sequence_from(MessageStore store, int64_t timestamp_ns) except? 0:
     cdef SubjectFilter everything = store.filter()
     cdef bint is_there
     for block in store.blocks:
-        if block.live_msgs == 0 or block.last_timestamp < timestamp_ns:
+        if block.live_msgs == 0 or block.latest_timestamp < timestamp_ns:
             continue
         store.load_index(block)
         seq = block.first_seq

@@ -6,6 +6,7 @@ What is still good in a damaged block is determined by others (`repair`), and re
 """
 
 from libc.stdint cimport uint32_t
+from tradewind.store.format.records cimport Record
 from tradewind.store.table.scan cimport load_block_index
 from tradewind.store.table.subject_index cimport SubjectEntry
 
@@ -33,6 +34,25 @@ cdef int forget_damaged(MessageStore store, Block block, uint64_t seq, bint tomb
         store.add_block()
     store.block_keeper.block_damaged(block)
     return store.forget_message(seq, tombstone) if store.is_live(seq) else 1
+
+
+def suspect_records(MessageStore store not None, Block block not None):
+    """The offsets of records in a file whose lengths are not those that the index knows, with those
+    that were known before; the index is there unless it was dropped. None: there are none.
+    """
+    cdef Record record
+    found = set(block.suspects or ())
+    if block.is_loaded() and block.written:
+        for seq in block.live_sequences():
+            try:
+                if block.read(seq, &record) != 0:
+                    continue
+            except CorruptRecord:
+                continue
+            if block._offset_of(seq) < block.written \
+                    and not has_known_lengths(store.index, block, &record):
+                found.add(block._offset_of(seq))
+    return frozenset(found) or None
 
 
 def take_salvaged(MessageStore store not None, Block block not None, list lost not None):

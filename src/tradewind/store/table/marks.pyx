@@ -20,6 +20,7 @@ What limits removed stays removed, although they write nothing while messages co
   removed before that commit is known to be on disk.
 """
 
+from tradewind.store.format.lengths cimport MARK_LENGTHS
 from tradewind.store.format.records cimport RECORD_MIN, Record, mark_time
 from tradewind.store.table.block cimport Block
 
@@ -29,11 +30,22 @@ MARK_SYNCED_KIND = MARK_SYNCED
 MARK_FLOOR_KIND = MARK_FLOOR
 MARK_PREVIOUS_KIND = MARK_PREVIOUS
 MARK_UNIT_KIND = MARK_UNIT
+MARK_LENGTHS_KIND = MARK_LENGTHS
 
 
 cpdef int write_mark(MessageStore store, uint64_t kind, uint64_t value) except -1:
     """Append a mark. There must be a last block."""
     store.last.append_mark(TOMBSTONE, mark_time(kind, value))
+    return 0
+
+
+cpdef int write_lengths(MessageStore store, uint64_t bytes_min=1) except -1:
+    """Prove the lengths of the messages since the last such mark, if they have this many bytes."""
+    cdef Block last = store.last
+    if last is None or last.unproved < bytes_min or not store.keeps_tombstones \
+            or last.patched or last.compressed:
+        return 0
+    last.append_lengths()
     return 0
 
 
@@ -75,10 +87,11 @@ cpdef int write_floor(MessageStore store) except -1:
 
 
 def mark_limit_floor(MessageStore store not None):
-    """Record on disk what a limit has removed, before the store is closed."""
+    """Record on disk what a limit has removed, and all lengths, before the store is closed."""
     if store.blocks:
         mark_floor(store)
         write_floor(store)
+        write_lengths(store)
 
 
 cdef int write_tombstone(MessageStore store, uint64_t seq) except -1:

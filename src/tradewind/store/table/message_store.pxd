@@ -33,6 +33,8 @@ cdef class MessageStore:
     cdef readonly TimingWheel timers        # of live messages only
     cdef readonly TimingWheel schedules     # when messages that are schedules are due
     cdef public bint shadows_schedules      # one of them may not be the last of its subject
+    cdef readonly list ahead                # see stamps_ahead.pyx; empty while clocks were right
+    cdef public int64_t created_ns          # no message is older than the stream; 0: not known
     cdef uint64_t aging_from                # every live message below never expires
     cdef readonly uint64_t block_bytes_max
     cdef uint64_t unit_end                  # the last block may grow to here; 0: as others
@@ -78,12 +80,15 @@ cdef class MessageStore:
                          const char* header, uint32_t header_size,
                          const char* payload, uint32_t payload_size, int64_t timestamp,
                          int64_t ttl_ns=*) except 0
+    cdef int _prove_lengths(self) except -1
+    cpdef int begin_run(self, int64_t timestamp) except -1
     cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1
     cdef int read(self, uint64_t seq, Record* record) except -1
     cdef object keeper(self, const Record* record)
     cdef uint64_t next_matching(self, uint64_t seq, SubjectFilter chosen) except? 0
     cdef uint64_t last_of(self, SubjectEntry* entry) except? 0
     cdef uint64_t first_of(self, SubjectEntry* entry) except? 0
+    cdef uint32_t record_max(self) noexcept
     cdef int forget_message(self, uint64_t seq, bint tombstone) except -1
     cdef int advance_first(self) except -1
     cdef uint64_t stored_size(self, uint64_t subject_size, uint64_t header_size,

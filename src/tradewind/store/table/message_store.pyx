@@ -15,9 +15,10 @@ Invariants, checked by `verify()` and by every model test
 
 from itertools import islice
 
-from tradewind.saturated cimport later
+from tradewind.saturated cimport CLOCK_SLACK_NS, later
 from tradewind.store.format.records cimport (
-    RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_is_intact, record_size, write_record)
+    MEMORY_RECORD_MAX, RECORD_MAX, RECORD_MIN, SUBJECT_MAX, record_is_intact, record_size,
+    write_record)
 from tradewind.store.format.sequence_tree cimport sequences_contains
 from tradewind.store.format.timing_wheel cimport timers_add, timers_forget
 from tradewind.store.table.bounded_walk cimport block_from
@@ -25,17 +26,18 @@ from tradewind.store.table.counts cimport count_from, sequence_from, sequence_th
 from tradewind.store.table.expiry cimport (
     adopt_timers, aging_at, has_expired, is_too_old, leaves_marker, next_expiry, next_timed_out,
     next_to_expire, start_timers)
-from tradewind.store.table.losses cimport forget_damaged, read_damaged
+from tradewind.store.table.losses cimport forget_damaged, has_known_lengths, read_damaged
 from tradewind.store.table.marks cimport (
-    MARK_PREVIOUS, MARK_UNIT, mark_floor, write_floor, write_last_seq, write_mark)
-from tradewind.store.table.newest cimport LastSearch, last_accepted
+    MARK_PREVIOUS, MARK_UNIT, mark_floor, write_floor, write_last_seq, write_lengths, write_mark)
+from tradewind.store.table.newest cimport LastSearch, find_unknown, last_accepted
 from tradewind.store.table.overdue cimport (
     begin_limits, begin_trimming, is_overdue, make_room, remove_overdue, trim_subject)
-from tradewind.store.table.purging cimport purge_all, purge_some
+from tradewind.store.table.purging cimport (
+    PurgeRange, first_passing, listed_range, purge_all, purge_listed, purge_some)
 from tradewind.store.table.recount cimport renumber_subjects
-from tradewind.store.table.residency cimport evict, limit_mappings, note_reading
+from tradewind.store.table.residency cimport evict, forget_pages, limit_mappings, note_reading
 from tradewind.store.table.scan cimport load_block_index
-from tradewind.store.table.subject_ends cimport find_end, note_lasts, unknown_lasts
+from tradewind.store.table.subject_ends cimport find_end
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.store.contract import (
@@ -54,9 +56,11 @@ cdef enum:
     # A new block begins with up to four marks; most of it should be left for messages.
     BLOCK_BYTES_MIN = 250
     MEMORY_OVERHEAD = 16
-    # So many last messages of subjects are looked for one by one.
-    FEW_UNKNOWN = 64
-    LASTS_TRIES = 3
+    # A block that is smaller, in a store with more, takes stamps in any order.
+    RUN_BYTES_MIN = 65536
+    RUN_BLOCKS_MAX = 1024
+    # So many subjects are freed in one step.
+    FREED_PER_STEP = 65536
     # Why messages go, as in `tradewind.chain.chain_entries`.
     REASON_DELETED = 1
     REASON_PURGED = 2
@@ -82,6 +86,7 @@ cdef class MessageStore:
         self.timers = TimingWheel(seed)
         self.schedules = TimingWheel(seed)
         self.recount = Recount()
+        self.ahead = []
         self.removing = REASON_LIMITS
         self.block_bytes_max = max(block_bytes_max, <uint64_t>BLOCK_BYTES_MIN)
         self.index_bytes_max = index_bytes_max
@@ -118,6 +123,7 @@ cdef class MessageStore:
         if not self.recount.is_under_way() and self.index.needs_renumbering():
             renumber_subjects(self.index, self.blocks)
         if previous is not None:
+            write_lengths(self)
             previous.seal()
             self.block_keeper.block_sealed(previous)
             self.evict(previous)
@@ -201,6 +207,18 @@ cdef class MessageStore:
         """Forget all subjects, for a recovery that has to read the blocks again."""
         self.index.reset()
 
+    def forget_pages(self):
+        """Release the pages read of all files, which would count as our memory."""
+        forget_pages(self.blocks)
+
+    def free_steps(self):
+        """Give back the memory of all subjects, in steps: whoever still reads finds nothing."""
+        self.msgs = self.bytes = 0
+        self.first_seq = self.last_seq + 1
+        self.index.reset()
+        while self.index.free_some(FREED_PER_STEP):
+            yield
+
     cpdef int drop_block(self, Block block) except -1:
         """Drop a block that is no longer needed, but not what it alone may have recorded."""
         write_last_seq(self)
@@ -261,11 +279,15 @@ cdef class MessageStore:
         cdef char* target
         if self.read_only:
             self.block_keeper.check_writable()
-        if size > RECORD_MAX or subject_size > SUBJECT_MAX or subject_size == 0:
+        if size > self.record_max() or subject_size > SUBJECT_MAX or subject_size == 0:
             self._refuse_size(size, subject_size)
         if seq > SEQUENCE_MAX:
             self._refuse_sequence(seq)
+        if timestamp < self.last_timestamp:
+            self.begin_run(timestamp)
         self.prepare_room(size, seq)
+        if self.last.lengths_unknown:
+            self._prove_lengths()
         target = self.last.room(<uint32_t>size)
         entry = self.index.find_or_add(subject, subject_size)
         if entry == NULL:
@@ -282,6 +304,9 @@ cdef class MessageStore:
         write_record(target, &self.last.key, seq, timestamp, subject, subject_size,
                      header, header_size, payload, payload_size)
         self.last.commit_message(seq, timestamp, <uint32_t>size, <uint32_t>counted, entry.id)
+        if self.last.note_lengths(seq, subject_size, header, header_size, <uint32_t>size) \
+                and self.keeps_tombstones:
+            self._prove_lengths()
         if entry.total == 0:
             entry.first_seq = seq
             entry.first_block = self.last.number
@@ -301,6 +326,24 @@ cdef class MessageStore:
                 self.bytes_max > 0 and self.bytes > <uint64_t>self.bytes_max):
             make_room(self)
         return seq
+
+    cdef int _prove_lengths(self) except -1:
+        """Write a mark among messages, for which a unit did not reserve any room."""
+        self.last.append_lengths()
+        if self.unit_end:
+            self.unit_end += RECORD_MIN
+        return 0
+
+    cpdef int begin_run(self, int64_t timestamp) except -1:
+        """A message follows that is older than the last one: if the clock was wrong before, or is
+        now, a new block begins, so that the stamps of a block rise, and what index.db says of them
+        is all that there is to know. Not within a unit, nor for very many small blocks.
+        """
+        if self.last is not None and self.last.records.count and self.unit_end == 0 \
+                and later(timestamp, CLOCK_SLACK_NS) < self.last_timestamp \
+                and (self.last.size >= RUN_BYTES_MIN or len(self.blocks) < RUN_BLOCKS_MAX):
+            self.add_block()
+        return 0
 
     cdef int prepare_room(self, uint64_t size, uint64_t seq) except -1:
         """Ensure a last block that takes `size` more bytes for sequence `seq`."""
@@ -344,7 +387,11 @@ cdef class MessageStore:
             raise StoreError(f"a subject of {subject_size} bytes cannot be stored; 1 to"
                              f" {SUBJECT_MAX} are possible")
         raise StoreError(
-            f"a record of {size} bytes cannot be stored; at most {RECORD_MAX} are possible")
+            f"a record of {size} bytes cannot be stored; at most {self.record_max()} are possible")
+
+    cdef uint32_t record_max(self) noexcept:
+        """No record is larger."""
+        return RECORD_MAX if self.keeps_tombstones else MEMORY_RECORD_MAX
 
     def _refuse_sequence(self, uint64_t seq):
         """It cannot be stored in a file, where it would be read back as something else."""
@@ -430,7 +477,8 @@ cdef class MessageStore:
         except CorruptRecord:
             return read_damaged(self, block, seq, record)
         if block.mapped_data <= record.start < block.mapped_data + block.mapped_size \
-                and not record_is_intact(&block.key, record):
+                and (not record_is_intact(&block.key, record)
+                     or not has_known_lengths(self.index, block, record)):
             return read_damaged(self, block, seq, record)
         return 0
 
@@ -530,7 +578,7 @@ cdef class MessageStore:
 
     def next_sequence(self, uint64_t seq, patterns):
         """The sequence of the first message at or after `seq` that passes; 0 if there is none."""
-        return self.next_matching(seq, self.filter(patterns))
+        return first_passing(self, self.filter(patterns), seq)
 
     def subjects_between(self, uint64_t first, uint64_t last):
         """The subjects of the live messages of a range of sequences, each once."""
@@ -571,42 +619,21 @@ cdef class MessageStore:
         return last_accepted(self, self.filter(patterns), self.last_seq)
 
     def find_lasts(self, uint64_t step=0xFFFFFFFFFFFFFFFF):
-        """Find the last messages of all subjects if many are unknown, as after a start.
-
-        One walk back through the blocks, which yields after about `step` messages each time how
-        many are left. If a change of the store invalidates what was passed, it begins again, and
-        finally completes in one go.
+        """Find the last messages of all subjects if many are unknown, as after a start; yields
+        after about `step` messages each time how many are left.
         """
-        cdef uint64_t lost = self.lasts_lost, left = step
-        cdef uint32_t number = 0xFFFFFFFF, unknown = unknown_lasts(self.index), tries = LASTS_TRIES
-        cdef Block block
-        if unknown <= FEW_UNKNOWN:
-            return
-        while unknown:
-            if tries and (left == 0 or lost != self.lasts_lost):
-                if left == 0:
-                    yield unknown
-                left = step
-                if lost != self.lasts_lost:
-                    lost, number, tries = self.lasts_lost, 0xFFFFFFFF, tries - 1
-                unknown = unknown_lasts(self.index)
-            block = self._block_before(number)
-            if block is None:
-                return
-            number = block.number
-            if block.live_msgs:
-                self.load_index(block)
-                self.end_walks += 1
-                left -= min(left, <uint64_t>block.records.count)
-                unknown -= min(unknown, note_lasts(self.index, block))
+        return find_unknown(self, step)
 
     cdef Block _block_before(self, uint32_t number):
         """The last block below a number, or None."""
-        cdef Block block
-        for block in reversed(self.blocks):
-            if block.number < number:
-                return block
-        return None
+        cdef Py_ssize_t low = 0, high = len(self.blocks), middle
+        while low < high:
+            middle = (low + high) // 2
+            if (<Block>self.blocks[middle]).number < number:
+                low = middle + 1
+            else:
+                high = middle
+        return <Block>self.blocks[low - 1] if low else None
 
     def subjects(self, bytes pattern=b"", uint32_t offset=0, uint32_t limit=100_000):
         """Live messages per matching subject."""
@@ -702,7 +729,7 @@ cdef class MessageStore:
         if block.read(seq, &record) != 0:
             return 1
         entry = self.index.find(record.subject, record.subject_size)
-        if entry == NULL:
+        if entry == NULL or entry.id != record.subject_id:
             return forget_damaged(self, block, seq, tombstone)
         size = <uint32_t>self.stored_size(
             record.subject_size, record.header_size, record.payload_size)
@@ -775,15 +802,18 @@ cdef class MessageStore:
         """Delete what matches, below a sequence, or all but the newest `keep`; returns how many."""
         return sum(self.purge_steps(pattern, below=below, keep=keep))
 
-    def purge_steps(self, bytes pattern=b"", *, uint64_t below=0, uint64_t keep=0,
+    def purge_steps(self, patterns=b"", *, uint64_t below=0, uint64_t keep=0,
                     uint64_t step=0xFFFFFFFFFFFFFFFF, uint64_t work=0xFFFFFFFFFFFFFFFF):
-        """The same, at most `step` messages at a time; yields how many after each.
+        """The same, at most `step` messages at a time; yields how many after each. Instead of a
+        pattern, it takes a filter.
 
         Looking for them costs about `work` nanoseconds in one step. The store may change between
         two steps; what is stored there stays.
         """
         cdef uint64_t before = self.msgs, last = self.last_seq, seq = 0
-        cdef SubjectFilter chosen = self.filter((pattern,) if pattern else ())
+        cdef SubjectFilter chosen = self.filter(
+            ((patterns,) if patterns else ()) if isinstance(patterns, bytes) else patterns)
+        cdef PurgeRange found
         if self.read_only:
             self.block_keeper.check_writable()
         if below and keep:
@@ -791,6 +821,8 @@ cdef class MessageStore:
         if chosen.everything and not below and not keep:
             purge_all(self)
             yield before
+            while self.index.free_some(FREED_PER_STEP):
+                yield 0
             return
         if keep:
             below = sequence_that_keeps(self, chosen, keep)
@@ -798,15 +830,27 @@ cdef class MessageStore:
             yield self.compact(below)
             return
         below = min(below, last + 1) if below else last + 1
+        while chosen.arrange(work):
+            yield 0
+        singles = listed_range(self, chosen, &found)
+        if found.is_known:
+            seq, below = found.first, min(below, found.end)
+        if singles is not None:
+            seq = 0
         while True:
             before = self.msgs
             self.removing = REASON_PURGED
             try:
-                seq = purge_some(self, chosen, seq, below, step, work)
+                if singles is not None:
+                    seq = purge_listed(self, singles, seq, below, step)
+                    is_over = seq == len(singles)
+                else:
+                    seq = purge_some(self, chosen, seq, below, step, work)
+                    is_over = seq == 0
             finally:
                 self.removing = REASON_LIMITS
             yield before - self.msgs
-            if seq == 0:
+            if is_over:
                 return
             if self.read_only:
                 self.block_keeper.check_writable()
@@ -905,9 +949,9 @@ cdef class MessageStore:
             else next_to_expire(self, now_ns)
         return self.get(seq) if seq and leaves_marker(self, seq) else None
 
-    def aging_at(self, uint64_t from_seq):
+    def aging_at(self, uint64_t from_seq, int64_t now_ns=TIME_MAX):
         """(sequence, time) of the first message from a sequence on that ages; None if none does."""
-        return aging_at(self, from_seq)
+        return aging_at(self, from_seq, now_ns)
 
     def timed_out(self, int64_t now_ns):
         """A message whose own time to live is over; 0 if there is none. It is the same one until it
@@ -932,9 +976,9 @@ cdef class MessageStore:
         """Keep a message whose time to live is over; returns whether it had one."""
         return timers_forget(&self.timers.table, seq)
 
-    def next_expiry_ns(self):
+    def next_expiry_ns(self, int64_t now_ns=TIME_MAX):
         """When `expire` will have something to do, or earlier; None if never."""
-        return None if self.read_only else next_expiry(self)
+        return None if self.read_only else next_expiry(self, now_ns)
 
     def adopt_timers(self, TimingWheel found not None, uint64_t stamp):
         """Timers from before a restart, complete for all sequences below `stamp`."""

@@ -20,6 +20,10 @@ cdef enum SearchPhase:
     SEARCH_OVER
 
 
+# Finds the last messages of all subjects in steps; see `MessageStore.find_lasts`.
+cdef object find_unknown(MessageStore store, uint64_t step)
+
+
 cdef class LastSearch:
     cdef MessageStore store
     cdef SubjectFilter chosen
@@ -35,6 +39,8 @@ cdef class LastSearch:
     cdef uint32_t epoch                 # of the ids below
     cdef uint32_t ids                   # subjects that were there when the search began
     cdef uint32_t position              # among the subjects, or in `literals`
+    cdef Buffer listed                  # uint32_t: the ids of the subjects that pass ...
+    cdef bint is_listed                 # ... if they are few and known
     cdef list literals                  # all patterns, if none has a wildcard; otherwise None
     # By subject id: 1 if an older message is to be looked for, 2 if there are only newer ones. NULL
     # while there is none.
@@ -53,6 +59,7 @@ cdef class LastSearch:
     cpdef bint step(self, uint64_t work_max) except -1
     cdef int _advance(self, uint64_t work_max) except -1
     cdef int _look_back(self) except -1
+    cdef int _list_few(self) except -1
     cdef int _ask_subjects(self, uint64_t work_max) except -1
     cdef int _ask_later(self, uint64_t work_max) except -1
     cdef int _ask(self, SubjectEntry* entry) except -1

@@ -16,7 +16,9 @@ from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_size)
 from tradewind.store.format.records cimport Record
 from tradewind.store.table.block cimport Block
+from tradewind.store.table.listed_ids cimport listed_at, listed_count
 from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_from, records_seq
+from tradewind.store.table.subject_ends cimport note_lasts, unknown_lasts
 
 cdef enum:
     # So many messages are looked at for the newest of a pattern before its subjects are.
@@ -29,6 +31,9 @@ cdef enum:
     SUBJECT_WORK = 8
     # More than this are sorted only when they are asked for.
     SORTED_MAX = 10_000
+    # So many last messages of subjects are looked for one by one.
+    FEW_UNKNOWN = 64
+    LASTS_TRIES = 3
     # For `wanted`.
     OLDER = 1
     LATER = 2
@@ -85,15 +90,54 @@ cdef uint64_t last_up_to(MessageStore store, SubjectEntry* entry, uint64_t up_to
     return 0
 
 
+cdef object find_unknown(MessageStore store, uint64_t step):
+    return _find_unknown(store, step)
+
+
+def _find_unknown(MessageStore store not None, uint64_t step):
+    """One walk back through the blocks. If a change of the store invalidates what was passed, it
+    begins again, and finally completes in one go.
+    """
+    cdef uint64_t lost = store.lasts_lost, left = step
+    cdef uint32_t number = 0xFFFFFFFF, unknown = 0, place = 0, tries = LASTS_TRIES
+    cdef Block block
+    while place < store.index.entry_count:
+        unknown += unknown_lasts(store.index, place, step)
+        place += <uint32_t>min(step, <uint64_t>(store.index.entry_count - place))
+        if place < store.index.entry_count:
+            yield unknown
+    if unknown <= FEW_UNKNOWN:
+        return
+    while unknown:
+        if tries and (left == 0 or lost != store.lasts_lost):
+            if left == 0:
+                yield unknown
+            left = step
+            if lost != store.lasts_lost:
+                lost, number, tries = store.lasts_lost, 0xFFFFFFFF, tries - 1
+            unknown = unknown_lasts(store.index, 0, 0xFFFFFFFF)
+        block = store._block_before(number)
+        if block is None:
+            return
+        number = block.number
+        if block.live_msgs:
+            store.load_index(block)
+            store.end_walks += 1
+            left -= min(left, <uint64_t>block.records.count)
+            unknown -= min(unknown, note_lasts(store.index, block))
+
+
 cdef class LastSearch:
     """The newest message of every subject that passes, or the newest of them all."""
 
     def __cinit__(self):
         buffer_init(&self.found)
+        buffer_init(&self.listed)
         self.phase = SEARCH_OVER
 
     def __dealloc__(self):
         buffer_free(&self.found)
+        buffer_free(&self.listed)
         free(self.wanted)
 
     cdef int begin(self, MessageStore store, SubjectFilter chosen, uint64_t up_to, uint64_t at_most,
@@ -113,6 +157,7 @@ cdef class LastSearch:
         free(self.wanted)
         self.wanted = NULL
         self.is_sorted = False
+        self.is_listed = False
         self.older_count = 0
         self.epoch = self.store.index.epoch
         self.ids = self.store.index.entry_count
@@ -188,9 +233,11 @@ cdef class LastSearch:
         if self.phase == SEARCH_NEWEST:
             return self._look_back()
         if self.phase == SEARCH_PATTERNS:
-            if self.literals is None and self.chosen.build(work_max - self.work):
+            if self.literals is None and (self.chosen.build(work_max - self.work)
+                                          or self.chosen.arrange(work_max - self.work)):
                 self.work = work_max
             else:
+                self._list_few()
                 self.phase = SEARCH_SUBJECTS
             return 0
         if self.phase == SEARCH_SUBJECTS:
@@ -235,12 +282,22 @@ cdef class LastSearch:
 
     # -------------------------------------------------------------- subjects
 
+    cdef int _list_few(self) except -1:
+        """Find the subjects that pass without asking the others, if they are few."""
+        if self.literals is None:
+            buffer_clear(&self.listed)
+            self.is_listed = self.chosen.passing(&self.listed)
+            self.work += listed_count(&self.listed) * SUBJECT_WORK
+        return 0
+
     cdef int _ask_subjects(self, uint64_t work_max) except -1:
         cdef SubjectEntry* entry
         cdef uint64_t before
         cdef bytes subject
         cdef uint32_t end = self.ids if self.literals is None else <uint32_t>len(self.literals)
-        if self.literals is None:
+        if self.is_listed:
+            end = listed_count(&self.listed)
+        elif self.literals is None:
             self.chosen.prepare()
         while self.position < end:
             if self.work >= work_max:
@@ -250,6 +307,8 @@ cdef class LastSearch:
                 subject = <bytes>self.literals[self.position]
                 entry = self.store.index.find(subject, <uint32_t>len(subject))
                 self.work += len(subject)
+            elif self.is_listed:
+                entry = self.store.index.entries[listed_at(&self.listed, self.position)]
             else:
                 before = self.chosen.work
                 entry = self.store.index.entries[self.position]

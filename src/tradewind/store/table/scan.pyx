@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from tradewind.store.table.record_index cimport NO_RECORD
+from tradewind.store.format.lengths cimport (
+    MARK_LENGTHS, Segment, has_header_block, has_possible_lengths, is_plain_header, read_segment)
 from tradewind.store.format.records cimport (
     RECORD_MIN, RECORD_OK, Record, header_value, mark_kind, mark_value, parse_record,
     record_is_intact)
@@ -99,9 +101,11 @@ cdef int load_block_index(Block block, SubjectIndex index, bint adding=False) ex
     """Build the index of a block whose totals are known; dead records are left out.
 
     Returns 1, with nothing loaded, if the block does not match its totals. Checksums are verified
-    the first time. `adding`: an unknown subject is added, with no messages.
+    the first time, lengths every time. `adding`: an unknown subject is added, with no messages.
     """
     cdef uint64_t position = 0, pushed = 0
+    cdef Segment segment
+    segment.end = 0
     cdef const char* data
     cdef Record record
     cdef SubjectEntry* entry
@@ -111,8 +115,11 @@ cdef int load_block_index(Block block, SubjectIndex index, bint adding=False) ex
     data = block.plain_bytes()
     block.reset_index()
     while position < block.size:
+        if position == segment.end:
+            read_segment(data, block.size, position, &segment)
         if parse_record(data + position, block.size - position, &record) != RECORD_OK \
-                or (not block.verified and not record_is_intact(&block.key, &record)):
+                or (not block.verified and not record_is_intact(&block.key, &record)) \
+                or has_wrong_lengths(block, &segment, &record, position):
             block.forget_index()
             return 1
         if not record.tombstone and not record.erased and record.seq >= block.first_seq \
@@ -138,6 +145,20 @@ cdef int load_block_index(Block block, SubjectIndex index, bint adding=False) ex
     block.adopt_counts(messages, lowest, tombstones)
     block.verified = True
     return 0
+
+
+cdef bint has_wrong_lengths(Block block, const Segment* segment, const Record* record,
+                            uint64_t position) except -1:
+    """Whether a message is not divided as it was written, as far as that can be told."""
+    if record.tombstone or record.erased:
+        return False
+    if segment.wrong == position or (block.suspects is not None and position in block.suspects):
+        return True
+    if not segment.is_proved and not has_possible_lengths(record):
+        return True
+    if has_header_block(record) and not is_plain_header(record.header, record.header_size):
+        block.note_odd(record.seq)      # a client has sent it like that
+    return False
 
 
 cdef bint is_record(Block block, const char* data, uint64_t position, Record* record,
@@ -300,6 +321,13 @@ cdef object damage_at(Block block, const char* data, const char* stored, uint64_
                   unfinished)
 
 
+cdef object wrong_lengths_at(Block block, const Record* record, uint64_t position, uint64_t last,
+                             uint64_t after_seq):
+    """The Damage of a record that has arrived whole, and whose parts nobody can tell apart."""
+    return Damage(position, record.size, last, 0, position + record.size >= block.size,
+                  last == after_seq, [record.seq] if record.seq > last else [])
+
+
 cdef uint64_t let_others_run(uint64_t position) noexcept:
     """Let go of the interpreter lock, because a block of an upload is as large as somebody has made
     it; returns where to do it again.
@@ -308,34 +336,69 @@ cdef uint64_t let_others_run(uint64_t position) noexcept:
         return position + BREATH_BYTES
 
 
+cdef const char* stored_of(Block block, const char* data, list held) except NULL:
+    """What the file holds of an encrypted block, else `data`: what never arrived is zeros on disk,
+    and noise when it is decrypted. The bytes are kept in `held`.
+    """
+    cdef bytes encrypted = block.stored_bytes()
+    if encrypted is None or <uint64_t>len(encrypted) < block.size:
+        return data
+    held.append(encrypted)
+    return encrypted
+
+
+cdef int end_damage(report, uint64_t seq) except -1:
+    """A good message follows the last damage."""
+    for damage in reversed(report.damage):
+        if damage.before_seq:
+            break
+        damage.before_seq = seq
+    return 0
+
+
+cdef int finish_recovery(Block block, report, const Segment* segment) except -1:
+    """All of a block is read, its last segment too."""
+    block.verified = not report.damage
+    if block.verified and segment.end == block.size and not segment.is_open:
+        block.adopt_lengths(0)
+    elif block.verified and not segment.is_rewritten:
+        block.adopt_lengths(segment.sum)
+    block.tombstones = len(report.tombstones)
+    block.ttl_count = report.ttl_count
+    block.schedule_count = report.schedule_count
+    if block.live_msgs == 0 and report.tombstones:
+        block.skip_to(max(max(report.tombstones.sequences), block.last_seq))
+    return 0
+
+
 def recover_block(Block block not None, SubjectIndex index not None, uint64_t after_seq):
     """Walk the whole block, verify everything, fill its index and the subjects.
 
     Gives a BlockReport. `after_seq` is the last sequence of the block before: messages at or
     below it are ignored.
     """
-    cdef uint64_t newest_seq = 0
+    cdef uint64_t newest_seq = 0, breath = BREATH_BYTES
     cdef int64_t newest_timestamp = 0
     cdef uint64_t position = 0, next_position, last = after_seq, hashed = 0
-    cdef uint64_t breath = BREATH_BYTES
     cdef const char* data
     cdef const char* stored
-    cdef bytes encrypted = None
     cdef Record record
-    report = BlockReport()
+    cdef Segment segment
+    segment.end = 0
+    report, held = BlockReport(), []
     block.start_after(after_seq)
     if block.size == 0:
         return report
     data = stored = block.plain_bytes()
     block.reset_index()
     while position < block.size:
+        if position == segment.end:
+            with nogil:
+                read_segment(data, block.size, position, &segment)
         if parse_record(data + position, block.size - position, &record) != RECORD_OK \
                 or not record_is_intact(&block.key, &record):
             if not report.damage:
-                # What never arrived is zeros on disk, and noise when it is decrypted.
-                encrypted = block.stored_bytes()
-                if encrypted is not None and <uint64_t>len(encrypted) >= block.size:
-                    stored = encrypted
+                stored = stored_of(block, data, held)
             with nogil:
                 next_position = next_record(block, data, position, &hashed)
             report.damage.append(
@@ -343,6 +406,11 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
             if next_position == 0:
                 break
             position = next_position
+            segment.is_proved = segment.is_proved and position <= segment.end
+            continue
+        if has_wrong_lengths(block, &segment, &record, position):
+            report.damage.append(wrong_lengths_at(block, &record, position, last, after_seq))
+            position += record.size
             continue
         if position >= breath:
             breath = let_others_run(position)
@@ -352,11 +420,11 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
         elif record.tombstone:
             report.marks.append(
                 (mark_kind(record.timestamp), mark_value(record.timestamp), position))
+            if mark_kind(record.timestamp) == MARK_LENGTHS:
+                segment.end = position + record.size        # also if damage hid where it began
         elif record.seq > last:
-            for damage in reversed(report.damage):
-                if damage.before_seq:
-                    break
-                damage.before_seq = record.seq
+            if report.damage:
+                end_damage(report, record.seq)
             if record.erased:
                 block.skip_to(record.seq)
             else:
@@ -371,11 +439,6 @@ def recover_block(Block block not None, SubjectIndex index not None, uint64_t af
                                         False, out_of_order=True))
         position += record.size
         report.good_bytes = position
-    block.verified = not report.damage
-    block.tombstones = len(report.tombstones)
     report.newest = newest_seq, newest_timestamp
-    block.ttl_count = report.ttl_count
-    block.schedule_count = report.schedule_count
-    if block.live_msgs == 0 and report.tombstones:
-        block.skip_to(max(max(report.tombstones.sequences), block.last_seq))
+    finish_recovery(block, report, &segment)
     return report

@@ -12,7 +12,7 @@ cdef uint64_t note_last(SubjectIndex index, Block block, uint32_t subject_id) no
 cdef uint64_t note_first(SubjectIndex index, Block block, uint32_t subject_id) noexcept
 # The same for every subject whose last message is not known, all later blocks being empty of them.
 cdef uint32_t note_lasts(SubjectIndex index, Block block) noexcept
-# Subjects whose last message is not known.
-cdef uint32_t unknown_lasts(SubjectIndex index) noexcept
+# Subjects whose last message is not known, among so many from a place on.
+cdef uint32_t unknown_lasts(SubjectIndex index, uint32_t place, uint64_t count) noexcept
 # The last or first live message of a subject in all blocks; 0 if all that it had is lost.
 cdef uint64_t find_end(MessageStore store, SubjectEntry* entry, bint is_last) except? 0

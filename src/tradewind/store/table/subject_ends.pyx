@@ -79,13 +79,15 @@ cdef uint32_t note_lasts(SubjectIndex index, Block block) noexcept:
     return count
 
 
-cdef uint32_t unknown_lasts(SubjectIndex index) noexcept:
-    cdef uint32_t place, count = 0
-    for place in range(index.entry_count):
+cdef uint32_t unknown_lasts(SubjectIndex index, uint32_t place, uint64_t count) noexcept:
+    cdef uint32_t unknown = 0
+    while place < index.entry_count and count:
         if index.entries[place] != NULL and index.entries[place].total \
                 and index.entries[place].last_seq == 0:
-            count += 1
-    return count
+            unknown += 1
+        place += 1
+        count -= 1
+    return unknown
 
 
 cdef uint64_t find_end(MessageStore store, SubjectEntry* entry, bint is_last) except? 0:

@@ -1,21 +1,14 @@
 """State of the subject index; the code and the explanation are in subject_index.pyx."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from tradewind.containers.buffer cimport Buffer
 from tradewind.containers.table cimport Table
 from tradewind.store.table.pattern_set cimport PatternSet
+from tradewind.store.table.subject_entry cimport SubjectEntry
+from tradewind.store.table.subject_order cimport SubjectOrder
 
 cdef enum:
     SUBJECT_NONE = 0xFFFFFFFF       # the id of no subject
-
-ctypedef struct SubjectEntry:
-    uint64_t total              # live messages; 0: the entry is dead, its id is not used again
-    uint64_t first_seq          # lowest live sequence; 0: not known, look from first_block on
-    uint64_t last_seq           # highest live sequence; 0: not known, look from last_block back
-    uint32_t first_block        # no live message is in a block below this one
-    uint32_t last_block         # ... or above this one
-    uint32_t id
-    uint32_t name_size
-    char name[1]                # name_size bytes
 
 
 cdef class SubjectIndex:
@@ -23,12 +16,17 @@ cdef class SubjectIndex:
     cdef SubjectEntry** entries     # by id; NULL where dead
     cdef uint32_t entry_count       # ids handed out so far
     cdef uint32_t entry_capacity
+    cdef SubjectEntry** remains     # of an index that was reset, not freed yet
+    cdef uint32_t remain_count
+    cdef SubjectOrder order         # by name; empty until a filter that matches few needs it
     cdef readonly uint32_t live_count
     cdef readonly uint32_t epoch        # ids are renumbered when it changes
     cdef readonly size_t memory_bytes
 
     cdef SubjectEntry* find(self, const char* name, uint32_t size) noexcept nogil
     cdef SubjectEntry* find_or_add(self, const char* name, uint32_t size) noexcept nogil
+    cdef bint put_in_order(self, uint64_t work_max) except -1
+    cdef bint free_some(self, uint32_t count) noexcept nogil
     cdef void forget(self, SubjectEntry* entry) noexcept nogil
     cdef bint needs_renumbering(self) noexcept nogil
     cdef int renumber(self, uint32_t* new_ids) noexcept nogil
@@ -50,6 +48,7 @@ cdef class SubjectFilter:
     cdef uint8_t* verdicts              # by subject id: 0 not asked yet, 1 no, 2 yes
     cdef uint32_t verdict_capacity
     cdef uint32_t epoch
+    cdef list heads                     # what matching subjects begin with; None: not known yet
 
     cdef bint _matches(self, const char* subject, uint32_t size) noexcept nogil
     cdef bint build(self, uint64_t work_max) except -1
@@ -57,3 +56,7 @@ cdef class SubjectFilter:
     cdef int prepare(self) except -1
     cdef bint accepts(self, uint32_t subject_id) noexcept nogil
     cdef bint all_literal(self) except -1
+    cdef int _find_heads(self) except -1
+    cdef bint narrows(self) except -1
+    cpdef bint arrange(self, uint64_t work_max) except -1
+    cdef bint passing(self, Buffer* ids) except -1

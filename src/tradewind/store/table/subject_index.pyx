@@ -7,14 +7,21 @@ in the blocks.
 
 Ids are assigned in order and never reused, so a cached result stays valid; when most ids are dead
 the store renumbers them, and `epoch` tells the filters to start over.
+
+A filter that matches few of many subjects does not check them all: it has them put in order by
+name (`arrange`), and looks only where the beginning of a pattern says (`passing`).
 """
 
 from array import array
 from os import urandom
 
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 from tradewind.route.sublist cimport subject_is_literal, subject_matches, subject_valid
+from tradewind.containers.buffer cimport Buffer, buffer_free, buffer_init
+from tradewind.store.table.listed_ids cimport listed_add, listed_at, listed_count
+from tradewind.store.table.subject_order cimport (
+    OrderPlace, order_free, order_from, order_insert, order_next, order_remove, starts_with)
 from tradewind.containers.table cimport (
     table_find, table_free, table_hash, table_init, table_insert, table_remove)
 
@@ -26,6 +33,36 @@ cdef enum:
     # of 64 patterns, about a nanosecond.
     TOKEN_WORK = 64
     SUBJECT_WORK = 64
+    # ... and to put a subject in its place in the order of names.
+    ORDER_WORK = 512
+    # Fewer subjects than this are checked one by one, as are those of more patterns.
+    NARROW_SUBJECTS_MIN = 1024
+    NARROW_PATTERNS_MAX = 256
+    # So many subjects are asked whether a filter matches few; it does if at most one in so many
+    # begins as one of its patterns does.
+    SAMPLE_SIZE = 64
+    NARROW_SHARE = 8
+    # So many are freed at once when all are forgotten.
+    FREED_MIN = 4096
+    # ... and with each that is new.
+    FREED_PER_SUBJECT = 4
+    # More subjects than this with the beginning of a pattern are too many to be listed in one go.
+    LISTED_MAX = 32768
+
+
+cdef inline bint is_before(const SubjectEntry* one, const SubjectEntry* other) noexcept nogil:
+    cdef int order = memcmp(&one.name[0], &other.name[0], min(one.name_size, other.name_size))
+    return order < 0 or (order == 0 and one.name_size < other.name_size)
+
+
+cdef bytes beginning(bytes pattern):
+    """The tokens before the first wildcard, with the dot behind them."""
+    cdef list tokens = []
+    for token in pattern.split(b"."):
+        if token in (b"*", b">"):
+            break
+        tokens.append(token + b".")
+    return b"".join(tokens)
 
 
 cdef class SubjectIndex:
@@ -39,12 +76,19 @@ cdef class SubjectIndex:
         for index in range(self.entry_count):
             free(self.entries[index])
         free(self.entries)
+        self.free_some(0xFFFFFFFF)
+        order_free(&self.order)
         table_free(&self.names)
 
     @property
     def seed(self):
         """What the places in the table of names depend on."""
         return self.names.seed
+
+    @property
+    def unmoved(self):
+        """Old slots of the table of names that are still to be moved, see `containers.table`."""
+        return 0 if self.names.old == NULL else self.names.old.capacity - self.names.old.moved
 
     cdef SubjectEntry* find(self, const char* name, uint32_t size) noexcept nogil:
         """The entry of a subject with live messages, or NULL."""
@@ -59,6 +103,8 @@ cdef class SubjectIndex:
         cdef uint32_t capacity
         if entry != NULL:
             return entry
+        if self.remain_count:
+            self.free_some(FREED_PER_SUBJECT)
         if self.entry_count == self.entry_capacity:
             capacity = self.entry_capacity * 2 if self.entry_capacity else 16
             entries = <SubjectEntry**>realloc(self.entries, capacity * sizeof(SubjectEntry*))
@@ -77,30 +123,73 @@ cdef class SubjectIndex:
             free(entry)
             return NULL
         self.entries[self.entry_count] = entry
+        if self.order.ordered and self.order.ordered == self.entry_count:
+            if order_insert(&self.order, entry) == 0:
+                self.order.ordered += 1
         self.entry_count += 1
         self.live_count += 1
         self.memory_bytes += sizeof(SubjectEntry) + size
         return entry
 
+    cdef bint put_in_order(self, uint64_t work_max) except -1:
+        """Put subjects in order by name until it has cost about `work_max`; returns whether more
+        are left. Once it is complete, it stays so.
+        """
+        cdef uint64_t work = 0
+        cdef SubjectEntry* entry
+        while self.order.ordered < self.entry_count:
+            if work >= work_max:
+                return True
+            entry = self.entries[self.order.ordered]
+            if entry != NULL:
+                work += ORDER_WORK
+                if order_insert(&self.order, entry) != 0:
+                    raise MemoryError
+            else:
+                work += 1
+            self.order.ordered += 1
+        return False
+
     cdef void forget(self, SubjectEntry* entry) noexcept nogil:
         """Remove a subject whose last message is gone."""
         table_remove(&self.names, table_hash(&self.names, &entry.name[0], entry.name_size),
                      &entry.name[0], entry.name_size)
+        if entry.id < self.order.ordered:
+            order_remove(&self.order, entry)
         self.entries[entry.id] = NULL
         self.live_count -= 1
         self.memory_bytes -= sizeof(SubjectEntry) + entry.name_size
         free(entry)
 
     def reset(self):
-        """Forget all subjects; filters notice."""
-        cdef uint32_t index
-        for index in range(self.entry_count):
-            free(self.entries[index])
+        """Forget all subjects; filters notice. If they are many, their memory goes little by
+        little: with `free_some`, and with subjects that are new.
+        """
+        self.free_some(0xFFFFFFFF)
+        self.remains = self.entries
+        self.remain_count = self.entry_count
+        self.entries = NULL
         table_free(&self.names)
+        order_free(&self.order)
         self.entry_count = 0
+        self.entry_capacity = 0
         self.live_count = 0
         self.epoch += 1
-        self.memory_bytes = self.entry_capacity * sizeof(SubjectEntry*)
+        self.memory_bytes = 0
+        self.free_some(FREED_MIN)
+
+    cdef bint free_some(self, uint32_t count) noexcept nogil:
+        """Free the memory of up to so many subjects of an index that was reset; returns whether
+        there are more.
+        """
+        while self.remain_count and count:
+            self.remain_count -= 1
+            count -= 1
+            free(self.remains[self.remain_count])
+        if self.remain_count == 0:
+            free(self.remains)
+            self.remains = NULL
+        return self.remain_count > 0
 
     cdef bint needs_renumbering(self) noexcept nogil:
         return self.entry_count >= RENUMBER_IDS_MIN and self.live_count < self.entry_count // 4
@@ -110,6 +199,9 @@ cdef class SubjectIndex:
         (SUBJECT_NONE if dead).
         """
         cdef uint32_t index, count = 0
+        cdef bint is_ordered = self.order.ordered == self.entry_count
+        if not is_ordered:
+            order_free(&self.order)
         for index in range(self.entry_count):
             new_ids[index] = SUBJECT_NONE
             if self.entries[index] != NULL:
@@ -118,21 +210,26 @@ cdef class SubjectIndex:
                 self.entries[count] = self.entries[index]
                 count += 1
         self.entry_count = count
+        if is_ordered:
+            self.order.ordered = count
         self.epoch += 1
         return 0
 
     # -------------------------------------------------------------- for Python callers
 
     def columns(self):
-        """(names, ends, totals, first blocks, last blocks) of all subjects, as index.db wants them.
+        """(names, ends, totals, first blocks, last blocks) of all subjects, as index.db wants them;
+        by name, if they are in order.
         """
         cdef uint32_t index
         cdef SubjectEntry* entry
+        cdef OrderPlace place = OrderPlace(0, 0)
+        cdef bint is_ordered = self.order.ordered == self.entry_count
         names = bytearray()
         ends, totals = array("Q"), array("Q")
         first_blocks, last_blocks = array("I"), array("I")
         for index in range(self.entry_count):
-            entry = self.entries[index]
+            entry = order_next(&self.order, &place) if is_ordered else self.entries[index]
             if entry != NULL and entry.total:
                 names += entry.name[:entry.name_size]
                 ends.append(len(names))
@@ -144,16 +241,22 @@ cdef class SubjectIndex:
     def adopt_columns(self, bytes names not None, uint64_t[::1] ends, uint64_t[::1] totals,
                       unsigned int[::1] first_blocks, unsigned int[::1] last_blocks):
         """Fill an empty index from such columns; the ends of each subject stay unknown until they
-        are asked for.
+        are asked for. If they ascend, the subjects are in order from the beginning.
         """
         cdef const char* data = names
         cdef uint64_t start = 0
         cdef Py_ssize_t index
         cdef SubjectEntry* entry
+        cdef SubjectEntry* previous = NULL
         for index in range(ends.shape[0]):
             entry = self.find_or_add(data + start, <uint32_t>(ends[index] - start))
             if entry == NULL:
                 raise MemoryError
+            if index == 0:
+                self.put_in_order(<uint64_t>-1)     # those that follow are added to it
+            elif self.order.ordered and not is_before(previous, entry):
+                order_free(&self.order)
+            previous = entry
             entry.total = totals[index]
             entry.first_block = first_blocks[index]
             entry.last_block = last_blocks[index]
@@ -188,6 +291,7 @@ cdef class SubjectIndex:
         cdef uint64_t messages = 0
         cdef SubjectEntry* entry
         cdef bytes pattern
+        cdef Buffer listed
         if chosen.all_literal() and chosen.pattern_count < self.entry_count:
             for pattern in frozenset(chosen.patterns):
                 entry = self.find(pattern, <uint32_t>len(pattern))
@@ -195,6 +299,15 @@ cdef class SubjectIndex:
                     subjects += 1
                     messages += entry.total
             return subjects, messages
+        buffer_init(&listed)
+        try:
+            if chosen.passing(&listed):
+                subjects = listed_count(&listed)
+                for index in range(subjects):
+                    messages += self.entries[listed_at(&listed, index)].total
+                return subjects, messages
+        finally:
+            buffer_free(&listed)
         chosen.prepare()
         for index in range(self.entry_count):
             if self.entries[index] != NULL and self.entries[index].total and chosen.accepts(index):
@@ -256,7 +369,7 @@ cdef class SubjectFilter:
         if self.many is None:
             if self.pattern_count <= PATTERNS_LISTED_MAX or self.everything:
                 return False
-            self.many = PatternSet(self.patterns, self.index.names.seed)
+            self.many = PatternSet(self.patterns, self.index.seed)
         return not self.many.is_complete and self.many.build(max(work_max // TOKEN_WORK, 1))
 
     cpdef bint judge(self, uint64_t work_max) except -1:
@@ -300,10 +413,13 @@ cdef class SubjectFilter:
                 memset(self.verdicts, 0, self.verdict_capacity)
         if self.verdict_capacity < self.index.entry_count:
             capacity = max(self.index.entry_count * 2, <uint32_t>64)
-            verdicts = <uint8_t*>realloc(self.verdicts, capacity)
+            # Fresh pages are zero: those that nobody asks for cost nothing.
+            verdicts = <uint8_t*>calloc(capacity, 1)
             if verdicts == NULL:
                 raise MemoryError
-            memset(verdicts + self.verdict_capacity, 0, capacity - self.verdict_capacity)
+            if self.verdict_capacity:
+                memcpy(verdicts, self.verdicts, self.verdict_capacity)
+            free(self.verdicts)
             self.verdicts = verdicts
             self.verdict_capacity = capacity
         return 0
@@ -336,6 +452,99 @@ cdef class SubjectFilter:
             if not subject_is_literal(self.pattern_pointers[index], self.pattern_sizes[index]):
                 return False
         return self.pattern_count > 0
+
+    # -------------------------------------------------------------- few of many subjects
+
+    cdef int _find_heads(self) except -1:
+        """(beginning of matching subjects, whether it is the whole subject): sorted, and none of
+        them covers another. The list is empty if any subject may match.
+        """
+        cdef bytes pattern, head
+        cdef bytes widest = None
+        heads = set()
+        for pattern in self.patterns:
+            if subject_is_literal(pattern, <uint32_t>len(pattern)):
+                heads.add((pattern, True))
+            else:
+                heads.add((beginning(pattern), False))
+        self.heads = []
+        for head, is_whole in sorted(heads):
+            if widest is not None and head.startswith(widest):
+                continue
+            if not is_whole:
+                widest = head
+                if not head:
+                    self.heads = []
+                    return 0
+            self.heads.append((head, is_whole))
+        return 0
+
+    cdef bint narrows(self) except -1:
+        """Whether it matches few of many subjects, as far as a sample tells."""
+        cdef uint32_t count = self.index.entry_count, number, asked = 0, begun = 0
+        cdef SubjectEntry* entry
+        cdef bytes head
+        if self.everything or count < NARROW_SUBJECTS_MIN \
+                or self.pattern_count > NARROW_PATTERNS_MAX:
+            return False
+        if self.heads is None:
+            self._find_heads()
+        if not self.heads:
+            return False
+        for number in range(SAMPLE_SIZE):
+            entry = self.index.entries[<uint64_t>number * 2654435761 % count]
+            if entry == NULL:
+                continue
+            asked += 1
+            for head, _ in self.heads:
+                if starts_with(entry, head, <uint32_t>len(head)):
+                    begun += 1
+                    break
+        return begun * NARROW_SHARE <= asked
+
+    cpdef bint arrange(self, uint64_t work_max) except -1:
+        """Have the subjects put in order if it matches few of them; returns whether more of that is
+        left.
+        """
+        return self.narrows() and not self.all_literal() and self.index.put_in_order(work_max)
+
+    @property
+    def is_narrow(self):
+        """Whether the subjects that pass are found without asking the others."""
+        return self.narrows() and (self.all_literal()
+                                   or self.index.order.ordered == self.index.entry_count)
+
+    cdef bint passing(self, Buffer* ids) except -1:
+        """List the ids of the subjects that pass, if they are few; False: they have to be looked
+        for among all.
+        """
+        cdef SubjectIndex index = self.index
+        cdef SubjectEntry* entry
+        cdef OrderPlace place
+        cdef uint32_t seen = 0
+        cdef bytes head
+        cdef bint is_whole
+        if not self.is_narrow:
+            return False
+        self.build(<uint64_t>-1)
+        for head, is_whole in self.heads:
+            if is_whole:
+                entry = index.find(head, <uint32_t>len(head))
+                if entry != NULL and entry.total and listed_add(ids, entry.id) != 0:
+                    raise MemoryError
+                continue
+            place = order_from(&index.order, head, <uint32_t>len(head))
+            while True:
+                entry = order_next(&index.order, &place)
+                if entry == NULL or not starts_with(entry, head, <uint32_t>len(head)):
+                    break
+                seen += 1
+                if seen > LISTED_MAX:
+                    return False
+                if entry.total and self._matches(&entry.name[0], entry.name_size) \
+                        and listed_add(ids, entry.id) != 0:
+                    raise MemoryError
+        return True
 
     def matches(self, bytes subject not None):
         """Whether a literal subject passes, stored or not."""

@@ -11,6 +11,7 @@ may or may not be included.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, qsort, realloc
 from libc.string cimport memcmp
+from tradewind.store.table.listed_ids cimport listed_at, listed_count
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter, SubjectIndex
 from tradewind.containers.buffer cimport (
     Buffer, buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size,
@@ -22,6 +23,8 @@ cdef enum:
     DECIMAL_BYTES_MAX = 24
     # After a renumbering the subjects are collected again, but not for ever.
     RESTARTS_MAX = 3
+    # What it costs to examine a subject; see `SubjectFilter.work`.
+    SUBJECT_WORK = 64
 
 ctypedef struct Row:
     const char* name        # set once all are there: until then the names may move
@@ -97,6 +100,12 @@ cdef class SubjectPage:
             self.place = 0
             self.row_count = 0
             buffer_clear(&self.names)
+        if self.place == 0:
+            if self.chosen.build(step * SUBJECT_WORK) or self.chosen.arrange(step * SUBJECT_WORK):
+                return True
+            if self._add_few():
+                self.place = index.entry_count
+                return False
         self.chosen.prepare()
         last = index.entry_count if index.entry_count - min(self.place, index.entry_count) <= step \
             else self.place + step
@@ -106,6 +115,21 @@ cdef class SubjectPage:
                 self._add(entry)
             self.place += 1
         return self.place < index.entry_count
+
+    cdef bint _add_few(self) except -1:
+        """Add the subjects that pass, if they are found without asking the others."""
+        cdef Buffer listed
+        cdef uint32_t number
+        cdef bint is_listed
+        buffer_init(&listed)
+        try:
+            is_listed = self.chosen.passing(&listed)
+            if is_listed:
+                for number in range(listed_count(&listed)):
+                    self._add(self.index.entries[listed_at(&listed, number)])
+        finally:
+            buffer_free(&listed)
+        return is_listed
 
     cdef int _add(self, const SubjectEntry* entry) except -1:
         cdef size_t capacity = self.row_capacity

@@ -1,0 +1,94 @@
+"""Notices that the clock of the machine has jumped, and has all streams and consumers look again.
+
+Owns when to look, and the walk over all of them, in steps. What a jump means is up to each: ages
+and times to live (`stream.upkeep`), schedules, pauses of consumers. Which time is believed is
+decided in one place, `Turn.steady_ns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from tradewind.store.table.stamps_ahead import forget_ahead
+
+if TYPE_CHECKING:
+    from tradewind.consumer.consumer import ServerConsumer
+    from tradewind.jetstream.engine import JetStreamEngine
+    from tradewind.jetstream.timers import Timed
+
+# A clock that is set while the server is idle is noticed after this time.
+LOOK_NS: Final = 60_000_000_000
+# So many streams and consumers look again in one go.
+TOLD_PER_STEP: Final = 64
+
+
+class ClockWatch:
+    """That of one engine, among its timers."""
+
+    name = ""
+
+    def __init__(self, engine: JetStreamEngine) -> None:
+        self._engine = engine
+        self._walk: Iterator[None] | None = None
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._engine.turn.steady_ns()
+        self._engine.turn.clock_watch = self._notice
+        self._engine.timers.set(self, self.next_deadline_ns)
+
+    def _notice(self, moved_ns: int) -> None:
+        """The clock has moved, or is ahead (0); a walk that is under way begins again."""
+        if moved_ns > 0:
+            # At once, because whoever has asked for the time has the new one: stamps were judged by
+            # a clock that was behind.
+            for hosted in self._engine.hosted_streams():
+                forget_ahead(hosted.stream.store)
+        if moved_ns:
+            self._walk = self._tell(ahead=moved_ns > 0)
+        self._engine.timers.set(self, self.next_deadline_ns)
+
+    @property
+    def next_deadline_ns(self) -> int:
+        """When to look."""
+        turn = self._engine.turn
+        if self._walk is not None:
+            return max(turn.monotonic_ns, 1)
+        look_ns = turn.monotonic_ns + LOOK_NS
+        return min(look_ns, turn.believed_at_ns) if turn.believed_at_ns else look_ns
+
+    def tick(self) -> None:
+        """Look, and tell some of those who have to know."""
+        self._engine.turn.steady_ns()
+        walk = self._walk
+        if walk is not None and next(walk, self) is self and self._walk is walk:
+            self._walk = None
+
+    def _tell(self, *, ahead: bool) -> Iterator[None]:
+        """What goes between two steps is passed over: it must not have a deadline again."""
+        told = 0
+        for hosted in list(self._engine.hosted_streams()):
+            if hosted.is_attached:
+                self._try(hosted, partial(hosted.clock_moved, ahead=ahead))
+            for consumer in list(hosted.consumers.values()):
+                if hosted.consumers.get(consumer.name) is consumer:
+                    self._try(consumer, partial(self._tell_consumer, consumer))
+                told += 1
+                if told % TOLD_PER_STEP == 0:
+                    yield
+            told += 1
+            if told % TOLD_PER_STEP == 0:
+                yield
+
+    def _tell_consumer(self, consumer: ServerConsumer) -> None:
+        consumer.clock_moved()
+        self._engine.timers.set(consumer, consumer.next_deadline_ns)
+
+    def _try(self, owner: Timed, tell: Callable[[], None]) -> None:
+        """Whatever is wrong with one of them, the others have to know it, too."""
+        try:
+            tell()
+        except Exception as error:
+            self._engine.put_off(owner, error)

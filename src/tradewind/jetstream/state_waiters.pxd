@@ -1,0 +1,40 @@
+"""State of those who wait for a consumer's state to be stored; the code and the explanation are in
+state_waiters.py.
+
+That module is plain Python, compiled, because every acknowledgement with an answer is one of those.
+"""
+
+import cython
+
+from libc.stdint cimport int64_t, uint64_t
+from tradewind.consumer.delivery cimport Delivery
+from tradewind.store.commits.syncer cimport SyncEntry
+from tradewind.store.folder.consumer_states cimport ConsumerFiles, ConsumerStates
+
+
+cdef class AckAnswers:
+    cdef Delivery _delivery
+    cdef bint _is_in_memory
+    cdef uint64_t _end
+    cdef int _left
+
+    cpdef state_kept(self, error)
+    cpdef removed(self, error)
+
+
+cdef class StateWaiters:
+    cdef object _hosted                     # HostedStream
+    cdef dict _until_synced
+    cdef dict _until_written
+    cdef dict _until_taken
+
+    @cython.locals(answers=AckAnswers)
+    cpdef keep_acks(self, consumer)
+
+    cpdef when_kept(self, consumer, told)
+
+    @cython.locals(files=ConsumerFiles, entry=SyncEntry, ticket=int64_t)
+    cdef _wait(self, consumer, told, dict waiting)
+
+    @cython.locals(states=ConsumerStates)
+    cpdef progressed(self)

@@ -1,0 +1,48 @@
+"""The one place that decides whether the bytes of an open file are durable.
+
+Owns the system calls of a sync. A descriptor outlives the name of its file: what is written to a
+file that somebody has removed, moved away or replaced by another one is synced without an error,
+and is not there at the next start. So a sync holds only if the name still leads to this very file.
+Both the loop's own syncs (`OsFile.sync`) and the threads of the group commit, which have no
+interpreter, ask here.
+"""
+
+from libc.errno cimport EINTR, ENOENT, ENOTDIR, ESTALE, errno
+from posix.stat cimport fstat, stat, struct_stat
+from posix.unistd cimport fdatasync
+
+import os
+
+
+cdef int sync_named(int descriptor, const char* path) noexcept nogil:
+    """Sync a file; the errno if that fails, or if `path` does not lead to it (any more).
+
+    ENOENT: nothing has its name. ESTALE: something else has. NULL: it has no name yet, because a
+    rename is to follow, which fails if the file is gone.
+    """
+    cdef struct_stat opened, named
+    while fdatasync(descriptor) != 0:
+        if errno != EINTR:
+            return errno
+    if path == NULL:
+        return 0
+    if fstat(descriptor, &opened) != 0:
+        return errno
+    if stat(path, &named) != 0:
+        return ENOENT if errno == ENOTDIR else errno
+    if opened.st_ino != named.st_ino or opened.st_dev != named.st_dev:
+        return ESTALE
+    return 0
+
+
+def sync_descriptor(int descriptor, path):
+    """The same for the interpreter; OSError. `path` is None for a file that has no name yet."""
+    cdef bytes name = None if path is None else os.fsencode(path)
+    cdef const char* given = NULL
+    cdef int error
+    if name is not None:
+        given = name
+    with nogil:
+        error = sync_named(descriptor, given)
+    if error:
+        raise OSError(error, os.strerror(error))
