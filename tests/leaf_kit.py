@@ -103,8 +103,15 @@ def hub_config(inside: str = "", outside: str = "", *, port: int = 0) -> str:
     return f"leafnodes {{\n  {listen}\n{inside}\n}}\n{outside}"
 
 
-def leaf_config(port: int, remote: str = "", outside: str = "", *, login: str = "") -> str:
-    url = f'"nats-leaf://{login}127.0.0.1:{port}"'
+def leaf_config(
+    port: int,
+    remote: str = "",
+    outside: str = "",
+    *,
+    login: str = "",
+    scheme: str = "nats-leaf://",
+) -> str:
+    url = f'"{scheme}{login}127.0.0.1:{port}"'
     return (
         f"leafnodes {{\n  reconnect: 1s\n  remotes: [\n    {{\n url: {url}\n{remote}\n}}\n  ]\n}}\n"
         f"{outside}"

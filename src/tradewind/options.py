@@ -22,7 +22,6 @@ MIB = 1024 * 1024
 DEFAULT_PORT = 4222
 DEFAULT_MONITOR_PORT = 8222
 LOOPBACK = "127.0.0.1"
-WILDCARDS = ("0.0.0.0", "::", "")
 GLOBAL_ACCOUNT = "$G"
 SYSTEM_ACCOUNT = "$SYS"
 
@@ -153,6 +152,7 @@ class WebsocketOptions(msgspec.Struct, frozen=True):
     host: str = "0.0.0.0"
     port: int = 0
     advertise: str = ""
+    known_servers: tuple[str, ...] = ()
     no_tls: bool = False
     tls: TlsOptions | None = None
     same_origin: bool = False
@@ -317,6 +317,7 @@ class JetStreamOptions(msgspec.Struct, frozen=True):
     legacy_preview: bool = True
     remotes: tuple[RemoteOptions, ...] = ()
     encryption: EncryptionOptions | None = None  # None: new streams are not encrypted
+    read_only: bool = False  # serve what is there, and change nothing
     chain_key: Secret = NO_SECRET  # seed that signs chains, or its file; empty: made once
 
 
@@ -377,6 +378,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     port: int = DEFAULT_PORT  # -1: any free port
     server_name: str = ""  # empty: the server id
     client_advertise: str = ""
+    known_servers: tuple[str, ...] = ()  # host:port of others, which INFO names too
     server_tags: tuple[str, ...] = ()
     server_metadata: dict[str, str] = msgspec.field(default_factory=dict)
     # Monitoring: port 0 is off, -1 any free port.

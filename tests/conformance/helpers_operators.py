@@ -22,9 +22,15 @@ class JwtClient(RawClient):
     _opened: ClassVar[list[RawClient]] = []
 
     def __init__(
-        self, server: ServerProcess, token: str, key: nkeys.KeyPair | None, **options: Any
+        self,
+        server: ServerProcess,
+        token: str,
+        key: nkeys.KeyPair | None,
+        *,
+        host: str = "127.0.0.1",
+        **options: Any,
     ) -> None:
-        super().__init__(server.port)
+        super().__init__(server.port, host)
         self._opened.append(self)
         self._numbers = itertools.count(1)
         fields = login(token, key, self.info["nonce"], headers=True, no_responders=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from helpers_ops import login, next_message, publish, replies
+from helpers_ops import login, next_message, publish, replies, request
 
 from harness import RawClient, ServerProcess
 
@@ -59,6 +60,14 @@ def crowd(server: ServerProcess) -> Iterator[Crowd]:
 def told(client: RawClient, subject: str, payload: str = "", reply: str = "") -> None:
     """Publish; when this comes back the message is with all who get it."""
     assert replies(client, publish(subject, payload, reply)) == []
+
+
+def asked(client: RawClient, subject: str, body: Any = "") -> dict[str, Any]:
+    """The answer to a request whose body is text, or becomes JSON."""
+    text = body if isinstance(body, str) else json.dumps(body)
+    answer = json.loads(request(client, subject, text)[1])
+    assert isinstance(answer, dict)
+    return answer
 
 
 def got(client: RawClient) -> tuple[str, str, bytes]:

@@ -92,3 +92,11 @@ def test_payload_over_the_limit_closes(server: ServerProcess, user: str, size: i
     with login(server, user, "pw") as client:
         client.send(publish("edge", "x" * size))
         client.expect_closed("-ERR 'Maximum Payload Violation'\r\n")
+
+
+def test_limit_of_subscriptions_counts_for_each_connection(server: ServerProcess) -> None:
+    with login(server, "subs", "pw") as first, login(server, "subs", "pw") as second:
+        for client in (first, second):
+            assert replies(client, "SUB a 1\r\nSUB b 2\r\nSUB c 3\r\n") == []
+        refused = [b"-ERR 'maximum subscriptions exceeded'"]
+        assert replies(first, "SUB d 4\r\n") == replies(second, "SUB d 4\r\n") == refused

@@ -62,6 +62,20 @@ def test_login_in_time_outlives_the_authentication_timeout(patient: ServerProces
         assert replies(client, "") == []
 
 
+def test_silent_stranger_and_the_authentication_timeout(kind: str, start: StartServer) -> None:
+    """nats-server closes it although `no_auth_user` would let it in; Tradewind does not."""
+    users = "accounts { A { users: [ {user: anna, password: p} ] } }\nno_auth_user: anna\n"
+    server = start(users + "authorization { timeout: 0.2 }\n")
+    if kind == "official":
+        assert refusal(server, "") == b"-ERR 'Authentication Timeout'\r\n"
+        return
+    with open_client(server) as client:
+        client.socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            client.read_line()
+        assert replies(client, "") == []
+
+
 def test_open_server_has_no_authentication_timeout(start: StartServer) -> None:
     server = start("authorization { timeout: 0.2 }")
     with open_client(server) as idle, open_client(server) as client:

@@ -117,6 +117,25 @@ def test_requests_are_counted_but_not_messages_that_were_got(js: ApiClient) -> N
 
 
 @pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ("STREAM.CREATE.S", 10185),
+        ("STREAM.PURGE.S", 10185),
+        ("CONSUMER.DELETE.S.C", 10185),
+        ("STREAM.LEADER.STEPDOWN.S", 10010),
+        ("CONSUMER.CREATE.S.C", 10025),
+        ("CONSUMER.PAUSE.S.C", 10025),
+        ("CONSUMER.INFO.S.C", 10038),
+    ],
+)
+def test_required_level_among_other_faults(js: ApiClient, call: str, code: int) -> None:
+    header = "NATS/1.0\r\nNats-Required-Api-Level: 99\r\n\r\n"
+    sizes = f"{len(header)} {len(header) + 2}"
+    js.raw.send(f"HPUB $JS.API.{call} answers {sizes}\r\n{header}{{x\r\n")
+    assert json.loads(js.raw.read_message()[2])["error"]["err_code"] == code
+
+
+@pytest.mark.parametrize(
     ("level", "error"), [("5", None), ("6", LEVEL), ("abc", LEVEL), ("", None), ("0", None)]
 )
 def test_required_level_is_checked(js: ApiClient, level: str, error: list[Any] | None) -> None:

@@ -129,6 +129,7 @@ def test_stream_without_batches_refuses_them(peer: Publisher) -> None:
         (part("1001", commit="eob"), INCOMPLETE),
         (part("1002", commit="eob"), (10199, "atomic publish batch is too large: 1000")),
         (part("1", commit="eob"), INCOMPLETE),
+        (part("0", commit="eob"), (10199, "atomic publish batch is too large: 1000")),
         (part("1", commit="2"), (10200, "atomic publish batch commit is invalid")),
         (part("1", commit="true"), (10200, "atomic publish batch commit is invalid")),
         (part("1", batch="b" * 65), (10179, "atomic publish batch ID is invalid")),

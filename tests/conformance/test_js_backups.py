@@ -319,6 +319,31 @@ def test_upload_that_is_no_backup_is_refused_at_its_end(client: BackupClient) ->
     assert client.error(f"STREAM.INFO.{client.stream}") == [404, 10059, "stream not found"]
 
 
+def test_replicas_are_refused(client: BackupClient) -> None:
+    """By nats-server only after the upload."""
+    client.done(f"STREAM.DELETE.{client.stream}")
+    config = {**client.config, "num_replicas": 3}
+    answer = client.request(f"STREAM.RESTORE.{client.stream}", {"config": config, "state": {}})
+    if client.kind == "tradewind":
+        assert answer["error"]["err_code"] == 10074
+    else:
+        assert json.loads(client.ask_at(answer["deliver_subject"]))["error"]["err_code"] == 10062
+
+
+def test_stream_whose_source_has_an_invalid_filter_is_restored(client: BackupClient) -> None:
+    """An update may have set it. nats-server refuses its own backup then."""
+    client.publish(2)
+    config = {**client.config, "sources": [{"name": "X", "filter_subject": "a..b"}]}
+    client.done(f"STREAM.UPDATE.{client.stream}", config)
+    data, _ = client.backup()
+    client.done(f"STREAM.DELETE.{client.stream}")
+    answer = client.restore(data, config)
+    if client.kind == "tradewind":
+        assert answer["state"]["messages"] == 2
+    else:
+        assert answer["error"]["err_code"] == 10062
+
+
 def test_sealed_stream_is_restored_sealed(client: BackupClient) -> None:
     client.publish(2)
     sealed = client.done(f"STREAM.UPDATE.{client.stream}", {**client.config, "sealed": True})[

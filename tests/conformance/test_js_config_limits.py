@@ -91,6 +91,26 @@ def test_reservations_of_an_account_are_bounded(bounded: ApiClient) -> None:
     assert create(bounded, "U", max_bytes=10, subjects=["S"]) == TOO_MANY
 
 
+def test_limits_of_the_account_come_before_the_configuration(bounded: ApiClient) -> None:
+    """Bytes only if the request names the storage. Without, nats-server looks at them later."""
+    wrong = {"subjects": ["a..b"], "storage": "file"}
+    assert create(bounded, "S", max_bytes=2001, **wrong) == NO_STORAGE
+    assert create(bounded, "S", max_bytes=1501, **wrong) == [500, 10052, "invalid subject"]
+    assert create(bounded, "S", max_bytes=1000, num_replicas=3, storage="file") == NO_STORAGE
+    too_many = [400, 10026, "maximum consumers limit reached"]
+    assert create(bounded, "S", max_bytes=100, max_consumers=3, **wrong) == too_many
+    assert create(bounded, "S", max_bytes=100, max_consumers=2) is None
+    assert update(bounded, "S", max_bytes=100, max_consumers=3) == too_many
+    assert create(bounded, "T", max_bytes=10) is None
+    assert create(bounded, "S", max_bytes=100, max_consumers=2) is None
+    assert create(bounded, "U", max_bytes=2001, sealed=True) == [
+        500,
+        10052,
+        "stream configuration for create can not be sealed",
+    ]
+    assert create(bounded, "U", max_bytes=2001, **wrong) == TOO_MANY
+
+
 def test_an_account_without_memory_stores_on_disk_only(limited: ServerProcess) -> None:
     with api_login(limited, "no_memory") as client:
         assert create(client, "S", storage="memory") == NO_MEMORY
@@ -239,3 +259,34 @@ def test_limit_of_the_server_leaves_consumers_that_are_there(limited: ServerProc
 def test_stream_has_at_most_a_thousand_consumers_unless_it_says_how_many(js: ApiClient) -> None:
     js.done("STREAM.CREATE.S", {"name": "S", "storage": "memory"})
     assert consumers_made(js, "S", 1002) == 1000
+
+
+FAULTS: list[dict[str, Any]] = [
+    {"max_bytes": 1501},
+    {"max_bytes": 501, "storage": "memory"},
+    {"max_bytes": 0},
+    {"subjects": ["a"]},
+    {"subjects": ["not a subject"]},
+    {"description": "x" * 5000},
+    {"num_replicas": 3},
+    {"mirror": {"name": "A"}},
+    {"persist_mode": "async", "storage": "memory", "max_bytes": 1200},
+]
+SPECIAL_FAULTS: list[dict[str, Any]] = [{"mirror_direct": True}, {"sealed": True}]
+
+
+def faulty(client: ApiClient, fault: dict[str, Any]) -> list[Any] | None:
+    return create(client, "C", **{"subjects": ["c"], "max_bytes": 100, **fault})
+
+
+def test_an_account_with_all_its_streams_is_told_so_whatever_else_is_wrong(
+    bounded: ApiClient,
+) -> None:
+    assert create(bounded, "A", subjects=["a"], max_bytes=100) is None
+    assert create(bounded, "B", subjects=["b"], max_bytes=100) is None
+    assert [faulty(bounded, fault) for fault in FAULTS] == [TOO_MANY] * len(FAULTS)
+    special = [faulty(bounded, fault) for fault in SPECIAL_FAULTS]
+    assert [error and error[1] for error in special] == [10052, 10052]
+    # A stream that is there already does not count.
+    assert create(bounded, "A", subjects=["a"]) == REQUIRED
+    assert create(bounded, "A", subjects=["a"], max_bytes=1501) == TOO_LARGE

@@ -62,6 +62,45 @@ def test_what_a_new_consumer_gets(
     assert stream.next().status == "404 No Messages"
 
 
+@pytest.mark.parametrize("kept", [1, 5])
+@pytest.mark.parametrize(
+    ("config", "sequences"),
+    [
+        ({"filter_subject": "s.users.>"}, [11, 12, 13, 1514]),
+        ({"filter_subject": "s.users.b"}, [12]),
+        ({"filter_subjects": ["s.users.*", "s.k.7"]}, [11, 12, 13, 21, 1514]),
+        ({"filter_subject": "s.nobody.>"}, []),
+    ],
+)
+@pytest.mark.parametrize("policy", ["last_per_subject", "all"])
+def test_few_of_many_subjects(
+    peer: Peer,
+    js: ApiClient,
+    kept: int,
+    config: dict[str, object],
+    sequences: list[int],
+    policy: str,
+) -> None:
+    """However a server finds them, the numbers are the same."""
+    peer.stream(max_msgs_per_subject=kept)
+    names = [f"first.{number}" for number in range(10)]
+    names += [f"users.{name}" for name in "abc"] + [f"k.{number}" for number in range(1500)]
+    js.raw.send("".join(f"PUB s.{name} 1\r\nx\r\n" for name in names))
+    peer.store("users.d")
+    js.done("STREAM.PURGE.S", {"seq": 6})
+    info = peer.consumer(deliver_policy=policy, **config)
+    is_by_subject = policy == "last_per_subject" and kept > 1
+    start = 5
+    if is_by_subject:
+        start = sequences[0] - 1 if sequences else 1513
+    assert floors(info) == ((0, start), (0, start))
+    assert counts(info) == (0, 0, len(sequences))
+    peer.pull("inbox", batch=20, no_wait=True)
+    assert [frame.numbers[1] for frame in peer.take(len(sequences))] == sequences
+    assert peer.next().status == "404 No Messages"
+    assert js.done("STREAM.PURGE.S", {"filter": "s.users.>"})["purged"] == 4
+
+
 def test_start_by_time(peer: Peer, js: ApiClient) -> None:
     peer.stream("a", "b", "c")
     message = js.done("STREAM.MSG.GET.S", {"seq": 2})["message"]

@@ -341,3 +341,19 @@ def test_no_room_for_a_message(
     assert error in refused
     assert refused[: refused.index(error)] == [None] * refused.index(error)
     assert set(map(str, refused[refused.index(error) :])) == {str(error)}
+
+
+def test_the_first_message_of_an_account_is_bounded(
+    start: StartServer, tmp_path: Path, kind: str
+) -> None:
+    """nats-server stores it, however large it is."""
+    server_process = start(
+        f"""
+        jetstream {{ store_dir: "{tmp_path}" }}
+        accounts {{ A {{ users [{{user: a, password: a}}], jetstream: {{ max_mem: 1000 }} }} }}
+        """
+    )
+    with ApiClient(server_process, **{"user": "a", "pass": "a"}) as js:
+        js.done("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "storage": "memory"})
+        refusal = [400, 10002, "resource limits exceeded for account"]
+        assert publish(js, b"x" * 5000) == (refusal if kind == "tradewind" else None)

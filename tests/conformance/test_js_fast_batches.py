@@ -233,6 +233,23 @@ def test_messages_that_are_refused(
 
 
 @pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        ("Nats-Expected-Last-Sequence: 9\r\nNats-Expected-Last-Subject-Sequence-Subject: a", 10071),
+        ("Nats-Expected-Last-Sequence: 9\r\nNats-TTL: x", 10165),
+        ("Nats-Expected-Last-Subject-Sequence: 9\r\nNats-Stream-Source: O 1", 10227),
+        ("Nats-Schedule: x\r\nNats-Stream-Source: O 1", 10227),
+        ("Nats-Expected-Last-Msg-Id: x\r\nNats-Rollup: all", 10111),
+    ],
+)
+def test_the_first_fault_of_several(peer: Publisher, stream: str, header: str, code: int) -> None:
+    """It is another one than that of a message without a batch."""
+    batch = FastClient(peer, stream, "5", "fail")
+    batch.send(1, COMMIT, header=header)
+    assert [text for _, text in batch.answers()] == [f"error {code}"]
+
+
+@pytest.mark.parametrize(
     ("reply", "code"),
     [
         ("fast.x.5.ok.1.9.$FI", 10206),

@@ -82,6 +82,16 @@ def test_no_wait_without_messages(peer: Peer) -> None:
     assert status(peer).header == b"NATS/1.0 404 No Messages\r\n\r\n"
 
 
+def test_no_wait_with_an_expiry_that_is_over_has_waited(peer: Peer) -> None:
+    peer.stream()
+    peer.consumer()
+    peer.pull("inbox", batch=2, no_wait=True, expires=-1)
+    assert status(peer).header.split(b"\r\n")[:2] == [
+        b"NATS/1.0 408 Request Timeout",
+        b"Nats-Pending-Messages: 2",
+    ]
+
+
 def test_no_wait_with_too_few_messages_ends_with_no_messages(peer: Peer) -> None:
     peer.stream("a", "b")
     peer.consumer()

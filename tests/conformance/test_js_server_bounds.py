@@ -85,6 +85,18 @@ def test_a_record_above_32_mib_is_refused_before_anything_else(js: ApiClient) ->
     assert publish(js, b"x" * room) == b'{"stream":"S","domain":"HUB","seq":1}'
 
 
+def test_memory_takes_a_message_as_large_as_a_connection_may_send(js: ApiClient) -> None:
+    config = {"name": "M", "subjects": ["m.>"], "storage": "memory", "allow_direct": True}
+    js.done("STREAM.CREATE.M", config)
+    size = js.raw.info["max_payload"]
+    assert size > 32 * MIB
+    js.raw.send(b"PUB m.a answers %d\r\n%s\r\n" % (size, b"y" * size))
+    assert js.raw.read_message()[2] == b'{"stream":"M","domain":"HUB","seq":1}'
+    assert js.done("STREAM.INFO.M")["state"]["bytes"] == size + 16 + len("m.a")
+    js.raw.send("PUB $JS.API.DIRECT.GET.M.m.a answers 0\r\n\r\n")
+    assert js.raw.read_message()[2] == b"y" * size
+
+
 # ---------------------------------------------------------------- too much at once
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.helpers_publish import Publisher
 from conformance.helpers_replicas import message, messages, source_fields, wait_for_last
-from harness import wait_for
+from harness import ServerProcess, wait_for
 
 
 def fill(peer: Publisher, name: str, *subjects: str, header: bytes = b"") -> None:
@@ -159,6 +159,23 @@ def test_source_is_added_by_an_update(peer: Publisher) -> None:
     assert [each["data"] for each in messages(peer, name)] == ["own", "a"]
 
 
+def test_source_whose_filter_is_no_subject_brings_nothing(
+    peer: Publisher, js_server: ServerProcess
+) -> None:
+    """It is refused when a stream is created, but not when it is changed."""
+    origin, stream = peer.create(), peer.create()
+    wrong = {"name": origin, "filter_subject": f"{origin.lower()}..a"}
+    peer.update(stream, sources=[wrong])
+    peer.publish(f"{origin.lower()}.a", b"x")
+    info = peer.api(f"STREAM.INFO.{stream}")
+    assert info["config"]["sources"] == [wrong]
+    assert info["state"]["messages"] == 0
+    if js_server.kind == "tradewind":  # nats-server does not say why
+        assert "is no subject" in info["sources"][0]["error"]["description"]
+    peer.update(stream, sources=[{"name": origin}])
+    wait_for(lambda: peer.state(stream)["messages"] == 1, "the copy")
+
+
 def test_full_stream_loses_nothing_and_goes_on(peer: Publisher) -> None:
     origin = peer.create()
     fill(peer, origin, "a", "b", "c")
@@ -210,6 +227,16 @@ def test_cycles_are_refused(peer: Publisher) -> None:
         )
         assert answer["error"]["err_code"] == 10052
         assert answer["error"]["description"] == "detected cycle"
+
+
+def test_cycle_through_an_empty_prefix(peer: Publisher, js_server: ServerProcess) -> None:
+    """nats-server accepts it."""
+    name = peer.create()
+    source = {"name": name, "external": {"api": "", "deliver": "x"}}
+    config = {"name": name, "subjects": [f"{name.lower()}.>"], "sources": [source]}
+    answer = peer.api(f"STREAM.UPDATE.{name}", config)
+    description = answer.get("error", {}).get("description")
+    assert description == ("detected cycle" if js_server.kind == "tradewind" else None)
 
 
 def test_counters_of_several_streams_become_one_sum(peer: Publisher) -> None:

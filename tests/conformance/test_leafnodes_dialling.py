@@ -104,10 +104,10 @@ def dial(kind: str, tmp_path: Path, hub: FakeHub) -> Iterator[Callable[..., Node
     """dial("keys of the remote") starts a leaf node of the hub, stopped after the test."""
     started: list[Node] = []
 
-    def start(remote: str = "", login: str = "") -> Node:
+    def start(remote: str = "", login: str = "", scheme: str = "nats-leaf://") -> Node:
         # It dials while the hub may still be busy with something else.
         patient = f"first_info_timeout: {REPLY_SECONDS}s\n{remote}"
-        config = leaf_config(hub.port, patient, login=login)
+        config = leaf_config(hub.port, patient, login=login, scheme=scheme)
         started.append(Node(kind, tmp_path, "leaf", config))
         return started[-1]
 
@@ -117,6 +117,16 @@ def dial(kind: str, tmp_path: Path, hub: FakeHub) -> Iterator[Callable[..., Node
 
 
 Dial = Callable[..., Node]
+
+
+@pytest.mark.parametrize(
+    "scheme", ["leaf://", "nats-route://", "NATS://", "foo://", "http://", "//"]
+)
+def test_any_scheme_that_means_nothing_else_is_a_plain_connection(
+    dial: Dial, hub: FakeHub, scheme: str
+) -> None:
+    dial(login="u:p@", scheme=scheme)
+    assert connect_of(hub.accept())["user"] == "u"
 
 
 def test_connect_says_who_dials(dial: Dial, hub: FakeHub) -> None:

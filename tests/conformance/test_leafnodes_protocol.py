@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from helpers_ops import INT, TEXT, Certificates
 
 from harness import RawClient, wait_for
 from leaf_kit import Node, RawLeaf, hub_config
@@ -60,6 +62,97 @@ def test_info_names_what_a_leaf_node_needs(node: Start, peers: Peers) -> None:
     assert info["headers"] is info["auth_required"] is info["info_on_connect"] is True
     assert info["leafnode_urls"] == [f"127.0.0.1:{hub.leaf_port}"]
     assert info["max_payload"] == 1048576
+
+
+# In the order in which they are written; not what names the implementation.
+INFO_ORDER = [
+    *("server_id", "server_name", "version", "proto", "go", "host", "port", "headers"),
+    *("auth_required", "tls_required", "tls_verify", "max_payload", "jetstream", "ip"),
+    *("client_id", "nonce", "domain", "compression", "connect_info", "remote_account"),
+    *("acc_is_sys", "api_lvl", "import", "export", "info_on_connect", "leafnode_urls"),
+]
+RULES = """authorization { users: [ { user: l, password: p, permissions: {
+  publish: { allow: [a, b], deny: [c] }, subscribe: x } } ] }"""
+SYSTEM_USER = "accounts { $SYS { users: [ { user: l, password: p } ] } }"
+# inside of leafnodes, the rest of the file, fields of both INFO lines and of the second one
+INFO_WALKS: dict[str, tuple[str, str, dict[str, object], dict[str, object]]] = {
+    "default": ("", "", {}, {}),
+    "own-login": ("authorization { user: l, password: p }", "", {}, {}),
+    "advertised": (
+        'advertise: "l.example:55"',
+        "",
+        {"host": "l.example", "port": 55, "ip": "l.example:55", "leafnode_urls": ["l.example:55"]},
+        {},
+    ),
+    "domain": (
+        "",
+        'jetstream { store_dir: "STORE", domain: d }',
+        {"jetstream": True, "domain": "d"},
+        {},
+    ),
+    "permissions": (
+        "",
+        RULES,
+        {},
+        {"import": {"allow": ["x"]}, "export": {"allow": ["a", "b"], "deny": ["c"]}},
+    ),
+    "system-account": ("", SYSTEM_USER, {}, {"remote_account": "$SYS", "acc_is_sys": True}),
+    "no-headers": ("", "no_header_support: true", {"headers": False}, {}),
+    "payload": ("", "max_payload: 1000", {"max_payload": 1000}, {}),
+    "tls": ("TLS()", "", {"tls_required": True}, {}),
+    "tls-verify": ("TLS(verify: true)", "", {"tls_required": True, "tls_verify": True}, {}),
+}
+
+
+@pytest.mark.parametrize("case", INFO_WALKS)
+def test_both_infos_have_exactly_their_fields(
+    node: Start, peers: Peers, tmp_path: Path, case: str
+) -> None:
+    inside, outside, both, second = INFO_WALKS[case]
+    certificates = None
+    if options := re.search(r"TLS\((.*)\)", inside):
+        certificates = Certificates(tmp_path)
+        certificates.clients["l"] = certificates.authority.client("l")
+        inside = inside.replace(options[0], certificates.block(options[1]))
+    hub = node(inside, outside.replace("STORE", str(tmp_path)))
+    peer = peers(hub)
+    expected = {
+        "server_id": TEXT,
+        "server_name": "hub",
+        "version": "2.15.1",
+        "proto": 3,
+        "go": TEXT,
+        "host": "127.0.0.1",
+        "port": hub.leaf_port,
+        "headers": True,
+        "auth_required": True,
+        "max_payload": 1048576,
+        "ip": f"127.0.0.1:{hub.leaf_port}",
+        "client_id": INT,
+        "api_lvl": 5,
+        "info_on_connect": True,
+        "leafnode_urls": [f"127.0.0.1:{hub.leaf_port}"],
+        **both,
+    }
+    first = _walked(peer.info)
+    assert first == {**expected, "nonce": TEXT, "compression": "s2_auto"}
+    if certificates is not None:
+        certificates.upgrade(peer, "l")
+    answer = peer.login(user="l", **{"pass": "p"})
+    assert _walked(answer) == {
+        **expected,
+        "connect_info": True,
+        "remote_account": "$G",
+        **second,
+    }
+
+
+def _walked(info: dict[str, object]) -> dict[str, object]:
+    fields = {
+        name: value for name, value in info.items() if name not in ("git_commit", "tradewind")
+    }
+    assert list(fields) == [name for name in INFO_ORDER if name in fields]
+    return fields
 
 
 def test_connect_is_answered_with_the_account_and_all_interest(node: Start, peers: Peers) -> None:
@@ -121,6 +214,18 @@ def test_what_is_no_leaf_node_is_turned_away(
     peer = peers(node())
     peer.send(line)
     peer.expect_closed(answer)
+
+
+def test_client_on_the_leaf_port_and_its_password(kind: str, node: Start, peers: Peers) -> None:
+    """nats-server looks at the login first, and tells of it in events; Tradewind does not."""
+    hub = node(outside="authorization { user: u, password: p }")
+    peer = peers(hub)
+    peer.send('CONNECT {"lang":"go","user":"u","pass":"wrong"}\r\n')
+    answers = {
+        "official": "-ERR 'Authorization Violation'\r\n",
+        "tradewind": "-ERR 'attempted to connect to leaf node port'\r\n",
+    }
+    peer.expect_closed(answers[kind])
 
 
 def test_wrong_password_is_refused(node: Start, peers: Peers) -> None:

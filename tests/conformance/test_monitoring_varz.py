@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from helpers_ops import (
     AGE,
     FEATURE_FLAGS,
@@ -21,6 +22,7 @@ from helpers_ops import (
 )
 
 from harness import ServerProcess, StartServer, wait_for
+from jwt_kit import memory_configuration
 
 server = shared_server('server_name: crow\nhttp: "127.0.0.1:-1"\n')
 OPTIONAL = {"git_commit", "tradewind_version", "tradewind_internal_errors", "tradewind_turns"}
@@ -130,6 +132,21 @@ authorization { user: u, password: p, timeout: 4 }
     assert page["max_subscriptions"] == 7
     assert page["auth_timeout"] == 4
     assert page["auth_required"] is True
+
+
+ANYBODY = "accounts { A { users: [{user: u, password: p}] } }\nno_auth_user: u"
+OPERATOR_MODE = memory_configuration({})
+
+
+@pytest.mark.parametrize(
+    ("config", "is_required"),
+    [("", None), ("accounts { A {} }", None), (ANYBODY, True), (OPERATOR_MODE, True)],
+    ids=["open", "accounts without users", "no_auth_user", "operator"],
+)
+def test_varz_says_whether_logins_are_checked(
+    start: StartServer, config: str, is_required: bool | None
+) -> None:
+    assert varz(start(f'http: "127.0.0.1:-1"\n{config}')).get("auth_required") is is_required
 
 
 def test_varz_counts_messages_and_bytes(server: ServerProcess) -> None:

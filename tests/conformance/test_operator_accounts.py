@@ -29,6 +29,7 @@ from jwt_kit import (
     login,
     memory_configuration,
     now,
+    raw_jwt,
     user_jwt,
     user_key,
 )
@@ -304,6 +305,21 @@ def test_no_subscriptions_at_all_means_no_connection(server: ServerProcess) -> N
     assert b"-ERR 'maximum subscriptions exceeded'" in client.read_to_end()
 
 
+@pytest.mark.parametrize(
+    ("nats", "is_let_in"), [({}, True), ({"data": 5}, True), ({"subs": 0}, False)]
+)
+def test_a_user_of_version_one_has_no_limits_but_those_it_names(
+    server: ServerProcess, nats: dict[str, int], is_let_in: bool
+) -> None:
+    fields = {"iss": ACCOUNT.public, "sub": USER.public, "iat": now(), "type": "user", "nats": nats}
+    token = raw_jwt(fields, ACCOUNT, {"typ": "jwt", "alg": "ed25519"}, old_signature=True)
+    client = JwtClient(server, token, USER)
+    if not is_let_in:
+        assert b"-ERR 'maximum subscriptions exceeded'" in client.read_to_end()
+        return
+    assert client.enter().ask("$SYS.REQ.USER.INFO")["user"] == USER.public
+
+
 def test_user_info_names_the_user_and_its_account(server: ServerProcess) -> None:
     client = member(server, top={"exp": now() + 100})
     info = client.ask("$SYS.REQ.USER.INFO")
@@ -365,6 +381,25 @@ def test_a_reload_reads_preloaded_accounts_again_and_leaves_others_alone(
     client.expect("-ERR 'User Authentication Revoked'")
     server.wait_for_log("Reloaded server configuration")
     bystander.ping()
+
+
+def test_limits_of_a_preloaded_account_change_with_a_reload(
+    start: StartServer, tmp_path: Path
+) -> None:
+    accounts = {ACCOUNT.public: account_jwt(ACCOUNT, issued_at=now() - 50, limits={"conn": 1})}
+    server = start(memory_configuration(accounts))
+    client = member(server)
+    refused = JwtClient(server, user_jwt(USER, ACCOUNT), USER)
+    refused.expect("-ERR 'maximum account active connections exceeded'")
+    accounts[ACCOUNT.public] = changed(limits={"conn": 2})
+    path = next(tmp_path.glob("*.conf"))
+    token = re.search(r"operator: (\S+)", path.read_text())
+    assert token is not None
+    path.write_text(memory_configuration(accounts, token[1]))
+    server.signal(signal.SIGHUP)
+    server.wait_for_log("Reloaded server configuration")
+    member(server).ping()
+    client.ping()
 
 
 def test_only_pinned_accounts_enter(start: StartServer) -> None:

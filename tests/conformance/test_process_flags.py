@@ -162,6 +162,18 @@ def test_syntax_error_names_the_line(kind: str, tmp_path: Path) -> None:
     assert re.search(r"line 3\b|bad\.conf:3:", result.stderr)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["port: {", "port 1 2", "port: [1,2", 'a: "x', "a = 'x", "= 5", r'a: "\xz"', "accounts { A {"],
+)
+def test_syntax_errors_are_called_parse_errors(kind: str, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.conf"
+    path.write_text(f"{text}\n")
+    done = run_once(kind, "-t", "-c", str(path))
+    assert done.returncode == 1
+    assert "Parse error" in done.stderr
+
+
 def test_undefined_variable_is_named(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.conf"
     path.write_text("port: -1\nserver_name: $NOT_SET_ANYWHERE\n")

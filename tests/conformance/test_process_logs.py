@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers_ops import VIOLATION, connect_line, login, open_client, refusal, replies
 
-from harness import ServerProcess, StartServer, wait_for
+from harness import RawClient, ServerProcess, StartServer, wait_for
 
 LINE = re.compile(
     r"\[(?P<pid>\d+)\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} \[(INF|DBG|WRN|ERR|FTL|TRC)\] .*"
@@ -38,6 +38,56 @@ def test_start_tells_version_name_id_and_ports(start: StartServer) -> None:
     assert any(re.fullmatch(r"  ID:       N[A-Z2-7]{55}", text) for text in texts)
     listening = f"Listening for client connections on 127.0.0.1:{server.port}"
     assert texts.index(listening) < texts.index("Server is ready")
+
+
+LISTENERS = """
+server_name: crow
+http: "127.0.0.1:-1"
+jetstream { store_dir: "STORE", domain: hub }
+websocket { listen: "127.0.0.1:-1", no_tls: true }
+leafnodes { listen: "127.0.0.1:-1" }
+"""
+# What scripts wait for, in order
+LANDMARKS = [
+    r"Starting nats-server",
+    r"  Version:  2\.15\.1",
+    r"  Name:     crow",
+    r"  ID:       N[A-Z2-7]{55}",
+    r"Using configuration file: \S+ \(sha256:[0-9a-f]{64}\)",
+    r"Starting http monitor on 127\.0\.0\.1:\d+",
+    r"Starting JetStream",
+    r"---------------- JETSTREAM ----------------",
+    r"  Max Memory:      \d+\.\d\d \wB",
+    r"  Max Storage:     \d+\.\d\d \wB",
+    r'  Store Directory: "\S+/jetstream"',
+    r"  Domain:          hub",
+    r"  API Level:       5",
+    r"-------------------------------------------",
+    r"Took \S+ to start JetStream",
+    r"Listening for websocket clients on ws://127\.0\.0\.1:\d+",
+    r"Websocket not configured with TLS\. DO NOT USE IN PRODUCTION!",
+    r"Listening for leafnode connections on 127\.0\.0\.1:\d+",
+    r"Listening for client connections on 127\.0\.0\.1:\d+",
+    r"Server is ready",
+    r'Trapped "terminated" signal',
+    r"Initiating Shutdown\.\.\.",
+    r"Initiating JetStream Shutdown\.\.\.",
+    r"JetStream Shutdown",
+    r"Server Exiting\.\.",
+]
+
+
+def test_life_of_a_server_has_its_landmarks_in_order(start: StartServer, tmp_path: Path) -> None:
+    server = start(LISTENERS.replace("STORE", str(tmp_path)))
+    server.signal(signal.SIGTERM)
+    assert server.wait() == 0
+    texts = [line.partition("] ")[2].partition("] ")[2] for line in server.lines]
+    places = []
+    for landmark in LANDMARKS:
+        found = [index for index, text in enumerate(texts) if re.fullmatch(landmark, text)]
+        assert len(found) == 1, (landmark, server.log)
+        places += found
+    assert places == sorted(places)
 
 
 def test_plaintext_passwords_are_warned_of(start: StartServer) -> None:
@@ -155,3 +205,23 @@ def test_reopen_without_a_log_file_is_harmless(start: StartServer) -> None:
     with open_client(server) as client:
         client.send(connect_line() + "PING\r\n")
         client.expect("PONG")
+
+
+def test_log_file_above_its_size_limit_is_rotated(start: StartServer, tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    start("", "-DV", "-l", str(path), "--log_size_limit", "2000", ready=False)
+    name = r"server\.log\.\d{4}\.\d\d\.\d\d\.\d\d\.\d\d\.\d\d\.\d{9}"
+
+    def is_rotated() -> bool:
+        port = re.search(r"client connections on \S+:(\d+)", _all_text(tmp_path))
+        if port is not None:
+            with RawClient(int(port[1])) as client:
+                replies(client.connect(), "PUB a 5\r\nhello\r\n")
+        return any(re.fullmatch(name, one.name) for one in tmp_path.iterdir())
+
+    wait_for(is_rotated, "a second log file")
+    assert re.search(r"Rotated log, backup saved as \S*server\.log\.\d{4}\.", _all_text(tmp_path))
+
+
+def _all_text(folder: Path) -> str:
+    return "".join(one.read_text() for one in folder.iterdir() if "server.log" in one.name)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from helpers_ops import login, next_message, publish, replies, request, shared_server
-from helpers_sharing import Crowd, crowd, told
+from helpers_sharing import Crowd, asked, crowd, told
 
 from harness import RawClient, wait_for
 
@@ -39,13 +39,6 @@ accounts {
 }
 """)
 __all__ = ["crowd"]
-
-
-def asked(client: RawClient, subject: str, body: Any = "") -> dict[str, Any]:
-    text = body if isinstance(body, str) else json.dumps(body)
-    answer = json.loads(request(client, subject, text)[1])
-    assert isinstance(answer, dict)
-    return answer
 
 
 def made(client: RawClient, name: str, api: str = "js.E") -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers_monitoring import Asker
 
 from harness import RawClient, ServerProcess
 
@@ -75,42 +76,10 @@ OTHER_CONTENT = (
 )
 
 
-class Asker:
+def asker(server: ServerProcess) -> Asker:
     """A client of the system account."""
-
-    def __init__(self, server: ServerProcess) -> None:
-        login = {"user": "admin", "pass": "HUSH"}
-        self.raw = RawClient(server.port).connect(no_responders=True, **login)
-        self.id = str(self.raw.info["server_id"])
-        self.raw.send("SUB r.* 1\r\n")
-        self._count = 0
-
-    def ask(self, subject: str, body: object = None) -> Any:
-        """The answer; a text instead if there is nobody to answer, or nobody does."""
-        name = self._send(f"$SYS.REQ.{subject.replace('$ID', self.id)}", body)
-        # nats-server answers these two in threads of their own, and all others in turn.
-        rounds = 20_000 if subject.endswith(("PROFILEZ", "STATSZ")) else 20
-        for _ in range(rounds):  # silence: many others are answered meanwhile
-            other = self._send(f"$SYS.REQ.SERVER.{self.id}.IDZ", None)
-            while (found := self._read())[0] != other:
-                if found[0] == name:
-                    while self._read()[0] != other:
-                        pass
-                    return found[1]
-        return "silence"
-
-    def _send(self, subject: str, body: object) -> str:
-        self._count += 1
-        data = json.dumps(body).encode() if body is not None else b""
-        name = f"r.{self._count}"
-        self.raw.send(f"PUB {subject} {name} {len(data)}\r\n".encode() + data + b"\r\n")
-        return name
-
-    def _read(self) -> tuple[str, Any]:
-        line, header, payload = self.raw.read_message()
-        if header.startswith(b"NATS/1.0 503"):
-            return line.split()[1], "nobody"
-        return line.split()[1], json.loads(payload)
+    login = {"user": "admin", "pass": "HUSH"}
+    return Asker(RawClient(server.port).connect(no_responders=True, **login))
 
 
 def fill(server: ServerProcess) -> RawClient:
@@ -156,8 +125,8 @@ def both(
             server.wait_ready()
             if request.param == "jetstream":
                 clients.append(fill(server))
-        askers = [Asker(server) for server in servers]
-        clients += [asker.raw for asker in askers]
+        askers = [asker(server) for server in servers]
+        clients += [each.raw for each in askers]
         yield askers
     finally:
         for client in clients:

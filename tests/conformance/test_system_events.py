@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from helpers_operators import JwtClient, system_client
 from helpers_ops import (
     FEATURE_FLAGS,
     INT,
@@ -25,9 +26,14 @@ from helpers_ops import (
     replies,
     running,
     shared_server,
+    user_key,
 )
 
 from harness import RawClient, ServerProcess, StartServer
+from jwt_kit import account_jwt, account_key, memory_configuration, user_jwt
+from jwt_kit import user_key as jwt_user_key
+from leaf_kit import RawLeaf
+from websocket_frames import FrameClient
 
 CONFIG = """
 server_name: crow
@@ -37,7 +43,16 @@ accounts {
   $SYS { users: [ {user: admin, password: HUSH} ] }
 }
 """
-server = shared_server(CONFIG)
+KEY = user_key(1)
+server = shared_server(
+    CONFIG.replace("$SYS {", f"N {{ users: [ {{nkey: {KEY.public}}} ] }}\n  $SYS {{")
+    + """
+max_control_line: 512
+authorization { timeout: 60 }
+websocket { listen: "127.0.0.1:-1", no_tls: true }
+leafnodes { listen: "127.0.0.1:-1" }
+"""
+)
 EVENT_ID = Shape(re.compile(r"[0-9A-Za-z]{22}\Z"))
 
 
@@ -129,6 +144,11 @@ def test_disconnect_event(server: ServerProcess, events: RawClient) -> None:
     [
         ("BOGUS\r\n", "Protocol Violation"),
         ("PUB a 99999999\r\n", "Maximum Message Payload Exceeded"),
+        (f"PUB {'a' * 2000}\r\n", "Maximum Control Line Exceeded"),
+        ("CONNECT {x\r\n", "Protocol Violation"),
+        ("HPUB a 5 2\r\n", "Protocol Violation"),
+        ("SUB\r\n", "Protocol Violation"),
+        ("PUB a b c d e\r\n", "Protocol Violation"),
     ],
 )
 def test_disconnect_event_names_the_reason(
@@ -140,6 +160,195 @@ def test_disconnect_event_names_the_reason(
         cid = client.info["client_id"]
         event = next_event(events, "$SYS.ACCOUNT.B.DISCONNECT", id=cid)
         assert event["reason"] == reason
+
+
+CONNECT, REFUSED = "$SYS.ACCOUNT.B.CONNECT", "$SYS.SERVER.ID.CLIENT.AUTH.ERR"
+ENDED, UNKNOWN = "$SYS.ACCOUNT.B.DISCONNECT", "$SYS.ACCOUNT.$G.DISCONNECT"
+FAILURE = "Authentication Failure"
+# What a new connection sends, and the events about it until its end, with their reasons
+LIVES: dict[str, tuple[str, list[tuple[str, str | None]]]] = {
+    "nothing": ("", [(UNKNOWN, "Client Closed")]),
+    "no-login": (connect_line(), [(REFUSED, FAILURE), (UNKNOWN, FAILURE)]),
+    "wrong-password": (connect_line("bert", "x"), [(REFUSED, FAILURE), (UNKNOWN, FAILURE)]),
+    "wrong-token": (connect_line(auth_token="x"), [(REFUSED, FAILURE), (UNKNOWN, FAILURE)]),
+    "wrong-signature": (
+        connect_line(nkey=KEY.public, sig="AAAA"),
+        [(REFUSED, FAILURE), (UNKNOWN, FAILURE)],
+    ),
+    "early-operation": ("PUB a 0\r\n\r\n", [(REFUSED, FAILURE), (UNKNOWN, FAILURE)]),
+    "unknown-operation": ("BOGUS\r\n", [(REFUSED, FAILURE), (UNKNOWN, FAILURE)]),
+    "no-json": ("CONNECT {x\r\n", [(UNKNOWN, "Protocol Violation")]),
+    "wrong-type": ('CONNECT {"user":5}\r\n', [(UNKNOWN, "Protocol Violation")]),
+    "long-line": (f"CONNECT {'a' * 2000}\r\n", [(UNKNOWN, "Maximum Control Line Exceeded")]),
+    "wrong-protocol": (
+        connect_line("bert", "HUSH", protocol=7),
+        [(CONNECT, None), (ENDED, "Bad Client Protocol Version")],
+    ),
+    "no-headers": (
+        connect_line("bert", "HUSH", headers=False, no_responders=True),
+        [(CONNECT, None), (ENDED, "No Responders Requires Headers")],
+    ),
+    "an-account": (
+        connect_line("bert", "HUSH", account="B"),
+        [(CONNECT, None), (REFUSED, FAILURE), (ENDED, FAILURE)],
+    ),
+    "headers-not-asked-for": (
+        connect_line("bert", "HUSH", headers=False) + "HPUB a 12 12\r\nNATS/1.0\r\n\r\n\r\n",
+        [(CONNECT, None), (ENDED, "Protocol Violation")],
+    ),
+    "left": (
+        connect_line("bert", "HUSH") + "PING\r\n",
+        [(CONNECT, None), (ENDED, "Client Closed")],
+    ),
+}
+MEMBERS = [
+    *("start", "host", "id", "acc", "user", "name", "lang", "ver", "rtt", "stop", "jwt"),
+    *("issuer_key", "name_tag", "tags", "kind", "client_type"),
+]
+
+
+def life_of(events: RawClient, cid: int) -> list[tuple[str, dict[str, Any]]]:
+    """The events about a connection until its end; their members are in order."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    while not found or not found[-1][0].endswith(".DISCONNECT"):
+        words, _, payload = next_message(events)
+        event: dict[str, Any] = json.loads(payload)
+        if event.get("client", {}).get("id") == cid:
+            members = list(event["client"])
+            assert members == [name for name in MEMBERS if name in members]
+            found.append((words[1].replace(events.info["server_id"], "ID"), event))
+    return found
+
+
+@pytest.mark.parametrize("case", LIVES)
+def test_every_client_is_told_of_until_its_end(
+    server: ServerProcess, events: RawClient, case: str
+) -> None:
+    data, expected = LIVES[case]
+    with open_client(server) as client:
+        client.send(data)
+        if "Client Closed" not in str(expected):
+            client.read_to_end()
+        elif data:
+            client.expect("PONG")
+    life = life_of(events, client.info["client_id"])
+    assert [(subject, event.get("reason")) for subject, event in life] == expected
+    # A round trip is guessed when CONNECT comes.
+    if case not in ("left", "headers-not-asked-for"):
+        has_begun = data.startswith("CONNECT") and case != "long-line"
+        assert ("rtt" in life[-1][1]["client"]) == has_begun
+
+
+def test_connection_above_the_limit_of_its_account_is_told_of(start: StartServer) -> None:
+    limit = "B { limits { max_conn: 1 }, users"
+    server = start(CONFIG.replace("B { users", limit))
+    with login(server, "admin", "HUSH") as events, login(server, "bert", "HUSH"):
+        assert replies(events, "SUB $SYS.ACCOUNT.> 1\r\n") == []
+        with open_client(server) as client:
+            client.send(connect_line("bert", "HUSH"))
+            client.read_to_end()
+        ((subject, event),) = life_of(events, client.info["client_id"])
+        assert (subject, event["reason"]) == (ENDED, "Maximum Account Connections Exceeded")
+        assert (event["client"]["acc"], event["client"]["user"]) == ("B", "bert")
+
+
+def test_authentication_timeout_is_told_of(start: StartServer) -> None:
+    server = start(CONFIG + "authorization { timeout: 0.2 }\n")
+    with login(server, "admin", "HUSH") as events:
+        assert replies(events, "SUB $SYS.ACCOUNT.> 1\r\n") == []
+        with open_client(server) as client:
+            client.read_to_end()
+        ((subject, event),) = life_of(events, client.info["client_id"])
+        assert (subject, event["reason"]) == (UNKNOWN, "Authentication Timeout")
+
+
+def test_events_of_an_nkey_name_its_account_as_the_issuer(
+    server: ServerProcess, events: RawClient
+) -> None:
+    with open_client(server) as client:
+        signature = KEY.sign(client.info["nonce"])
+        client.send(connect_line(nkey=KEY.public, sig=signature) + "PING\r\n")
+        client.expect("PONG")
+    for _, event in life_of(events, client.info["client_id"]):
+        assert (event["client"]["user"], event["client"]["issuer_key"]) == (KEY.public, "N")
+
+
+def test_events_of_a_jwt_tell_its_issuer_tags_and_account(start: StartServer) -> None:
+    """nats-server adds the JWT itself; Tradewind does not, as that of a bearer is a password."""
+    account, user = account_key(7), jwt_user_key(3)
+    claims = account_jwt(account, top={"name": "title"})
+    server = start(memory_configuration({account.public: claims}))
+    with system_client(server) as system:
+        system.send("SUB $SYS.ACCOUNT.> 1\r\n")
+        system.ping_through()
+        token = user_jwt(user, account, tags=["t"])
+        with JwtClient(server, token, user) as client:
+            client.enter()
+        for _, event in life_of(system, client.info["client_id"]):
+            fields = {name: event["client"][name] for name in ("issuer_key", "name_tag", "tags")}
+            assert fields == {"issuer_key": account.public, "name_tag": "title", "tags": ["t"]}
+
+
+def test_events_of_a_websocket_client(server: ServerProcess, events: RawClient) -> None:
+    port = server.wait_for_log(r"Listening for websocket clients on ws://\S+:(\d+)")[1]
+    with FrameClient(int(port)) as browser:
+        info = json.loads(browser.read_until(b"\r\n")[5:])
+        browser.send_text(connect_line("bert", "HUSH", protocol=0) + "PING\r\n")
+        browser.read_until(b"PONG\r\n")
+    for _, event in life_of(events, info["client_id"]):
+        assert (event["client"]["kind"], event["client"]["client_type"]) == ("Client", "websocket")
+
+
+@pytest.mark.parametrize("end", ["", "BOGUS\r\n"], ids=["left", "violation"])
+def test_events_of_a_leaf_node(server: ServerProcess, events: RawClient, end: str) -> None:
+    port = server.wait_for_log(r"Listening for leafnode connections on \S+:(\d+)")[1]
+    with RawLeaf(int(port)) as leaf:
+        leaf.login(user="bert", name="edge", **{"pass": "HUSH"})
+        if end:
+            leaf.send(end)
+            leaf.read_to_end()
+    life = life_of(events, leaf.info["client_id"])
+    reason = "Protocol Violation" if end else "Client Closed"
+    assert [(subject, event.get("reason")) for subject, event in life] == [
+        (CONNECT, None),
+        (ENDED, reason),
+    ]
+    expected = {"start": TIME, "host": "127.0.0.1", "id": leaf.info["client_id"], "acc": "B"}
+    expected |= {"user": "bert", "name": "edge", "name_tag": "B", "kind": "Leafnode"}
+    first, last = (
+        {name: value for name, value in event["client"].items() if name not in ("ver", "lang")}
+        for _, event in life
+    )
+    assert first == expected
+    assert last == {**expected, "stop": TIME}
+
+
+def test_refused_leaf_node_has_no_account(server: ServerProcess, events: RawClient) -> None:
+    port = server.wait_for_log(r"Listening for leafnode connections on \S+:(\d+)")[1]
+    with RawClient(int(port)) as leaf:
+        leaf.send('CONNECT {"user":"bert","pass":"wrong","name":"edge"}\r\n')
+        leaf.read_to_end()
+    cid = leaf.info["client_id"]
+    event = next_event(events, f"$SYS.SERVER.{events.info['server_id']}.CLIENT.AUTH.ERR", id=cid)
+    assert event["client"] == {
+        "start": TIME,
+        "host": "127.0.0.1",
+        "id": cid,
+        "acc": "N/A",
+        "user": "bert",
+        "name": "edge",
+        "stop": TIME,
+        "kind": "Leafnode",
+    }
+    with login(server, "bert", "HUSH") as later:
+        pass
+    # Nothing else is told of it.
+    while True:
+        words, _, payload = next_message(events)
+        told = json.loads(payload).get("client", {}).get("id")
+        assert told != cid, words
+        if told == later.info["client_id"] and words[1] == ENDED:
+            break
 
 
 def test_event_ids_differ(server: ServerProcess, events: RawClient) -> None:

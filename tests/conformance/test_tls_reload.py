@@ -98,6 +98,37 @@ def test_a_client_of_a_removed_authority_is_refused_whatever_session_it_offers(
         enter(server, context, session)
 
 
+def resume(
+    server: ServerProcess, context: ssl.SSLContext, session: ssl.SSLSession | None, user: str
+) -> tuple[ssl.SSLSession | None, bool | None, bytes]:
+    """Log in by a password: the session, whether it was an old one, and the answer."""
+    with open_client(server) as client:
+        secure = context.wrap_socket(client.socket, server_hostname="localhost", session=session)
+        client.socket = secure
+        client.send(connect_line(user, "secret") + "PING\r\n")
+        answer = client.read_line()
+        return secure.session, secure.session_reused, answer
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_resumed_session_does_not_replace_the_login(
+    start: StartServer, authority: Authority, version: ssl.TLSVersion
+) -> None:
+    block = tls(authority.server(), authority)
+    users = "{ user: stays, password: secret }, { user: leaves, password: secret }"
+    server = start(f"{block}authorization {{ users: [ {users} ] }}\n")
+    context = authority.client_context()
+    context.maximum_version = version
+    session, reused, answer = resume(server, context, None, "leaves")
+    assert (reused, answer) == (False, b"PONG")
+    session, reused, answer = resume(server, context, session, "leaves")
+    assert (reused, answer) == (True, b"PONG")
+    assert resume(server, context, session, "stranger")[2].startswith(b"-ERR 'Authorization")
+    reload(server, f"{block}authorization {{ users: [ {{ user: stays, password: secret }} ] }}\n")
+    assert resume(server, context, session, "leaves")[2].startswith(b"-ERR 'Authorization")
+    assert resume(server, context, session, "stays")[2] == b"PONG"
+
+
 @pytest.mark.parametrize("listener", ["monitor", "websocket"])
 def test_reload_replaces_the_certificate_of_every_listener(
     start: StartServer, authority: Authority, tmp_path: Path, listener: str

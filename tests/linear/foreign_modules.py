@@ -37,6 +37,7 @@ LISTED = {
 
 _JSON = "one call of the JSON library on a body of bounded size, whose errors are caught"
 _OWN_ANSWER = "an answer of the server that the dashboard is connected to, read by the JSON library"
+_KERNEL = "the addresses of this machine, which its kernel tells"
 _CONFIGURED = "a text of the configuration or the command line, which the operator writes"
 _SMALL = "a pattern of bounded length, matched at a given place"
 
@@ -64,6 +65,10 @@ ELSEWHERE = {
     "dashboard.views.pipeline_parts": "the SQL of a pipeline file, which the operator writes",
     "dashboard.web.running": _CONFIGURED,
     "dashboard.web.serving": _CONFIGURED,
+    "decoding.schema_registry": _JSON,
+    "decoding.schema_sources": _JSON,
+    "decoding.user_decoders": _CONFIGURED,
+    "interfaces": _KERNEL,
     "jetstream.consumer_catalog": _SMALL,
     "jetstream.handlers.consumer_handlers": _SMALL,
     "jetstream.preview.dialects": "an error text of this server itself",
@@ -77,6 +82,7 @@ ELSEWHERE = {
     "server.auth.passwords": _CONFIGURED,
     "server.auth.restrictions": "addresses of a JWT that `jwt.claim_rules` has checked",
     "server.config.checks": _CONFIGURED,
+    "server.config.known_servers": _CONFIGURED,
     "server.config.leafnode_config": _CONFIGURED,
     "server.config.operator_config": _CONFIGURED,
     "server.config.tree": _CONFIGURED,

@@ -16,8 +16,8 @@ from foreign_modules import ELSEWHERE, LISTED
 
 SOURCES = Path(__file__).parent.parent.parent / "src" / "tradewind"
 PACKAGES = (
-    *("api", "broker", "client", "consumer", "dashboard", "jetstream", "jwt", "monitor", "otel"),
-    *("route", "server", "stream", "wire"),
+    *("api", "broker", "client", "consumer", "dashboard", "decoding", "jetstream", "jwt"),
+    *("monitor", "otel", "route", "server", "stream", "wire"),
 )
 # What takes input apart.
 READERS = {"re", "json", "struct", "tarfile", "zipfile", "csv", "ipaddress", "zlib", "binascii"}

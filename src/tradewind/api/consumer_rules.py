@@ -109,22 +109,40 @@ def check_consumer_create(
     if config.num_replicas > 1:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
     if old is not None:
-        # It is only changed by a request of its own.
-        config = msgspec.structs.replace(config, pause_until=old.pause_until)
+        config = _with_kept(config, old)
     level = consumer_level(config)
     config = msgspec.structs.replace(config, metadata=stored_metadata(config.metadata, level))
     config = with_defaults(config, stream, server, account, pedantic=pedantic)
     check_consumer_config(config, stream, server, account)
     if old is not None:
         # Without the threshold that an ephemeral one was given, as in the official server.
-        if action is ConsumerAction.CREATE and not is_same_config(old, config):
-            raise errors.CONSUMER_ALREADY_EXISTS()
+        if action is ConsumerAction.CREATE:
+            if not is_same_config(old, config):
+                raise errors.CONSUMER_ALREADY_EXISTS()
+            config = msgspec.structs.replace(config, metadata=old.metadata)
         _check_update(old, config, stream, consumers, has_interest)
     else:
         if action is ConsumerAction.UPDATE:
             raise errors.CONSUMER_DOES_NOT_EXIST()
         _check_new(config, stream, consumers, server, account)
     return _with_inactive_threshold(config, old)
+
+
+def _with_kept(config: ConsumerConfig, old: ConsumerConfig) -> ConsumerConfig:
+    """What a request to change a consumer leaves as it is, whatever it says.
+
+    A pause is only changed by a request of its own. A server that comes again for its mirror or
+    source does not say where its consumer began.
+    """
+    config = msgspec.structs.replace(config, pause_until=old.pause_until)
+    if not config.sourcing:
+        return config
+    return msgspec.structs.replace(
+        config,
+        deliver_policy=old.deliver_policy,
+        opt_start_seq=old.opt_start_seq,
+        opt_start_time=old.opt_start_time,
+    )
 
 
 def is_same_config(one: ConsumerConfig, other: ConsumerConfig) -> bool:

@@ -95,6 +95,8 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     handler: str = ""
     audit: Audit = Audit.ALWAYS
     beside: Beside = Beside.NONE
+    # It finds fault with the body before it looks at the API level that a request demands.
+    reads_body_first: bool = False
     # It looks for its stream before it finds fault with the body.
     finds_stream_first: bool = False
     # It changes nothing, so that a client may send it again.

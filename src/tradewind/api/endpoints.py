@@ -256,6 +256,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         answer.ConsumerCreateResponse,
         handler="tradewind.jetstream.handlers.consumer_handlers:create",
         beside=Beside.NEW_CONSUMERS,
+        reads_body_first=True,
         preview=(_old_stream("STREAM.$s.EPHEMERAL.CONSUMER.CREATE", "create_ephemeral"),),
     ),
     ApiEndpoint(
@@ -267,6 +268,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         answer.ConsumerCreateResponse,
         handler="tradewind.jetstream.handlers.consumer_handlers:create",
         beside=Beside.NEW_CONSUMERS,
+        reads_body_first=True,
     ),
     ApiEndpoint(
         "consumer_create_filtered",
@@ -277,6 +279,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         answer.ConsumerCreateResponse,
         handler="tradewind.jetstream.handlers.consumer_handlers:create",
         beside=Beside.NEW_CONSUMERS,
+        reads_body_first=True,
     ),
     ApiEndpoint(
         "consumer_create_durable",
@@ -287,6 +290,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         answer.ConsumerCreateResponse,
         handler="tradewind.jetstream.handlers.consumer_handlers:create",
         beside=Beside.NEW_CONSUMERS,
+        reads_body_first=True,
         preview=(
             _old_set("OBSERVABLE.CREATE", "create_observable"),
             _old_stream("STREAM.$s.CONSUMER.$c.CREATE", "create_consumer"),
@@ -322,6 +326,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         "Configuration and state of a consumer.",
         response=answer.ConsumerInfoResponse,
         handler="tradewind.jetstream.handlers.consumer_handlers:info",
+        reads_body_first=True,
         is_read=True,
         preview=(
             _old_set("OBSERVABLE.INFO", "observable_info"),
@@ -347,6 +352,7 @@ ENDPOINTS: Final[tuple[ApiEndpoint, ...]] = (
         ask.ConsumerPauseRequest,
         answer.ConsumerPauseResponse,
         handler="tradewind.jetstream.handlers.consumer_handlers:pause",
+        reads_body_first=True,
     ),
     ApiEndpoint(
         "consumer_unpin",

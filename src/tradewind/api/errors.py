@@ -488,3 +488,6 @@ STREAM_RECONFIGURE_IN_PROGRESS: Final = _kind(
 STREAM_SOURCE_HEADER_NOT_ALLOWED: Final = _kind(
     400, 10227, "message stream source header is not allowed"
 )
+SOURCE_CONSUMER_FLOW_CONTROL_STALLED: Final = _kind(
+    500, 10228, "stream source consumer stalled on flow control"
+)

@@ -45,12 +45,16 @@ class StreamAction(ApiEvent, frozen=True, kw_only=True):
 
 
 class BatchAbandoned(ApiEvent, frozen=True, kw_only=True):
-    """An atomic batch was given up; `reason` is timeout, large, incomplete or unsupported."""
+    """An atomic batch was given up; `reason` is timeout, large, incomplete or unsupported.
 
+    Only the system account is told whose it was.
+    """
+
+    account: str = ""
     stream: str
+    domain: str = ""
     batch: str
     reason: str
-    domain: str = ""
 
 
 class SnapshotCreate(ApiEvent, frozen=True, kw_only=True):

@@ -6,9 +6,12 @@ the caller.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from tradewind.api.errors import (
+    MAXIMUM_CONSUMERS_LIMIT,
     MAXIMUM_STREAMS_LIMIT,
     MEMORY_RESOURCES_EXCEEDED,
     STORAGE_RESOURCES_EXCEEDED,
@@ -44,12 +47,16 @@ class Reserved(msgspec.Struct, frozen=True):
     server_storage_bytes: int = 0
 
 
+NOTHING_RESERVED: Final = Reserved()
+
+
 def check_resources(
     config: StreamConfig, reserved: Reserved, account: JetStreamAccountLimits, server: ServerLimits
 ) -> None:
-    """ApiError unless a new stream with this checked configuration fits."""
+    """ApiError unless a new stream with this configuration fits."""
     if 0 < account.max_streams <= reserved.streams:
         raise MAXIMUM_STREAMS_LIMIT()
+    _check_consumers(config, account)
     # A stream without a limit needs room for something at least.
     _check_bytes(
         config, config.max_bytes if config.max_bytes >= 0 else 1, reserved, account, server
@@ -64,8 +71,14 @@ def check_resources_of_update(
     server: ServerLimits,
 ) -> None:
     """ApiError unless a stream can grow; `reserved` is without it. Shrinking is always allowed."""
+    _check_consumers(new, account)
     if max(new.max_bytes, 0) > max(old.max_bytes, 0):
         _check_bytes(new, new.max_bytes, reserved, account, server)
+
+
+def _check_consumers(config: StreamConfig, account: JetStreamAccountLimits) -> None:
+    if 0 < account.max_consumers < config.max_consumers:
+        raise MAXIMUM_CONSUMERS_LIMIT()
 
 
 def _check_bytes(
@@ -75,17 +88,19 @@ def _check_bytes(
     account: JetStreamAccountLimits,
     server: ServerLimits,
 ) -> None:
+    """ApiError if there is no room for these bytes; in its account, for each of the replicas."""
+    copied = bytes_added * max(config.num_replicas, 1)
     if config.storage is StorageType.MEMORY:
         kind = MEMORY_RESOURCES_EXCEEDED
         bounds = (
-            (account.max_memory, reserved.account_memory_bytes),
-            (server.memory_bytes_max, reserved.server_memory_bytes),
+            (account.max_memory, reserved.account_memory_bytes + copied),
+            (server.memory_bytes_max, reserved.server_memory_bytes + bytes_added),
         )
     else:
         kind = STORAGE_RESOURCES_EXCEEDED
         bounds = (
-            (account.max_storage, reserved.account_storage_bytes),
-            (server.storage_bytes_max, reserved.server_storage_bytes),
+            (account.max_storage, reserved.account_storage_bytes + copied),
+            (server.storage_bytes_max, reserved.server_storage_bytes + bytes_added),
         )
-    if any(0 <= limit < already + bytes_added for limit, already in bounds):
+    if any(0 <= limit < needed for limit, needed in bounds):
         raise kind()

@@ -45,6 +45,12 @@ CHAIN_FAILED: Final = ErrorKind(503, 20204, "the chain cannot be read or written
 NOT_ALLOWED: Final = ErrorKind(
     403, 20301, "this needs the permission to publish to {subject}, which you do not have"
 )
+STORE_READ_ONLY: Final = ErrorKind(
+    403,
+    20501,
+    "{what} is refused: the server serves its store without changes (read_only in the jetstream"
+    " block)",
+)
 NO_CLIENT: Final = ErrorKind(403, 20302, "this request must be sent by a client")
 
 OWN_KINDS: Final = {

@@ -9,6 +9,7 @@ bytes that are not UTF-8 are read as U+FFFD.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
     from tradewind.api.base import ApiStruct
 
+# Not for numbers that are never negative, but the decoder does not tell it from 0.
+_MINUS_ZERO: Final = re.compile(rb"[\s:,\[]-0")
 # A time that is longer has useless digits, or is none.
 TIME_CHARACTERS_MAX: Final = 64
 RANGES: Final = {
@@ -77,7 +80,11 @@ def read_plainly(
             return None
         values: dict[str, Any] = {}
         # An escape by number may be half of a character, or hide a letter where Go wants it plain.
-        reader = _Reader(allow_unknown=allow_unknown, has_numbered=b"\\u" in body)
+        reader = _Reader(
+            allow_unknown=allow_unknown,
+            has_numbered=b"\\u" in body,
+            has_minus_zero=b"-0" in body and _MINUS_ZERO.search(body) is not None,
+        )
         reader.fill(document, values, fields)
     except (ValueError, RecursionError, _NotPlainError):
         return None
@@ -103,8 +110,9 @@ _DECODER: Final = json.JSONDecoder(
 class _Reader:
     """Puts decoded values into dicts that msgspec can convert, and counts them."""
 
-    def __init__(self, *, allow_unknown: bool, has_numbered: bool) -> None:
+    def __init__(self, *, allow_unknown: bool, has_numbered: bool, has_minus_zero: bool) -> None:
         self.values = 1
+        self._has_minus_zero = has_minus_zero
         self._allow_unknown = allow_unknown
         self._has_numbered = has_numbered
 
@@ -183,7 +191,7 @@ class _Reader:
             return ZEROS[kind]()
         if kind == "number" and type(value) is int:
             low, high = RANGES[shape.go_type]
-            if low <= value <= high:
+            if low <= value <= high and (value or low or not self._has_minus_zero):
                 return value
         elif kind == "bool" and type(value) is bool:
             return value

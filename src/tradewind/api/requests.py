@@ -171,7 +171,8 @@ class _Filler:
                     continue
                 raise JsonError(f"json: unknown field {quote(name)}")
             known, shape = found
-            self._fill_field(child, values, known, shape, (*path, known))
+            # Errors have the name as it was written.
+            self._fill_field(child, values, known, shape, (*path, name))
 
     def _fill_field(
         self,
@@ -223,8 +224,9 @@ class _Filler:
     def _number(self, node: JsonNode, shape: Shape, path: tuple[str, ...]) -> int:
         text = str(node.value)
         low, high = RANGES[shape.go_type]
+        digits = text.removeprefix("-") if low < 0 else text
         # 20 digits are more than any of these types holds.
-        if text.removeprefix("-").isdigit() and len(text) <= 20 and low <= int(text) <= high:
+        if digits.isdigit() and len(text) <= 20 and low <= int(text) <= high:
             return int(text)
         raise self._misfit(f"number {text}", shape, path)
 

@@ -18,18 +18,14 @@ from tradewind.api.stream_types import RetentionPolicy, StreamConfig
 def sourcing_config(
     config: ConsumerConfig,
     stream: StreamConfig,
-    find: Callable[[str], ConsumerConfig | None],
     new_suffix: Callable[[], str],
 ) -> ConsumerConfig:
-    """The configuration that a request for such a consumer asks for; all others stay as they are.
-
-    `find` returns the consumer of a name: where it begins is kept when its reader comes again.
-    """
+    """The configuration that a request for such a consumer asks for; others stay as they are."""
     if not config.direct or not config.sourcing or not config.name:
         return config
     if stream.retention is RetentionPolicy.LIMITS:
         return msgspec.structs.replace(config, name=f"{config.name}-{new_suffix()}")
-    config = msgspec.structs.replace(
+    return msgspec.structs.replace(
         config,
         durable_name=config.name,
         direct=False,
@@ -38,15 +34,6 @@ def sourcing_config(
         max_deliver=-1,
         inactive_threshold=0,
         max_ack_pending=0,
-    )
-    old = find(config.name)
-    if old is None or not old.sourcing:
-        return config
-    return msgspec.structs.replace(
-        config,
-        deliver_policy=old.deliver_policy,
-        opt_start_seq=old.opt_start_seq,
-        opt_start_time=old.opt_start_time,
     )
 
 

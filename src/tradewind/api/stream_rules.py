@@ -15,7 +15,7 @@ from tradewind.api import errors
 from tradewind.api.chain import CHAIN_KEY
 from tradewind.api.chain_rules import chain_rule_of
 from tradewind.api.errors import PEDANTIC, STREAM_INVALID_CONFIG, ApiError
-from tradewind.api.limits import ServerLimits
+from tradewind.api.limits import NOTHING_RESERVED, Reserved, ServerLimits, check_resources
 from tradewind.api.names import (
     DESCRIPTION_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -64,15 +64,17 @@ def check_stream_create(
     config: StreamConfig,
     *,
     streams: Mapping[str, StreamConfig],
+    reserved: Reserved = NOTHING_RESERVED,
     pedantic: bool = False,
     server: ServerLimits,
     account: JetStreamAccountLimits,
 ) -> StreamConfig:
     """The configuration to create a stream with; ApiError if it is refused.
 
-    `streams` are those of the account. A stream that is there already with this configuration is
-    no error: its configuration is returned. Reservations are checked by `limits`, and overlapping
-    subjects by `check_overlap` after that.
+    `streams` are those of the account, and `reserved` is what those of other names have reserved:
+    whether the stream fits is asked before its configuration is looked at, and by the caller again
+    when defaults are filled in. A stream that is there already with this configuration is no
+    error: its configuration is returned. Overlapping subjects are left to `check_overlap`.
     """
     if "/" in config.name or "\\" in config.name:
         raise errors.STREAM_NAME_CONTAINS_PATH_SEPARATORS()
@@ -80,6 +82,7 @@ def check_stream_create(
         raise _invalid("stream configuration for create can not be sealed")
     if config.mirror_direct and config.mirror is None:
         raise _invalid("stream has no mirror but does have mirror direct")
+    check_resources(config, reserved, account, server)
     checked = check_stream_config(
         config, streams=streams, pedantic=pedantic, server=server, account=account
     )
@@ -101,7 +104,11 @@ def check_stream_update(
     server: ServerLimits,
     account: JetStreamAccountLimits,
 ) -> StreamConfig:
-    """The configuration to change a stream to; see check_stream_create."""
+    """The configuration to change a stream to; see check_stream_create.
+
+    `config` has passed `check_stream_config` once. It does so again with its defaults, which may
+    contradict each other: a counter with delete markers has become one whose messages expire.
+    """
     new = check_stream_config(
         config, streams=streams, pedantic=pedantic, server=server, account=account
     )

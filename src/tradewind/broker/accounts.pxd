@@ -4,7 +4,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 from tradewind.broker.state cimport Carry, Hook
 from tradewind.containers.table cimport Table
-from tradewind.route.sublist cimport Sublist
+from tradewind.route.sublist cimport Sublist, Subscription
+from tradewind.route.translator cimport Translator
 
 
 cdef class Account:
@@ -23,6 +24,7 @@ cdef class Account:
     cdef public uint64_t shadow_count       # subscriptions that members of other accounts have here
     cdef readonly dict sessions             # cid -> Session
     cdef dict _internal                     # handle -> InternalSubscription
+    cdef dict _reaching                     # handle -> [(exporter, shadow, its translator)]
     cdef public uint64_t total_connections
     cdef public uint64_t slow_consumers
     cdef public uint64_t in_msgs
@@ -32,6 +34,9 @@ cdef class Account:
 
     cdef size_t attach(self, bytes subject, Hook hook, object target, bytes group=*,
                        uint8_t takes=*) except 0
+    cdef int reach_out(self, size_t token) except -1
+    cdef int _add_shadows(self, size_t token) except -1
+    cdef int _drop_shadows(self, size_t token) except -1
     cdef size_t attach_crossing(self, bytes subject, Carry carry, object target) except 0
     cdef size_t _add_internal(self, bytes name, void* hook, object handler, bytes group) except 0
     cdef bytes meaning_of(self, const char* subject, uint32_t size)
@@ -47,3 +52,7 @@ cdef inline bint may_mean_another(Account account, const char* subject, uint32_t
 # Subscriptions in a table, by their ids, as a list of SubscriptionInfo.
 cdef list described(const Table* subscriptions, uint32_t limit, uint32_t offset, uint64_t cid,
                     str account)
+
+cdef size_t add_shadow(Account exporter, bytes remote, const Subscription* subscription,
+                       Translator translator, bint is_traceable) except 0
+cdef int drop_shadow(Account exporter, size_t handle) except -1

@@ -7,9 +7,11 @@ imports and exports are bridges built by the broker (`broker.bridges`), not look
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from tradewind.broker.state cimport TAKES_NONE, Carry, Hook
+from tradewind.containers.table cimport table_at, table_room
 from tradewind.route.sublist cimport (
     SUB_CROSSING, SUB_SHADOW, Match, QueueGroup, Subscription, subject_valid, subscription_free,
     subscription_new)
+from tradewind.route.translator cimport Translator
 
 import msgspec
 
@@ -46,8 +48,8 @@ cdef list described(const Table* subscriptions, uint32_t limit, uint32_t offset,
     cdef uint32_t index, found = 0
     cdef Subscription* subscription
     result = []
-    for index in range(subscriptions.capacity):
-        subscription = <Subscription*>subscriptions.slots[index].value
+    for index in range(table_room(subscriptions)):
+        subscription = <Subscription*>table_at(subscriptions, index)
         if subscription != NULL:
             found += 1
             if found <= offset:
@@ -118,6 +120,35 @@ cdef str text_of(const char* data, uint32_t size):
     return data[:size].decode("utf-8", "replace")
 
 
+cdef size_t add_shadow(Account exporter, bytes remote, const Subscription* subscription,
+                       Translator translator, bint is_traceable) except 0:
+    """Insert what stands for `subscription` into the account that its own one imports from, where
+    the subject is `remote`. Return it for `drop_shadow`, to be called before either is freed.
+    """
+    cdef Subscription* shadow = subscription_new(
+        remote, <uint32_t>len(remote), subscription.queue, subscription.queue_size, b"", 0)
+    if shadow == NULL:
+        raise MemoryError
+    shadow.owner = subscription.owner
+    shadow.kind = SUB_SHADOW
+    shadow.is_traceable = is_traceable
+    shadow.hook = <void*>subscription
+    shadow.handler = NULL if translator is None else <void*>translator
+    if exporter.sublist.insert(shadow) != 0:
+        subscription_free(shadow)
+        raise MemoryError
+    exporter.shadow_count += 1
+    return <size_t>shadow
+
+
+cdef int drop_shadow(Account exporter, size_t handle) except -1:
+    """Undo `add_shadow`."""
+    exporter.sublist.remove(<Subscription*>handle)
+    exporter.shadow_count -= 1
+    subscription_free(<Subscription*>handle)
+    return 0
+
+
 @cython.no_gc_clear     # sessions cleared in the same cycle still remove their subscriptions
 cdef class Account:
     """Created by the broker with the router that delivers for it."""
@@ -129,6 +160,7 @@ cdef class Account:
         self.limits = limits or AccountLimits()
         self.sessions = {}
         self._internal = {}
+        self._reaching = {}
         self.domain_prefix = b""
         self.domain_words = {}
 
@@ -241,6 +273,37 @@ cdef class Account:
         (<Subscription*>token).takes = takes
         return token
 
+    cdef int reach_out(self, size_t token) except -1:
+        """Have an attached subscription receive what the account imports as well, whatever it
+        imports from now on.
+        """
+        self._reaching[token] = []
+        return self._add_shadows(token)
+
+    def reshadow(self):
+        """Rebuild what the attached subscriptions reach: the imports have changed."""
+        for token in self._reaching:
+            self._drop_shadows(token)
+            self._add_shadows(token)
+
+    cdef int _add_shadows(self, size_t token) except -1:
+        cdef Subscription* subscription = <Subscription*>token
+        if self.bridge is None:
+            return 0
+        for exporter, remote, translator, is_traceable in self.bridge.reached_by(
+                subscription.subject[:subscription.subject_size]):
+            self._reaching[token].append((
+                exporter,
+                add_shadow(exporter, remote, subscription, translator, is_traceable),
+                translator))
+        return 0
+
+    cdef int _drop_shadows(self, size_t token) except -1:
+        for exporter, handle, _ in self._reaching[token]:
+            drop_shadow(exporter, handle)
+        self._reaching[token] = []
+        return 0
+
     cdef size_t attach_crossing(self, bytes subject, Carry carry, object target) except 0:
         """Call `carry` with `target` once a message on `subject` has been delivered here. Return a
         token.
@@ -269,6 +332,9 @@ cdef class Account:
     def unsubscribe(self, token):
         """Undo `subscribe`; unknown tokens are ignored."""
         cdef InternalSubscription entry = self._internal.pop(token, None)
+        if token in self._reaching:
+            self._drop_shadows(token)
+            del self._reaching[token]
         if entry is not None:
             self.sublist.remove(entry.subscription)
 

@@ -46,6 +46,8 @@ NONCE_RANDOM_BYTES = 11
 FETCHED_AT_ONCE_MAX = 8
 # Nothing is due later than this, in 64 bits.
 DEADLINE_NS_MAX = 2**62
+# Whether a login has expired is looked at so often at least: the clock may have been set meanwhile.
+EXPIRY_LOOK_NS = 600_000_000_000
 _SECRET_FIELDS = frozenset(("pass", "auth_token", "sig", "jwt", "proxy_sig"))
 
 
@@ -73,6 +75,9 @@ class Admission:
         self._room = Room(UNAUTHENTICATED_MAX)
         self._unauthenticated: Guests[int] = Guests(self._room)
         self._strangers: dict[int, Identity] = {}
+        # Whose CONNECT has come and was not accepted yet. What it says of its client is nothing for
+        # the account that the connection is in as a stranger, or was in before.
+        self._undecided: set[int] = set()
         # What a worker thread was asked, and what to do when it says yes, by cid.
         self._asked: dict[int, tuple[Deferred, Callable[[Identity], None]]] = {}
         # The configured secret that a connection has matched, or whom the server has asked about
@@ -91,8 +96,13 @@ class Admission:
         return self.gates[session.connection_type]
 
     def auth_required(self, session: Session) -> bool:
-        """What INFO says."""
+        """What the first INFO says."""
         return self.gate(session).auth_required
+
+    @property
+    def has_logins(self) -> bool:
+        """What later ones say, whatever the listener: nats-server forgets `no_auth_user` there."""
+        return self.gates["STANDARD"].is_required
 
     # ---------------------------------------------------------------- before CONNECT
 
@@ -138,15 +148,23 @@ class Admission:
         """The connection has ended."""
         self._unauthenticated.discard(session.cid)
         self._strangers.pop(session.cid, None)
+        self._undecided.discard(session.cid)
         self._matched.pop(session.cid, None)
         self._identities.pop(session.cid, None)
         self._looked_at_ns.pop(session.cid, None)
         self._withdraw(session)
 
+    def is_undecided(self, cid: int) -> bool:
+        """Whether a connection has sent a CONNECT that was not accepted."""
+        return cid in self._undecided
+
     # ---------------------------------------------------------------- CONNECT
 
     def connect(self, session: Session, argument: bytes) -> None:
         """A CONNECT arrived, the first or a further one."""
+        if not session.rtt_ns:
+            # A first guess, until the first PING is answered.
+            session.rtt_ns = max(self._broker.now_ns() - session.start_ns, 1)
         try:
             options = parse_connect(argument, session.options)
         except ProtocolError as error:
@@ -156,11 +174,9 @@ class Admission:
         if session.is_connected:
             session.drop_subscriptions()
         self._matched.pop(session.cid, None)
+        self._undecided.add(session.cid)
         headers = options.headers and not self._broker.options.no_header_support
         session.configure(options, headers, self._broker.log.trace_enabled)
-        if options.account or options.new_account:
-            self.reject(session, "CONNECT names an account")
-            return
         self._ask(session, lambda identity: self._accept(session, identity))
 
     def credentials(self, session: Session) -> Credentials:
@@ -364,6 +380,10 @@ class Admission:
         options: ConnectRequest = session.options
         if not self._join(session, identity, connected=True):
             return
+        self._broker.tell_observers(lambda observer: observer.on_connect(session))
+        if options.account or options.new_account:
+            self.reject(session, "CONNECT names an account")
+            return
         if identity.limits is not None and identity.limits.subscriptions_max == 0:
             session.close(ops.CLOSED_MAX_SUBSCRIPTIONS, ops.ERROR_MAX_SUBSCRIPTIONS)
             return
@@ -377,10 +397,6 @@ class Admission:
             return
         if options.verbose:
             session.write(b"+OK\r\n")
-        if not session.rtt_ns:
-            # A first guess, until the first PING is answered.
-            session.rtt_ns = max(self._broker.now_ns() - session.start_ns, 1)
-        self._broker.tell_observers(lambda observer: observer.on_connect(session))
 
     def _join(self, session: Session, identity: Identity, *, connected: bool) -> bool:
         """Make it a member of its account; false when the account is full."""
@@ -390,8 +406,11 @@ class Admission:
             self.reject(session, f"account {identity.account!r} does not exist")
             return False
         self._unauthenticated.discard(session.cid)
+        self._undecided.discard(session.cid)
         if session.cid not in account.sessions:
             if 0 <= account.limits.connections_max <= account.session_count:
+                # Monitoring and events name the account that it wanted to enter.
+                session.enter(account, identity.user, None, broker.options, False)
                 session.close(ops.CLOSED_MAX_ACCOUNT_CONNECTIONS, ops.ERROR_MAX_ACCOUNT_CONNECTIONS)
                 return False
             session.account.sessions.pop(session.cid, None)
@@ -436,8 +455,8 @@ class Admission:
         if not ends:
             return
         broker = self._broker
-        due_ns = broker.monotonic_ns() + max(min(ends) - broker.now_ns(), 0)
-        due_ns = min(due_ns, DEADLINE_NS_MAX)
+        left_ns = max(min(ends) - broker.now_ns(), 0)
+        due_ns = broker.monotonic_ns() + min(left_ns, EXPIRY_LOOK_NS)
         # One that comes earlier looks again; so a connection has one, however often it is renewed.
         if due_ns < self._looked_at_ns.get(session.cid, DEADLINE_NS_MAX + 1):
             self._looked_at_ns[session.cid] = due_ns

@@ -28,7 +28,8 @@ from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size,
     write_decimal)
 from tradewind.containers.table cimport (
-    table_find, table_free, table_hash, table_init, table_insert, table_remove)
+    table_at, table_find, table_free, table_hash, table_init, table_insert, table_remove,
+    table_room)
 
 from tradewind.broker.request_info import chained_info, shared_info
 from tradewind.route.sharing import SINGLETON
@@ -43,6 +44,7 @@ cdef enum:
 cdef const char* ALPHABET = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 cdef const char* FIELD = b"Nats-Request-Info:"
 cdef const char* FIRST_LINE = b"NATS/1.0\r\n"
+cdef const char* RTT = b',"rtt":'
 
 
 cdef inline bint is_acknowledgement(const char* reply, uint32_t size) noexcept nogil:
@@ -220,8 +222,8 @@ cdef class ResponseDesk:
         cdef uint32_t index
         cdef Response* response
         result = {}
-        for index in range(self.responses.capacity):
-            response = <Response*>self.responses.slots[index].value
+        for index in range(table_room(&self.responses)):
+            response = <Response*>table_at(&self.responses, index)
             if len(result) == limit:
                 break
             if response != NULL:
@@ -482,7 +484,9 @@ cdef class ServiceBridge:
                 buffer_append(body, b"\r\n", 2)
         buffer_append(body, info, len(info))
         if info is self.info_start:
-            buffer_append(body, digits, write_decimal(digits, self._rtt(message)))
+            if message.origin != NULL:
+                buffer_append(body, RTT, 7)
+                buffer_append(body, digits, write_decimal(digits, self._rtt(message)))
             buffer_append(body, self.info_end, len(self.info_end))
         if buffer_append(body, b"\r\n\r\n", 4) != 0:
             raise MemoryError
@@ -496,8 +500,7 @@ cdef class ServiceBridge:
         return 0
 
     cdef uint64_t _rtt(self, Message* message) except? 0:
-        return 0 if message.origin == NULL else <uint64_t>max(
-            (<Session>message.origin.session).rtt_ns, 0)
+        return <uint64_t>max((<Session>message.origin.session).rtt_ns, 0)
 
     cdef bytes _info(self, Router router, Message* message):
         """The header field: complete, or `info_start`, which lacks the round-trip time."""

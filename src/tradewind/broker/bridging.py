@@ -8,7 +8,7 @@ does not need one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -132,7 +132,8 @@ class Bridges:
         self.clock = broker.clock
         self.chance = broker.chance
         self._reports: list[tuple[Account, str, Metric]] = []
-        self.shares: dict[str, Shares] = {}
+        # How accounts are joined, or are about to be; None: not all of them were.
+        self._shares: dict[str, Shares] | None = {}
 
     @property
     def server_name(self) -> str:
@@ -141,17 +142,33 @@ class Bridges:
 
     # ---------------------------------------------------------------- making them
 
-    def update(self, shares: Mapping[str, Shares]) -> None:
-        """Join the accounts in this way from now on. What cannot be joined is left out."""
-        if shares == self.shares:
+    def update(self, shares: Mapping[str, Shares]) -> Iterator[None]:
+        """Join the accounts in this way from now on, in steps. Impossible imports are left out.
+
+        An update that comes between two steps ends this one: it joins all of them in a newer way.
+        """
+        if shares == self._shares:
             return
-        wrong = {id(problem.item) for problem in check_sharing(shares)}
-        self.shares = dict(shares)
+        self._shares = wanted = dict(shares)
+        try:
+            for _ in self._join_all(wanted):
+                yield
+                if self._shares is not wanted:
+                    return
+        except BaseException:
+            if self._shares is wanted:
+                self._shares = None  # the next one does it all
+            raise
+
+    def _join_all(self, shares: Mapping[str, Shares]) -> Iterator[None]:
+        sharing = {name: each for name, each in shares.items() if each.exports or each.imports}
+        wrong = {id(problem.item) for problem in check_sharing(sharing)}
         offered = {
             name: ExportIndex(one for one in each.exports if isinstance(one, ServiceExport))
-            for name, each in shares.items()
+            for name, each in sharing.items()
         }
-        for name, account in self._broker.accounts.items():
+        for name, account in list(self._broker.accounts.items()):
+            yield
             imports = [
                 one
                 for one in shares.get(name, Shares()).imports
@@ -176,7 +193,8 @@ class Bridges:
         stays = before is not None and [one.wanted for one in before.streams] == streams
         bridges = []
         for wanted in services:
-            export = offered[wanted.account].covering(wanted.subject)
+            exports = offered.get(wanted.account)
+            export = exports.covering(wanted.subject) if exports is not None else None
             if export is None:
                 continue
             bridge = kept.pop(wanted, None)
@@ -198,6 +216,7 @@ class Bridges:
             account.bridge = AccountBridge(self, made, bridges)
             account.bridge.number = self._number(account.bridge)
         if not stays and (streams or before is not None):
+            account.reshadow()
             for session in account.members():
                 session.reshadow()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from tradewind.broker.contracts import (
     BrokerLog,
     ClosedSession,
     Engine,
+    LeafTraffic,
     Observer,
     RemoteAddress,
     Totals,
@@ -32,11 +33,18 @@ from tradewind.broker.contracts import (
     printable,
 )
 from tradewind.broker.deadlines import Deadlines
-from tradewind.broker.identity import Consultation, Gate, Identity, Rejection
+from tradewind.broker.identity import (
+    Consultation,
+    Gate,
+    Identity,
+    Rejection,
+    shown_claims,
+)
 from tradewind.broker.info import CommonInfo
 from tradewind.broker.password_checks import Check, CheckQueue
 from tradewind.broker.router import Router
 from tradewind.broker.session import BLOCKED_STALL_FLAG, Session
+from tradewind.broker.surplus import close_account_surplus, close_server_surplus
 from tradewind.broker.turn_end import end_turn, next_deadline_ns
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
@@ -59,6 +67,12 @@ SECOND_NS = 1_000_000_000
 FIRST_PING_NS = 2 * SECOND_NS
 RTT_INTERVAL_NS = 3600 * SECOND_NS
 STALL_NS = 5_000_000
+# Deadlines of connections that are handled in one turn.
+DUE_AT_ONCE_MAX = 512
+
+
+def _leave_to_python(_root: object, *_surroundings: object) -> None:
+    """Do nothing: the garbage collector of the program finds it."""
 
 
 class Broker:
@@ -115,6 +129,10 @@ class Broker:
         self.info = CommonInfo(server_id, self.server_name, headers=not options.no_header_support)
         self.admission = Admission(self, gates)
         self._next_cid = 1
+        # Accounts that were set since the last reload began, which knows less of them.
+        self._set_since_reload: set[str] = set()
+        # Told of objects in cycles that nobody uses any more, and of what surrounds them.
+        self.let_go: Callable[..., None] = _leave_to_python
         # What traces say of this server; made when the first of them is.
         self.server_info: Callable[[], Any] = dict
         self._tracing: Tracing | None = None
@@ -127,17 +145,27 @@ class Broker:
         """Make the accounts that are new and update limits and mappings of the others; members
         keep their account.
         """
+        for _ in self.make_accounts(accounts):
+            pass
         for name in (GLOBAL_ACCOUNT, *accounts):
             self._set_account(name, accounts.get(name, AccountLimits()))
-        self._join_accounts()
+        for _ in self._join_accounts():
+            pass
+
+    def make_accounts(self, accounts: dict[str, AccountLimits]) -> Iterator[None]:
+        """Make those that are new, in steps; nobody is in them yet."""
+        for name in (GLOBAL_ACCOUNT, *accounts):
+            if name not in self.accounts:
+                self._make_account(name, accounts.get(name, AccountLimits()))
+                yield
+
+    def _make_account(self, name: str, limits: AccountLimits) -> None:
+        cache = not self.options.disable_sublist_cache
+        self.accounts[name] = Account(name, self.router, self.hash_seed, limits, cache)
 
     def _set_account(self, name: str, limits: AccountLimits) -> None:
-        if name in self.accounts:
-            self.accounts[name].limits = limits
-        else:
-            cache = not self.options.disable_sublist_cache
-            self.accounts[name] = Account(name, self.router, self.hash_seed, limits, cache)
         account = self.accounts[name]
+        account.limits = limits
         account.mappings = self._mappings_of(name)
         described = self.options.accounts.get(name)
         account.trace_rule = described.trace_rule if described is not None else None
@@ -149,10 +177,14 @@ class Broker:
         """One account has come, or has changed, that the configuration does not name."""
         before = self.options.accounts.get(account.name)
         self.options.accounts[account.name] = account
+        self._set_since_reload.add(account.name)
+        if account.name not in self.accounts:
+            self._make_account(account.name, limits)
         self._set_account(account.name, limits)
         shared = (before.exports, before.imports) if before is not None else ((), ())
         if shared != (account.exports, account.imports):
-            self._join_accounts()
+            for _ in self._join_accounts():
+                pass
 
     def record_spans(self, spans: SpanRecorder | None) -> None:
         """Have messages with a sampled traceparent recorded from now on, or no more."""
@@ -164,9 +196,10 @@ class Broker:
         """The answers of an account that others wait for, for monitoring."""
         return self.bridges.waiting(name, limit)
 
-    def _join_accounts(self) -> None:
+    def _join_accounts(self) -> Iterator[None]:
         configured = self.options.accounts.items()
-        self.bridges.update({name: Shares(one.exports, one.imports) for name, one in configured})
+        shares = {name: Shares(one.exports, one.imports) for name, one in configured}
+        yield from self.bridges.update(shares)
 
     def _mappings_of(self, name: str) -> AccountMappings | None:
         account = self.options.accounts.get(name)
@@ -226,7 +259,7 @@ class Broker:
         self.totals.total_connections += 1
         self.admission.opened(session)
         if send_info:
-            session.write(self.info_line(session))
+            session.write(self.first_info(session))
         self.sessions[session.cid] = session
         if self._refuse_at_limits(session):
             return session
@@ -258,36 +291,49 @@ class Broker:
 
     def _refuse_at_limits(self, session: Session) -> bool:
         """Close a new connection that is one too many."""
-        over = 0 <= self.options.max_connections < len(self.sessions)
+        over = max(self.options.max_connections, 0) < len(self.sessions)
         if over or self.admission.has_no_place(session):
             self.log.error(f"{label(session)} - {ops.ERROR_MAX_CONNECTIONS}")
             session.close(ops.CLOSED_MAX_CONNECTIONS, ops.ERROR_MAX_CONNECTIONS)
             return True
         return False
 
+    def first_info(self, session: Session) -> bytes:
+        """INFO with which a connection begins."""
+        return self.info_line(
+            session,
+            auth_required=self.admission.auth_required(session),
+            nonce=session.nonce.decode(),
+            # Behind a proxy it is known only when the proxy has said it.
+            client_ip="" if self.options.proxy_protocol else session.remote_ip,
+        )
+
     def info_line(self, session: Session, **extra: Any) -> bytes:
-        """INFO as this connection should see it."""
+        """INFO as this connection should see it, later than the first one."""
         account_max = session.account.limits.payload_bytes_max
         payload_max = self.admission.limits_of(session).max_payload_bytes
         return self.info.line(
             session.connection_type,
             max_payload=min(payload_max, account_max) if account_max >= 0 else payload_max,
-            auth_required=self.admission.auth_required(session),
-            nonce=session.nonce.decode(),
             client_id=session.cid,
-            # Behind a proxy it is known only when the proxy has said it.
-            client_ip="" if self.options.proxy_protocol else session.remote_ip,
-            **({"ldm": self.lame_duck} | extra),
+            **{
+                "auth_required": self.admission.has_logins,
+                "client_ip": session.remote_ip,
+                "ldm": self.lame_duck,
+                **extra,
+            },
         )
 
-    def broadcast_info(self) -> None:
-        """Tell every client that understands it what has changed."""
+    def broadcast_info(self) -> Iterator[None]:
+        """Tell every client that understands it what has changed, in steps."""
         for session in list(self.sessions.values()):
+            yield
             try:
                 if session.is_connected and session.options.protocol >= 1:
                     session.write(self.info_line(session))
             except Exception as error:
                 self.session_failed(session, error)
+            yield
 
     # ---------------------------------------------------------------- called by sessions
 
@@ -375,6 +421,21 @@ class Broker:
         """What a connection has shown by its JWT; None if it has not entered by one."""
         return self.admission.identity_of(cid)
 
+    def is_undecided(self, cid: int) -> bool:
+        """Whether a connection has sent a CONNECT that was not accepted."""
+        return self.admission.is_undecided(cid)
+
+    def account_of(self, session: Session) -> Account | None:
+        """The account that a connection has shown to belong to; None if its login has failed, or
+        was not decided yet.
+        """
+        is_member = not session.must_authenticate and not self.is_undecided(session.cid)
+        return session.account if is_member else None
+
+    def leaf_traffic(self, account: str = "") -> LeafTraffic:
+        """What leaf connections have sent and received since the start, of one account or all."""
+        return self.leaves.traffic(account) if self.leaves is not None else LeafTraffic()
+
     def is_system_account(self, account: Account) -> bool:
         """Whether this is the account of the server's own events and requests."""
         return account is self.system_account
@@ -416,10 +477,10 @@ class Broker:
 
     def session_closing(self, session: Session) -> None:
         """Called by the session while its subscriptions are still there."""
-        record = closed_session(session, self.now_ns())
+        claims = shown_claims(self.identity_of(session.cid))
+        record = closed_session(session, self.account_of(session), self.now_ns(), claims)
         self._forget(session)
         self.closed.append(record)
-        self.admission.closed(session)
         is_leaf = session.kind == "Leafnode"
         if session.close_reason in (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE):
             self.totals.slow_consumers += 1
@@ -428,8 +489,10 @@ class Broker:
         elif session.close_reason == ops.CLOSED_STALE:
             self.totals.stale_connections += 1
             self.totals.stale_leaves += is_leaf
-        if session.is_connected or session.close_reason == ops.CLOSED_AUTHENTICATION_FAILURE:
+        # Of other servers only those that have entered.
+        if session.is_connected or not is_leaf:
             self.tell_observers(lambda observer: observer.on_disconnect(record))
+        self.admission.closed(session)
 
     def tell_observers(self, tell: Callable[[Observer], None]) -> None:
         """What they make of it is theirs: a connection comes and goes all the same."""
@@ -474,8 +537,8 @@ class Broker:
         session.account.sessions.pop(session.cid, None)
 
     def tick(self) -> None:
-        """Do what is due."""
-        for cid, kind in self.deadlines.take_due(self.monotonic_ns()):
+        """Do what is due; if that is much, the rest follows in the next turns."""
+        for cid, kind in self.deadlines.take_due(self.monotonic_ns(), DUE_AT_ONCE_MAX):
             if kind == "bridge":
                 self._bridge_due(cid)
                 continue
@@ -600,31 +663,61 @@ class Broker:
         """Take over new options; with `identities_changed` every connection has to pass the gate
         again.
         """
+        for _ in self.reload_steps(options, gates, accounts, identities_changed=identities_changed):
+            pass
+
+    def reload_steps(
+        self,
+        options: ServerOptions,
+        gates: dict[str, Gate],
+        accounts: dict[str, AccountLimits],
+        *,
+        identities_changed: bool,
+    ) -> Iterator[None]:
+        """The same in steps. Every login is decided by the old gate with the old options, or by the
+        new one with the new: they change in one step, after the accounts that are new are there.
+        """
+        self._set_since_reload.clear()
+        yield from self.make_accounts(accounts)
         self.options = options
         self.config_load_ns = self.now_ns()
-        self._set_accounts(accounts)
         self.admission.gates = gates
+        for name in (GLOBAL_ACCOUNT, *accounts):
+            if name not in self._set_since_reload:
+                self._set_account(name, accounts.get(name, AccountLimits()))
+            yield
+        yield from self._join_accounts()
         for session in list(self.sessions.values()):
+            if session.is_closed:
+                continue
             try:
+                session.trace = self.log.trace_enabled
                 session.apply_limits(self.admission.limits_of(session))
                 if identities_changed:
                     self.admission.recheck(session)
             except Exception as error:  # nobody else may keep what is no longer allowed
                 self.session_failed(session, error)
-        for session in self.sessions.values():
-            session.trace = self.log.trace_enabled
+            yield
+        yield from close_server_surplus(self)
+        for account in list(self.accounts.values()):
+            yield from close_account_surplus(self, account)
+            yield
         if self.leaves is not None and options.leafnodes is not None:
             self.leaves.reload(options.leafnodes, identities_changed=identities_changed)
         self._set_trace()
 
-    def close_all(self, reason: str, sessions: Iterable[Session] | None = None) -> None:
-        """End connections, all of them by default."""
-        everybody = [*self.sessions.values(), *self.leaf_sessions.values()]
-        for session in everybody if sessions is None else list(sessions):
-            try:
-                session.close(reason)
-            except Exception as error:
-                self.session_failed(session, error)
+    def close_all(self, reason: str) -> Generator[None, None, None]:
+        """End all connections, in steps."""
+        for session in [*self.sessions.values(), *self.leaf_sessions.values()]:
+            self.close_session(session, reason)
+            yield
+
+    def close_session(self, session: Session, reason: str, error: str = "") -> None:
+        """End one connection, even if its end fails; the peer is sent the error."""
+        try:
+            session.close(reason, error)
+        except Exception as fault:
+            self.session_failed(session, fault)
 
     def announce_lame_duck(self, cid: int) -> bool:
         """Ask one client to move elsewhere; false if there is none of that number."""

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from tradewind.own_addresses import address_text
+
 if TYPE_CHECKING:
     from tradewind.broker.accounts import Account, SubscriptionInfo
+    from tradewind.broker.identity import ShownClaims
     from tradewind.broker.router import Router
     from tradewind.broker.session import Session
 
@@ -95,6 +98,22 @@ class Totals(msgspec.Struct):
         return self.router.out_bytes
 
 
+class LeafTraffic(msgspec.Struct):
+    """Messages that leaf connections have brought and taken."""
+
+    in_msgs: int = 0
+    in_bytes: int = 0
+    out_msgs: int = 0
+    out_bytes: int = 0
+
+    def add(self, other: LeafTraffic | Session) -> None:
+        """Add those of a connection, or of several."""
+        self.in_msgs += other.in_msgs
+        self.in_bytes += other.in_bytes
+        self.out_msgs += other.out_msgs
+        self.out_bytes += other.out_bytes
+
+
 class ClosedSession(msgspec.Struct, frozen=True):
     """A connection that has ended, as monitoring shows it; the same names as an open Session."""
 
@@ -122,17 +141,15 @@ class ClosedSession(msgspec.Struct, frozen=True):
     tls_cipher: str
     tls_peer_certs: tuple[bytes, ...]
     user: str
-    account: Account
+    account: Account | None  # None: its login has failed, or was never decided
     is_connected: bool
     subscription_list: tuple[SubscriptionInfo, ...]
+    claims: ShownClaims | None = None
+    is_solicited: bool = False
 
-    def subscriptions(self) -> list[SubscriptionInfo]:
-        """Its subscriptions at the end; only the first few are kept."""
-        return list(self.subscription_list)
-
-    def subscription_subjects(self) -> list[str]:
-        """Their subjects."""
-        return [subscription.subject for subscription in self.subscription_list]
+    def subscriptions(self, limit: int, offset: int = 0) -> list[SubscriptionInfo]:
+        """Some of its subscriptions at the end; only the first few are kept."""
+        return list(self.subscription_list[offset : offset + limit])
 
 
 # Kept per ended connection for /connz?state=closed&subs=1.
@@ -140,17 +157,22 @@ CLOSED_SUBSCRIPTIONS_MAX = 16
 _SAME_NAMES = tuple(
     name
     for name in ClosedSession.__struct_fields__
-    if name not in ("stop_ns", "reason", "subscription_list")
+    if name not in ("account", "stop_ns", "reason", "subscription_list", "claims", "is_solicited")
 )
 
 
-def closed_session(session: Session, stop_ns: int) -> ClosedSession:
+def closed_session(
+    session: Session, account: Account | None, stop_ns: int, claims: ShownClaims | None
+) -> ClosedSession:
     """What is left of a session that is about to go."""
     return ClosedSession(
         **{name: getattr(session, name) for name in _SAME_NAMES},
+        account=account,
         stop_ns=stop_ns,
         reason=session.close_reason,
         subscription_list=tuple(session.subscriptions(CLOSED_SUBSCRIPTIONS_MAX)),
+        claims=claims,
+        is_solicited=getattr(session, "is_solicited", False),
     )
 
 
@@ -158,8 +180,8 @@ def label(session: Session) -> str:
     """How a connection is named in the log."""
     options = session.options
     if session.kind == "Leafnode":
-        return f"{session.remote_ip}:{session.remote_port} - lid:{session.cid}"
-    text = f"{session.remote_ip}:{session.remote_port} - cid:{session.cid}"
+        return f"{address_text(session.remote_ip, session.remote_port)} - lid:{session.cid}"
+    text = f"{address_text(session.remote_ip, session.remote_port)} - cid:{session.cid}"
     if session.is_connected:
         version = f"v{options.version}" if options.version else ""
         client = ":".join(part for part in (version, options.lang, options.name) if part)

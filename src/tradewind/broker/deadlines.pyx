@@ -27,10 +27,10 @@ cdef class Deadlines:
         """The earliest deadline, or None."""
         return (<tuple>self.heap[0])[0] if self.heap else None
 
-    def take_due(self, now_ns):
-        """Remove everything due now and return it as (cid, kind), in order."""
+    def take_due(self, now_ns, Py_ssize_t count_max):
+        """Remove what is due now, at most so many, and return it as (cid, kind), in order."""
         due = []
-        while self.heap and self.heap[0][0] <= now_ns:
+        while self.heap and self.heap[0][0] <= now_ns and len(due) < count_max:
             _, cid, kind = heappop(self.heap)
             due.append((cid, kind))
         return due

@@ -70,6 +70,29 @@ class Identity(msgspec.Struct, frozen=True):
     is_called_out: bool = False  # a service has decided
 
 
+class ShownClaims(msgspec.Struct, frozen=True):
+    """What monitoring shows of somebody who has entered by a key, a JWT or an auth callout."""
+
+    issuer_key: str
+    name: str = ""
+    account_title: str = ""
+    tags: tuple[str, ...] = ()
+
+
+def shown_claims(identity: Identity | None) -> ShownClaims | None:
+    """What is shown of an identity; nothing of one with a password or token."""
+    if identity is None:
+        return None
+    if identity.claims is None:
+        return ShownClaims(identity.account)
+    return ShownClaims(
+        identity.claims.iss,
+        identity.claims.name,
+        identity.account_title,
+        tuple(identity.claims.nats.tags or ()),
+    )
+
+
 class Rejection(msgspec.Struct, frozen=True):
     """Refused. `reason` is for the server's log; the peer only ever learns "Authorization
     Violation".
@@ -140,7 +163,11 @@ class Gate(Protocol):
 
     @property
     def auth_required(self) -> bool:
-        """Whether INFO says `auth_required` (false when `no_auth_user` lets anyone in)."""
+        """Whether the first INFO says `auth_required`, not if `no_auth_user` lets anyone in."""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether anything is configured that a login is compared with."""
 
     @property
     def nonce_required(self) -> bool:

@@ -16,6 +16,34 @@ from tradewind.wire import ops
 # Go clients never read it, tools print it: it names what the server runs on.
 RUNTIME = f"python{sys.version.split()[0]}"
 _encode = msgspec.json.Encoder().encode
+# In the order in which nats-server writes them, on connections of clients and of leaf nodes.
+FIELD_ORDER = (
+    *("server_id", "server_name", "version", "proto", "go", "tradewind", "host", "port"),
+    *("headers", "auth_required", "tls_required", "tls_verify", "tls_available", "max_payload"),
+    *("jetstream", "ip", "client_id", "client_ip", "nonce", "cluster", "domain", "connect_urls"),
+    *("ldm", "compression", "connect_info", "remote_account", "acc_is_sys", "api_lvl", "xkey"),
+    *("import", "export", "info_on_connect", "leafnode_urls"),
+)
+# Go escapes them in strings, and they are nowhere else.
+_ESCAPES = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
+_KNOWN = frozenset(FIELD_ORDER)
+_ALWAYS = frozenset(("host", "port", "headers", "max_payload", "leafnode_urls"))
+
+
+def encode_info(fields: dict[str, Any]) -> bytes:
+    """The line of these fields in their order; whatever is empty, zero or false is left out, except
+    what is always expected.
+    """
+    ordered = {
+        name: fields[name]
+        for name in FIELD_ORDER
+        if name in fields and (fields[name] or name in _ALWAYS)
+    }
+    assert fields.keys() <= _KNOWN, fields.keys() - _KNOWN
+    data = _encode(ordered)
+    for character, escape in _ESCAPES:
+        data = data.replace(character, escape)
+    return b"INFO " + data + b" \r\n"
 
 
 class ListenerInfo(msgspec.Struct):
@@ -46,31 +74,28 @@ class CommonInfo(msgspec.Struct):
         return self.listeners.setdefault(connection_type, ListenerInfo())
 
     def line(self, connection_type: str, **extra: Any) -> bytes:
-        """The INFO line; whatever is empty, zero or false is left out, except what clients always
-        expect.
-        """
+        """The INFO line of one connection."""
         listener = self.listener(connection_type)
-        optional = {
-            "jetstream": self.jetstream,
-            "tls_required": listener.tls_required,
-            "tls_verify": listener.tls_verify,
-            "tls_available": listener.tls_available,
-            "connect_urls": listener.connect_urls,
-            "domain": self.domain,
-            "xkey": self.xkey,
-            **extra,
-        }
-        fields = {
-            "server_id": self.server_id,
-            "server_name": self.server_name,
-            "version": ops.NATS_VERSION,
-            "proto": ops.PROTOCOL_VERSION,
-            "go": RUNTIME,
-            "tradewind": __version__,
-            "host": listener.host,
-            "port": listener.port,
-            "headers": self.headers,
-            **{key: value for key, value in optional.items() if value},
-            "api_lvl": ops.JETSTREAM_API_LEVEL,
-        }
-        return b"INFO " + _encode(fields) + b" \r\n"
+        return encode_info(
+            {
+                "server_id": self.server_id,
+                "server_name": self.server_name,
+                "version": ops.NATS_VERSION,
+                "proto": ops.PROTOCOL_VERSION,
+                "go": RUNTIME,
+                "tradewind": __version__,
+                "host": listener.host,
+                "port": listener.port,
+                "headers": self.headers,
+                "jetstream": self.jetstream,
+                "tls_required": listener.tls_required,
+                # nats-server never speaks of the certificates of the WebSocket listener.
+                "tls_verify": self.listener("STANDARD").tls_verify,
+                "tls_available": listener.tls_available,
+                "connect_urls": listener.connect_urls,
+                "domain": self.domain,
+                "xkey": self.xkey,
+                "api_lvl": ops.JETSTREAM_API_LEVEL,
+                **extra,
+            }
+        )

@@ -12,8 +12,9 @@ import msgspec
 
 from tradewind._version import __version__
 from tradewind.broker.connect import ConnectRequest
-from tradewind.broker.info import RUNTIME
+from tradewind.broker.info import RUNTIME, encode_info
 from tradewind.errors import JSON_ERRORS, ProtocolError
+from tradewind.own_addresses import address_text
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.wire import ops
 
@@ -138,36 +139,34 @@ def parse_leaf_connect(argument: bytes) -> LeafConnect:
 
 
 def info_line(broker: Broker, connection_type: str, cluster: str, **extra: Any) -> bytes:
-    """INFO for a leaf connection; what is empty is left out, except what servers expect."""
+    """INFO for a leaf connection."""
     listener = broker.info.listener("LEAFNODE")
-    options = broker.options
-    optional = {
-        "tls_required": listener.tls_required and connection_type == "LEAFNODE",
-        "tls_verify": listener.tls_verify and connection_type == "LEAFNODE",
-        "jetstream": broker.info.jetstream,
-        "ip": "" if not listener.port else f"nats-leaf://{listener.host}:{listener.port}/",
-        "cluster": cluster,
-        "domain": broker.info.domain,
-        **extra,
-    }
-    fields = {
-        "server_id": broker.server_id,
-        "server_name": broker.server_name,
-        "version": ops.NATS_VERSION,
-        "proto": ops.LEAF_PROTOCOL_VERSION,
-        "go": RUNTIME,
-        "tradewind": __version__,
-        "host": listener.host,
-        "port": listener.port,
-        "headers": not options.no_header_support,
-        "auth_required": True,
-        "max_payload": options.max_payload_bytes,
-        **{key: value for key, value in optional.items() if value},
-        "api_lvl": ops.JETSTREAM_API_LEVEL,
-        "info_on_connect": True,
-        "leafnode_urls": list(listener.connect_urls),
-    }
-    return b"INFO " + _encode(fields) + b" \r\n"
+    is_plain = connection_type == "LEAFNODE"
+    return encode_info(
+        {
+            "server_id": broker.server_id,
+            "server_name": broker.server_name,
+            "version": ops.NATS_VERSION,
+            "proto": ops.LEAF_PROTOCOL_VERSION,
+            "go": RUNTIME,
+            "tradewind": __version__,
+            "host": listener.host,
+            "port": listener.port,
+            "headers": not broker.options.no_header_support,
+            "auth_required": True,
+            "tls_required": listener.tls_required and is_plain,
+            "tls_verify": listener.tls_verify and is_plain,
+            "max_payload": broker.options.max_payload_bytes,
+            "jetstream": broker.info.jetstream,
+            "ip": address_text(listener.host, listener.port) if listener.port else "",
+            "cluster": cluster,
+            "domain": broker.info.domain,
+            "api_lvl": ops.JETSTREAM_API_LEVEL,
+            "info_on_connect": True,
+            "leafnode_urls": list(listener.connect_urls),
+            **extra,
+        }
+    )
 
 
 def compression_line(mode: str) -> bytes:

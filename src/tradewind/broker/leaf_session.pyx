@@ -24,7 +24,8 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memset
 from tradewind cimport invariants
 from tradewind.broker.ack_subjects cimport consumer_size
-from tradewind.broker.router cimport READ_AREA_BYTES, SESSION_STEPS_MIN, TURN_STEPS_MAX
+from tradewind.broker.router cimport (
+    READ_AREA_BYTES, SESSION_STEPS_MIN, SUBSCRIPTION_STEPS, TURN_STEPS_MAX)
 from tradewind.broker.state cimport DOOM_MEMORY, Message
 from tradewind.broker.trace_header cimport asks_for_trace
 from tradewind.containers.buffer cimport (
@@ -379,6 +380,8 @@ cdef class LeafSession(Session):
                 if operation.kind == OP_LMSG or operation.kind == OP_LHMSG else b"")
         if operation.kind == OP_LMSG or operation.kind == OP_LHMSG:
             return self.publish(operation, False)
+        if operation.kind == OP_LS_ADD or operation.kind == OP_LS_REMOVE:
+            subject_trie.walked += SUBSCRIPTION_STEPS
         if operation.kind == OP_LS_ADD:
             return self._add_interest(operation)
         if operation.kind == OP_LS_REMOVE:
@@ -567,7 +570,7 @@ cdef class LeafSession(Session):
                     raise MemoryError
             return 0
         if (self.subscriptions_max and self.state.sids.count >= self.subscriptions_max) or (
-                account_max >= 0 and self._account.subscription_count >= account_max):
+                account_max >= 0 and self.state.sids.count >= account_max):
             self.close(ops.CLOSED_MAX_SUBSCRIPTIONS, ops.ERROR_MAX_SUBSCRIPTIONS)
             return 0
         subscription = subscription_new(
@@ -727,8 +730,9 @@ cdef class LeafSession(Session):
 
     @property
     def name(self):
-        """The name of the other server."""
-        return self.remote.name if self.remote is not None else ""
+        """The name of the other server, as far as it is known."""
+        peer = self.remote if self.remote is not None else self.options
+        return "" if peer is None else peer.name
 
     @property
     def lang(self):

@@ -22,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tradewind.broker.connect import ConnectRequest
-from tradewind.broker.contracts import RemoteAddress, label, printable
+from tradewind.broker.contracts import LeafTraffic, RemoteAddress, label, printable
 from tradewind.broker.leaf_compression import (
     NOT_SUPPORTED,
     agreed_mode,
@@ -64,6 +64,9 @@ RETRY_LOOP_NS = 30 * SECOND_NS
 RETRY_VERSION_NS = 5 * SECOND_NS
 # Users of leaf nodes whose consumers are remembered after a connection ends.
 CONSUMER_USERS_MAX = 1000
+# Traffic of more connections than this is added up once a second.
+SUMMED_EACH_TIME_MAX = 1000
+SUM_AGE_NS = SECOND_NS
 # A peer that has much unread is told the rest a little later.
 SYNC_PAUSE_NS = 2_000_000
 _RETRIES = {
@@ -97,6 +100,10 @@ class Leaves:
         self._greetings: dict[int, Greeting] = {}  # who has not been told yet who we are
         # Consumers whose messages the users of leaf nodes were sent, by account and user.
         self._consumers: dict[tuple[str, str], dict[bytes, None]] = {}
+        # Traffic of connections that have ended, by account, and under "" of all.
+        self._ended: dict[str, LeafTraffic] = {}
+        # Sums over many connections, and when they were made.
+        self._summed: dict[str, tuple[int, LeafTraffic]] = {}
         self.follow_accounts()
 
     # ---------------------------------------------------------------- accounts
@@ -140,6 +147,28 @@ class Leaves:
         """How many leaf connections an account has."""
         leaves = self._accounts.get(account)
         return 0 if leaves is None else len(leaves.sessions)
+
+    def traffic(self, account: str = "") -> LeafTraffic:
+        """What leaf connections have sent and received since the start, of one account or all.
+
+        An event tells it whenever somebody comes or goes, so of many connections it may be a second
+        old.
+        """
+        leaves = self._accounts.get(account)
+        sessions = self.sessions if not account else {} if leaves is None else leaves.sessions
+        now_ns = self._broker.monotonic_ns()
+        known_ns, known = self._summed.get(account, (0, None))
+        if known is not None and now_ns < known_ns + SUM_AGE_NS:
+            return known
+        found = LeafTraffic()
+        found.add(self._ended.get(account, LeafTraffic()))
+        for session in sessions.values():
+            found.add(session)
+        if len(sessions) > SUMMED_EACH_TIME_MAX:
+            self._summed[account] = (now_ns, found)
+        else:
+            self._summed.pop(account, None)
+        return found
 
     # ---------------------------------------------------------------- connections come
 
@@ -610,6 +639,8 @@ class Leaves:
         self._connects.pop(session.cid, None)
         self._greetings.pop(session.cid, None)
         self._identities.pop(session.cid, None)
+        for name in ("", session.account.name):
+            self._ended.setdefault(name, LeafTraffic()).add(session)
         self._broker.session_closing(session)
 
     def session_closed(self, session: LeafSession) -> None:

@@ -40,7 +40,7 @@ class ClientInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def plain_info(account: str, server: str) -> tuple[bytes, bytes]:
     """The field without details, before and behind the round trip time; `server` may be empty."""
-    start = b'{"acc":%b,"rtt":' % msgspec.json.encode(account)
+    start = b'{"acc":%b' % msgspec.json.encode(account)
     end = b',"server":%b}' % msgspec.json.encode(server) if server else b"}"
     return FIELD + start, end
 

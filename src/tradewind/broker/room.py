@@ -83,4 +83,6 @@ def source_of(ip: str) -> str:
         address = ipaddress.IPv6Address(ip.partition("%")[0])
     except ValueError:
         return ip
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
     return str(int(address) >> (128 - IPV6_NETWORK_BITS))

@@ -18,12 +18,19 @@ cdef enum:
     # more than their share of them then wait for the next turn.
     TURN_STEPS_MAX = 100_000
     SESSION_STEPS_MIN = 4_000
+    # What adding or removing a subscription costs beside its walk.
+    SUBSCRIPTION_STEPS = 50
+    # Subscriptions of closed sessions that are removed in one turn; others follow in later ones.
+    DROPPED_AT_ONCE_MAX = 10_000
+    # Sessions whose links write or close at the end of one turn; others follow in later ones.
+    TOUCHED_AT_ONCE_MAX = 1024
 
 cdef class Router:
     cdef list touched                   # sessions with output or a verdict in this turn
     cdef list resuming                  # sessions that may continue with their kept input
     cdef list waiting                   # ... from the next turn on: it has cost much in this one
     cdef list leaving                   # closed sessions that still have subscriptions to remove
+    cdef uint32_t dropped               # subscriptions of closed sessions removed in this turn
     cdef uint64_t walked_before         # steps of all walks at the end of the last turn
     cdef list internal                  # (handler, InternalMessage) pairs still to be called
     cdef SubscriptionArray exhausted    # reached their maximum during the current publish

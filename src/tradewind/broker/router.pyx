@@ -192,9 +192,12 @@ cdef class Router:
         return bool(self._pressure)
 
     def take_touched(self):
-        """The sessions touched since the last call; each may be touched again."""
-        cdef list touched = self.touched
-        self.touched = []
+        """The sessions touched since the last call; each may be touched again. If they are very
+        many, those that were touched last wait for the next turn.
+        """
+        cdef list touched = self.touched[:TOUCHED_AT_ONCE_MAX]
+        self.touched = self.touched[TOUCHED_AT_ONCE_MAX:]
+        self.dropped = 0
         self._pressure = False
         self.is_crowded = False
         self.walked_before = subject_trie.walked
@@ -218,6 +221,11 @@ cdef class Router:
                                  <size_t>(READ_AREA_BYTES * taken // max(taken, given)))
 
     @property
+    def has_touched(self):
+        """Whether links have something to write or have to close."""
+        return bool(self.touched)
+
+    @property
     def has_work(self):
         """Whether a turn has anything to do."""
         return bool(self.touched or self.resuming or self.waiting or self.internal or self.leaving
@@ -226,8 +234,16 @@ cdef class Router:
 
     def drop_leaving(self):
         """Remove some of the subscriptions that closed sessions have left in the routing tables."""
-        if self.leaving and self.leaving[0].drop_some():
-            del self.leaving[0]
+        cdef Py_ssize_t done = 0
+        self.dropped = 0
+        while done < len(self.leaving) and self.dropped < DROPPED_AT_ONCE_MAX:
+            try:
+                if not self.leaving[done].drop_some():
+                    break
+            except Exception as error:
+                self.faults.contain("session", error)
+            done += 1
+        del self.leaving[:done]
 
     # -------------------------------------------------------------- publish
 
@@ -392,6 +408,8 @@ cdef class Router:
         if self.depth or subscription.kind == SUB_REMOVED:
             return False
         self._translate(shadow, &local)
+        if target == NULL:
+            return self._deliver(account, subscription, &local)
         if subscription.kind == SUB_LEAF:
             if not self._leaf_takes(subscription, message, self.local_route, self.local_route_size):
                 return False
@@ -467,7 +485,7 @@ cdef class Router:
         cdef Message local = message[0]
         if self.depth or subscription.kind == SUB_REMOVED:
             return False
-        if subscription.kind == SUB_LEAF:
+        if target == NULL or subscription.kind == SUB_LEAF:
             return self._deliver_shadow(account, shadow, message)
         self._translate(shadow, &local)
         trace = self.trace

@@ -24,19 +24,21 @@ from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport UINT32_MAX
 from libc.string cimport memcmp, memcpy, memset
 from tradewind cimport invariants
-from tradewind.broker.accounts cimport described
+from tradewind.broker.accounts cimport add_shadow, described, drop_shadow
 from tradewind.broker.reserved cimport reserved_reply, reserved_subject
 from tradewind.broker.allowed_responses cimport AllowedResponses
-from tradewind.broker.router cimport READ_AREA_BYTES, SESSION_STEPS_MIN, TURN_STEPS_MAX
+from tradewind.broker.router cimport (
+    DROPPED_AT_ONCE_MAX, READ_AREA_BYTES, SESSION_STEPS_MIN, SUBSCRIPTION_STEPS, TURN_STEPS_MAX)
 from tradewind.broker.state cimport DOOM_NONE, DOOM_SLOW_PENDING, Message
 from tradewind.broker.trace_header cimport asks_for_trace
 from tradewind.broker.turn cimport Turn
 from tradewind.broker.unheard cimport is_taken, takers_count
 from tradewind.route cimport subject_trie
 from tradewind.route.sublist cimport (
-    SUB_SHADOW, Match, subject_exceeds, subject_valid, subscription_free, subscription_new)
+    Match, subject_exceeds, subject_valid, subscription_free, subscription_new)
 from tradewind.containers.table cimport (
-    table_find, table_free, table_hash, table_init, table_insert, table_remove)
+    table_at, table_find, table_free, table_hash, table_init, table_insert, table_remove,
+    table_room, table_take_at)
 from tradewind.containers.buffer cimport (
     buffer_append, buffer_clear, buffer_free, buffer_init, buffer_reserve, buffer_size,
     write_decimal)
@@ -55,8 +57,6 @@ cdef enum:
     UNAUTHENTICATED_BYTES_MAX = 32768
     SERVICES_PENDING_MAX = 128
     OUTBOX_KEEP_BYTES = 4096
-    # A closed connection's subscriptions beyond this number are removed in later turns.
-    DROPPED_AT_ONCE_MAX = 10000
 
 cdef enum OfferKind:
     OFFER_NONE = 0
@@ -101,9 +101,9 @@ cdef class Session:
         cdef uint32_t index
         # A session that was never closed (an aborted test) still owns its subscriptions; closed
         # ones have none.
-        for index in range(self.state.sids.capacity):
-            if self.state.sids.slots[index].value != NULL:
-                self._free(<Subscription*>self.state.sids.slots[index].value)
+        for index in range(table_room(&self.state.sids)):
+            if table_at(&self.state.sids, index) != NULL:
+                self._free(<Subscription*>table_at(&self.state.sids, index))
         table_free(&self.state.sids)
         buffer_free(&self.state.outbox)
         buffer_free(&self.partial)
@@ -166,8 +166,8 @@ cdef class Session:
         cdef Subscription* subscription
         if account is self._account:
             return
-        for index in range(self.state.sids.capacity):
-            subscription = <Subscription*>self.state.sids.slots[index].value
+        for index in range(table_room(&self.state.sids)):
+            subscription = <Subscription*>table_at(&self.state.sids, index)
             if subscription != NULL:
                 self._drop_shadows(subscription)
                 self._account.sublist.remove(subscription)
@@ -182,8 +182,8 @@ cdef class Session:
         cdef Subscription* subscription
         if self._account.bridge is None and not self.state.has_shadows:
             return
-        for index in range(self.state.sids.capacity):
-            subscription = <Subscription*>self.state.sids.slots[index].value
+        for index in range(table_room(&self.state.sids)):
+            subscription = <Subscription*>table_at(&self.state.sids, index)
             if subscription != NULL:
                 self._drop_shadows(subscription)
                 if self._account.bridge is not None:
@@ -193,27 +193,14 @@ cdef class Session:
         """Insert a subscription into every account that its own account imports from, where it
         matches an import.
         """
-        cdef Subscription* shadow
-        cdef Account exporter
-        cdef bytes remote
         cdef list made = []
         subject_trie.charge_rules(len(self._account.bridge.streams), subscription.subject_size)
         for exporter, remote, translator, is_traceable in self._account.bridge.reached_by(
                 subscription.subject[:subscription.subject_size]):
-            shadow = subscription_new(remote, <uint32_t>len(remote), subscription.queue,
-                                      subscription.queue_size, b"", 0)
-            if shadow == NULL:
-                raise MemoryError
-            shadow.owner = &self.state
-            shadow.kind = SUB_SHADOW
-            shadow.is_traceable = is_traceable
-            shadow.hook = <void*>subscription
-            shadow.handler = NULL if translator is None else <void*>translator
-            if exporter.sublist.insert(shadow) != 0:
-                subscription_free(shadow)
-                raise MemoryError
-            exporter.shadow_count += 1
-            made.append((exporter, <size_t>shadow, translator))
+            made.append((
+                exporter,
+                add_shadow(exporter, remote, subscription, translator, is_traceable),
+                translator))
             if len(made) == 1:
                 if self.shadows is None:
                     self.shadows = {}
@@ -222,15 +209,10 @@ cdef class Session:
         return 0
 
     cdef int _drop_shadows(self, Subscription* subscription) except -1:
-        cdef Subscription* shadow
-        cdef Account exporter
         if not self.state.has_shadows:
             return 0
         for exporter, handle, _ in self.shadows.pop(<size_t>subscription, ()):
-            shadow = <Subscription*><size_t>handle
-            exporter.sublist.remove(shadow)
-            exporter.shadow_count -= 1
-            subscription_free(shadow)
+            drop_shadow(exporter, handle)
         self.state.has_shadows = bool(self.shadows)
         return 0
 
@@ -653,6 +635,7 @@ cdef class Session:
     cdef int _subscribe(self, Operation* operation) except -1:
         cdef Subscription* subscription
         cdef uint32_t hash_value
+        subject_trie.walked += SUBSCRIPTION_STEPS
         if not self._may_subscribe(operation):
             return 0
         hash_value = table_hash(&self.state.sids, operation.sid, operation.sid_size)
@@ -707,7 +690,7 @@ cdef class Session:
                                          operation.sid[:operation.sid_size])
             return False
         if (self.subscriptions_max and self.state.sids.count >= self.subscriptions_max) or (
-                account_max >= 0 and self._account.subscription_count >= account_max):
+                account_max >= 0 and self.state.sids.count >= account_max):
             self.send_error(ops.ERROR_MAX_SUBSCRIPTIONS)
             return False
         return True
@@ -716,6 +699,7 @@ cdef class Session:
         cdef uint32_t hash_value = table_hash(&self.state.sids, operation.sid, operation.sid_size)
         cdef Subscription* subscription = <Subscription*>table_find(
             &self.state.sids, hash_value, operation.sid, operation.sid_size)
+        subject_trie.walked += SUBSCRIPTION_STEPS
         if subscription != NULL:
             if operation.count_max > subscription.delivered:
                 subscription.delivered_max = operation.count_max
@@ -750,27 +734,25 @@ cdef class Session:
         """Remove all subscriptions, for a repeated CONNECT or the end of the session."""
         cdef uint32_t index
         cdef Subscription* subscription
-        for index in range(self.state.sids.capacity):
-            subscription = <Subscription*>self.state.sids.slots[index].value
+        for index in range(table_room(&self.state.sids)):
+            subscription = <Subscription*>table_at(&self.state.sids, index)
             if subscription != NULL:
                 self._free(subscription)
         table_free(&self.state.sids)
         self._tell_gone()
 
     def drop_some(self):
-        """Remove some of a closed session's subscriptions; false if there are more."""
-        cdef uint32_t dropped = 0
+        """Remove as many of a closed session's subscriptions as may go in this turn; false if there
+        are more.
+        """
         cdef Subscription* subscription
-        while self.dropped_to < self.state.sids.capacity:
-            if dropped == DROPPED_AT_ONCE_MAX:
+        while self.dropped_to < table_room(&self.state.sids):
+            if self.router.dropped >= DROPPED_AT_ONCE_MAX:
                 return False
-            subscription = <Subscription*>self.state.sids.slots[self.dropped_to].value
+            subscription = <Subscription*>table_take_at(&self.state.sids, self.dropped_to)
             if subscription != NULL:
                 self._free(subscription)
-                # A closed session's subscriptions are no longer looked up by id.
-                self.state.sids.slots[self.dropped_to].value = NULL
-                self.state.sids.count -= 1
-                dropped += 1
+                self.router.dropped += 1
             self.dropped_to += 1
         table_free(&self.state.sids)
         self._tell_gone()
@@ -980,18 +962,6 @@ cdef class Session:
     def subscription_count(self):
         """Number of open subscriptions."""
         return self.state.sids.count
-
-    def subscription_subjects(self):
-        """The subjects alone, because a page can show those of a million subscriptions quickly."""
-        cdef uint32_t index
-        cdef Subscription* subscription
-        result = []
-        for index in range(self.state.sids.capacity):
-            subscription = <Subscription*>self.state.sids.slots[index].value
-            if subscription != NULL:
-                result.append(subscription.subject[:subscription.subject_size].decode(
-                    "utf-8", "surrogateescape"))
-        return result
 
     def subscriptions(self, uint32_t limit=0xFFFFFFFF, uint32_t offset=0):
         """Some or all subscriptions, as SubscriptionInfo."""

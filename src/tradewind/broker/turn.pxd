@@ -16,7 +16,15 @@ cdef class Turn:
     # Rider, while a stream publishes a copy of a message: the acknowledgement to send once the
     # copy is safe too. Whoever stores the copy takes it. None: there is none.
     cdef object rider
+    # Which time lifetimes are measured by, see `steady_ns`.
+    cdef int64_t offset_ns              # it is this much more than the monotonic clock
+    cdef int64_t ahead_since_ns         # the clock has been ahead of it since then; 0: it is not
+    cdef int64_t ahead_offset_ns        # ... with this offset
+    cdef bint is_set                    # the offset is known
+    # None, or called with how far the clock has moved; negative: back; 0: it is ahead.
+    cdef public object clock_watch
 
+    cpdef int64_t steady_ns(self) except? -1
     cpdef bint is_busy(self) noexcept
     cpdef int mark_dirty(self, Participant participant) except -1
     cpdef int wake(self, Participant participant) except -1

@@ -8,6 +8,11 @@ engine takes the lists at the end of the turn.
 
 
 from tradewind cimport invariants
+from tradewind.saturated cimport CLOCK_SLACK_NS, distance, later
+
+# A clock that has jumped ahead is believed when it has stayed there for this long.
+CLOCK_BELIEVED_NS = 30_000_000_000
+cdef int64_t BELIEVED_NS = CLOCK_BELIEVED_NS
 
 
 cdef class Participant:
@@ -21,6 +26,44 @@ cdef class Turn:
         self.dirty = []
         self.woken = []
         self.deferred = []
+
+    cpdef int64_t steady_ns(self) except? -1:
+        """The wall time by which messages expire and schedules are due.
+
+        A clock that goes back is followed at once: nothing is lost by that. One that jumps ahead is
+        followed when it has stayed there for a while: what is removed too early does not come back.
+        """
+        cdef int64_t offset_ns = later(self.now_ns, -self.monotonic_ns)
+        cdef int64_t ahead_ns, moved_ns
+        if not self.is_set:
+            self.is_set = True
+            self.offset_ns = offset_ns
+        ahead_ns = distance(self.offset_ns, offset_ns)
+        if ahead_ns <= CLOCK_SLACK_NS:
+            self.offset_ns = offset_ns
+            if ahead_ns >= -<int64_t>CLOCK_SLACK_NS and self.ahead_since_ns == 0:
+                return later(self.monotonic_ns, offset_ns)
+            self.ahead_since_ns = 0
+            moved_ns = min(ahead_ns, <int64_t>-1)
+        elif self.ahead_since_ns == 0 \
+                or abs(distance(self.ahead_offset_ns, offset_ns)) > CLOCK_SLACK_NS:
+            self.ahead_since_ns = max(self.monotonic_ns, <int64_t>1)
+            self.ahead_offset_ns = offset_ns
+            moved_ns = 0
+        elif self.monotonic_ns - self.ahead_since_ns >= BELIEVED_NS:
+            self.offset_ns = offset_ns
+            self.ahead_since_ns = 0
+            moved_ns = ahead_ns
+        else:
+            return later(self.monotonic_ns, self.offset_ns)
+        if self.clock_watch is not None:
+            self.clock_watch(moved_ns)
+        return later(self.monotonic_ns, self.offset_ns)
+
+    @property
+    def believed_at_ns(self):
+        """When a clock that is ahead will be believed (monotonic); 0: it is not ahead."""
+        return self.ahead_since_ns + BELIEVED_NS if self.ahead_since_ns else 0
 
     cpdef int mark_dirty(self, Participant participant) except -1:
         """List a participant that has something to write at the end of this turn."""

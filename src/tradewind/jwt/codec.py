@@ -30,6 +30,7 @@ from tradewind.jwt.claims import (
     AUTHORIZATION_REQUEST,
     AUTHORIZATION_RESPONSE,
     GENERIC,
+    NO_LIMIT,
     OPERATOR,
     USER,
     VERSION,
@@ -77,6 +78,8 @@ _SUBJECTS: Final[dict[type[Claims], tuple[str, str]]] = {
 _FREE_KEYS = frozenset(("revocations", "mappings", "tiered_limits", "server_id", "client_info"))
 _KEPT_WHOLE = frozenset(("connect_opts", "client_tls"))
 _OLD_FIELDS = ("tags", "type", "issuer_account")
+# Limits that a user of version 1 does not name are none, unlike those of version 2.
+_OLD_USER_LIMITS: Final = {"subs": NO_LIMIT, "data": NO_LIMIT, "payload": NO_LIMIT}
 
 _Claims = TypeVar("_Claims", bound=Claims)
 
@@ -196,6 +199,8 @@ def _typed(document: dict[str, Any], algorithm: str) -> tuple[Claims, int]:
         return _converted(GenericClaims, {"nats": {}, **fields}), version
     if version not in (1, VERSION):
         raise JwtError(f"library supports version {VERSION} or less - received {version}")
+    if claims is UserClaims and version == 1:
+        own = {**_OLD_USER_LIMITS, **own}
     if "type" in fields:
         own = {**own, **{name: fields[name] for name in _OLD_FIELDS if name in fields}}
     return _converted(claims, {**fields, "nats": _plain(own)}), version

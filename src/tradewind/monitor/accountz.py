@@ -16,13 +16,25 @@ from tradewind.monitor.monitor_documents import (
     AccountTraffic,
     Accountz,
     MappedTo,
+    Traffic,
 )
 from tradewind.monitor.page_options import AccountStatzOptions, AccountzOptions
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.shared import shown_exports, shown_imports, shown_responses
 
 if TYPE_CHECKING:
+    from tradewind.monitor.stepping import Stepped
     from tradewind.monitor.views import AccountView, BrokerView
+
+
+# Accounts that are looked at in one step.
+ACCOUNTS_STEP = 256
+
+
+def account_title(broker: BrokerView, name: str) -> str:
+    """The name that people have given an account: in operator mode its own name is a key."""
+    claims, _ = broker.account_claims.get(name, (None, ""))
+    return claims.name if claims is not None and claims.name else name
 
 
 def account_detail(broker: BrokerView, name: str) -> AccountDetail:
@@ -50,7 +62,7 @@ def account_detail(broker: BrokerView, name: str) -> AccountDetail:
         imports=present(shown_imports(configured, broker.options)),
         jwt=present(token),
         issuer_key=present(claims.iss if claims is not None else ""),
-        name_tag=claims.name if claims is not None else name,
+        name_tag=account_title(broker, name),
         tags=present(list(claims.nats.tags or ()) if claims is not None else []),
         decoded_jwt=UNSET if claims is None else claims,
         sublist_stats=merged_stats([account]),
@@ -87,35 +99,44 @@ def build_accountz(broker: BrokerView, options: AccountzOptions, now_ns: int) ->
     return page
 
 
-def account_stat(account: AccountView) -> AccountStat:
+def account_stat(broker: BrokerView, account: AccountView) -> AccountStat:
     """Counters of one account. `total_conns` is across a cluster, so here it is the same as
     `conns`.
     """
+    leafs = broker.leaf_traffic(account.name)
     return AccountStat(
         acc=account.name,
-        name=account.name,
+        name=account_title(broker, account.name),
         conns=account.session_count,
         leafnodes=account.leaf_count,
         total_conns=account.session_count + account.leaf_count,
         num_subscriptions=account.subscription_count,
-        sent=AccountTraffic(msgs=account.out_msgs, bytes=account.out_bytes),
-        received=AccountTraffic(msgs=account.in_msgs, bytes=account.in_bytes),
+        sent=AccountTraffic(
+            msgs=account.out_msgs,
+            bytes=account.out_bytes,
+            leafs=Traffic(msgs=leafs.out_msgs, bytes=leafs.out_bytes),
+        ),
+        received=AccountTraffic(
+            msgs=account.in_msgs,
+            bytes=account.in_bytes,
+            leafs=Traffic(msgs=leafs.in_msgs, bytes=leafs.in_bytes),
+        ),
         slow_consumers=account.slow_consumers,
     )
 
 
-def build_accstatz(broker: BrokerView, options: AccountStatzOptions, now_ns: int) -> AccountStatz:
-    """The accounts with connections, or with `include_unused` all; `accounts` narrows either to
-    these names.
+def build_accstatz(
+    broker: BrokerView, options: AccountStatzOptions, now_ns: int
+) -> Stepped[AccountStatz]:
+    """The accounts with connections, or with `include_unused` all, in steps; `accounts` narrows
+    either to these names.
     """
     wanted = set(options.accounts)
-    return AccountStatz(
-        server_id=broker.server_id,
-        now=timestamp(now_ns),
-        account_statz=[
-            account_stat(account)
-            for account in broker.accounts.values()
-            if (options.include_unused or account.session_count)
-            and (not wanted or account.name in wanted)
-        ],
-    )
+    shown: list[AccountStat] = []
+    for number, account in enumerate(list(broker.accounts.values())):
+        used = options.include_unused or account.session_count
+        if used and (not wanted or account.name in wanted):
+            shown.append(account_stat(broker, account))
+        if number % ACCOUNTS_STEP == 0:
+            yield
+    return AccountStatz(server_id=broker.server_id, now=timestamp(now_ns), account_statz=shown)

@@ -6,33 +6,41 @@ Owns the options of the page. It copies figures from the broker and keeps no sta
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
+from msgspec import UNSET
+
+from tradewind import nkeys
+from tradewind.broker.identity import ShownClaims, shown_claims
 from tradewind.durations import format_duration
 from tradewind.monitor import certificate_details
+from tradewind.monitor.accountz import account_title
 from tradewind.monitor.formats import present, rounded_rtt_ns, timestamp, uptime
 from tradewind.monitor.monitor_documents import Connz, ConnzConnection, SubscriptionDetail
 from tradewind.monitor.page_options import STATE_ANY, STATE_CLOSED, STATE_OPEN, ConnzOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
+from tradewind.monitor.stepping import Stepped
 from tradewind.monitor.views import (
     BrokerView,
     ClosedSessionView,
     ConnectionView,
+    LeafView,
     SessionView,
     SubscriptionView,
 )
 from tradewind.options import GLOBAL_ACCOUNT
 from tradewind.subjects import collides_with_any
 
-if TYPE_CHECKING:
-    from tradewind.broker.identity import Identity
-
-AnyConnection: TypeAlias = SessionView | ClosedSessionView
+AnyConnection: TypeAlias = SessionView | LeafView | ClosedSessionView
 SortKey: TypeAlias = Callable[[AnyConnection, int], int | str]
 
+CLIENT = "Client"
 # Lists of subscriptions can dwarf the connections that hold them: a page ends early once it lists
 # this many.
 SUBSCRIPTIONS_LISTED_MAX = 50_000
+# Subscriptions, or connections, that are looked at in one step.
+SUBSCRIPTIONS_STEP = 4096
+CONNECTIONS_STEP = 1024
 
 
 def _stop_ns(connection: ConnectionView, now_ns: int) -> int:
@@ -67,29 +75,32 @@ _SORTS_ASCENDING = ("cid", "start", "uptime", "reason")
 _SORTS_OF_CLOSED = ("stop", "reason")
 
 
-def subscription_detail(
-    subscription: SubscriptionView, *, with_account: bool
-) -> SubscriptionDetail:
-    """One subscription as /connz and /subsz list it."""
+def subscription_detail(subscription: SubscriptionView, title: str = "") -> SubscriptionDetail:
+    """One subscription as /connz lists it, or, with the title of its account, /subsz. What a leaf
+    node asks for has no id of its own.
+    """
+    words = filter(None, (subscription.subject, subscription.queue))
     detail = SubscriptionDetail(
         subject=subscription.subject,
         qgroup=present(subscription.queue),
-        sid=subscription.sid,
+        sid=subscription.sid or " ".join(words),
         msgs=subscription.msgs,
         max=present(subscription.max_msgs),
         cid=subscription.cid,
     )
-    if with_account:
-        detail.account = detail.account_tag = subscription.account
+    if title:
+        detail.account = subscription.account
+        detail.account_tag = title
     return detail
 
 
 def _describe(connection: AnyConnection, options: ConnzOptions, now_ns: int) -> ConnzConnection:
     end_ns = _stop_ns(connection, now_ns)
+    is_dialled: bool = getattr(connection, "is_solicited", False)
     document = ConnzConnection(
         cid=connection.cid,
         kind=connection.kind,
-        type=connection.client_type,
+        type=present(connection.client_type if connection.kind == CLIENT else ""),
         ip=connection.remote_ip,
         port=connection.remote_port,
         start=timestamp(connection.start_ns),
@@ -106,9 +117,10 @@ def _describe(connection: AnyConnection, options: ConnzOptions, now_ns: int) -> 
         out_bytes=connection.out_bytes,
         stalls=present(connection.stalls),
         subscriptions=connection.subscription_count,
-        name=present(connection.name),
+        # The peer that was dialled has sent no CONNECT, which is where nats-server has it from.
+        name=UNSET if is_dialled else present(connection.name),
         lang=present(connection.lang),
-        version=present(connection.version),
+        version=UNSET if is_dialled else present(connection.version),
         tls_version=present(connection.tls_version),
         tls_cipher_suite=present(connection.tls_cipher),
     )
@@ -123,30 +135,57 @@ def _add_identity(document: ConnzConnection, connection: ConnectionView) -> None
     document.authorized_user = present(connection.user)
     account = connection.account
     if account is not None:
-        document.account = present(account.name if account.name != GLOBAL_ACCOUNT else "")
-        document.name_tag = account.name
+        is_named = account.name != GLOBAL_ACCOUNT
+        document.account = present(account.name if is_named else "")
+        if is_named or document.stop is UNSET:
+            document.name_tag = account.name
 
 
-def _add_claims(document: ConnzConnection, identity: Identity | None) -> None:
-    """What the JWT of a user says. The JWT itself is not shown: that of a bearer is a password."""
-    if identity is not None and identity.claims is not None:
-        document.issuer_key = identity.claims.iss
-        document.name_tag = identity.account_title
-        document.tags = present(list(identity.claims.nats.tags or ()))
+def _add_claims(document: ConnzConnection, claims: ShownClaims | None, *, with_auth: bool) -> None:
+    """What the JWT of a user says, and who has let it in. The JWT itself is not shown: that of a
+    bearer is a password. Connections that have ended are shown with the name of the user.
+    """
+    if claims is None:
+        return
+    document.issuer_key = present(claims.issuer_key)
+    if title := claims.account_title if with_auth else claims.name:
+        document.name_tag = title
+    document.tags = present(list(claims.tags))
 
 
 def _add_subscriptions(
-    document: ConnzConnection, connection: ConnectionView, options: ConnzOptions
-) -> int:
-    """Gives how many were listed."""
-    if options.subscriptions_detail:
-        subscriptions = connection.subscriptions()
-        details = [subscription_detail(s, with_account=False) for s in subscriptions]
-        document.subscriptions_list_detail = present(details)
-        return len(details)
-    subjects = list(connection.subscription_subjects())
+    document: ConnzConnection,
+    connection: ConnectionView,
+    options: ConnzOptions,
+    title: str,
+) -> Stepped[int]:
+    """Gives how many were listed. Those that come or go meanwhile may be missing."""
+    details: list[SubscriptionDetail] = []
+    subjects: list[str] = []
+    for offset in range(0, connection.subscription_count, SUBSCRIPTIONS_STEP):
+        part = connection.subscriptions(SUBSCRIPTIONS_STEP, offset)
+        if options.subscriptions_detail:
+            details += [subscription_detail(s, title) for s in part]
+        else:
+            subjects += [s.subject for s in part]
+        yield
+    document.subscriptions_list_detail = present(details)
     document.subscriptions_list = present(subjects)
-    return len(subjects)
+    return len(details) + len(subjects)
+
+
+def _claims_of(broker: BrokerView, connection: AnyConnection) -> ShownClaims | None:
+    claims: ShownClaims | None = getattr(connection, "claims", None)
+    if claims is None:  # an open one has none, and a closed one no identity
+        claims = shown_claims(broker.identity_of(connection.cid))
+    if claims is None and connection.account is not None:
+        is_key = nkeys.is_public(connection.user, nkeys.USER)
+        return ShownClaims(connection.account.name) if is_key else None
+    return claims
+
+
+def _account_title(broker: BrokerView, connection: ConnectionView) -> str:
+    return account_title(broker, connection.account.name) if connection.account is not None else ""
 
 
 def _validate(options: ConnzOptions) -> None:
@@ -156,37 +195,75 @@ def _validate(options: ConnzOptions) -> None:
         raise PageError(f"sort by {options.sort} only valid on closed connections")
     if options.filter_subject and not options.acc:
         raise PageError("filter by subject only valid with account filtering")
-    if options.state not in (STATE_OPEN, STATE_CLOSED, STATE_ANY):
-        raise PageError(f"invalid state {options.state}: 0 is open, 1 closed, 2 any")
 
 
 def _candidates(broker: BrokerView, options: ConnzOptions) -> list[AnyConnection]:
-    """All connections in the asked state and account; their number is the page's `total`."""
+    """All connections in the asked state and account; their number is the page's `total`. There are
+    none in a state that does not exist.
+    """
     chosen: list[AnyConnection] = []
-    if options.state != STATE_CLOSED:
+    if options.state in (STATE_OPEN, STATE_ANY):
         chosen.extend(broker.sessions.values())
-    if options.state != STATE_OPEN:
+        chosen.extend(leaf for leaf in broker.leaf_sessions.values() if leaf.is_ready)
+    if options.state in (STATE_CLOSED, STATE_ANY):
         chosen.extend(broker.closed)
     if options.acc:
-        chosen = [c for c in chosen if c.account is not None and c.account.name == options.acc]
+        chosen = [
+            c
+            for c in chosen
+            if c.account is not None
+            and c.account.name == options.acc
+            and not broker.is_undecided(c.cid)
+        ]
     return chosen
 
 
-def _filtered(chosen: list[AnyConnection], options: ConnzOptions) -> list[AnyConnection]:
+def _filtered(chosen: list[AnyConnection], options: ConnzOptions) -> Stepped[list[AnyConnection]]:
     if options.cid:
         return [c for c in chosen if c.cid == options.cid][:1]
     if options.mqtt_client:
         return []
     if options.user:
         chosen = [c for c in chosen if c.user == options.user]
+        yield
     if options.filter_subject:
         wanted = options.filter_subject
-        chosen = [c for c in chosen if collides_with_any(wanted, c.subscription_subjects())]
+        kept: list[AnyConnection] = []
+        for connection in chosen:
+            kept += [connection] if (yield from _wants(connection, wanted)) else []
+        chosen = kept
     return chosen
 
 
-def build_connz(broker: BrokerView, options: ConnzOptions, now_ns: int) -> Connz:
-    """The page; raises PageError for options that contradict each other."""
+def _wants(connection: AnyConnection, subject: str) -> Stepped[bool]:
+    """Whether a subscription of the connection and a subject have anything in common."""
+    for offset in range(0, connection.subscription_count, SUBSCRIPTIONS_STEP):
+        part = connection.subscriptions(SUBSCRIPTIONS_STEP, offset)
+        yield
+        if collides_with_any(subject, [s.subject for s in part]):
+            return True
+    return False
+
+
+def _sorted(
+    chosen: list[AnyConnection], options: ConnzOptions, now_ns: int
+) -> Stepped[list[AnyConnection]]:
+    """In the wanted order; ties are in that of connection ids, whatever the direction."""
+    if options.sort in ("", "cid"):
+        return sorted(chosen, key=lambda c: c.cid)
+    key = SORTS[options.sort]
+    chosen = sorted(chosen, key=lambda c: c.cid)
+    keys: list[tuple[Any, int]] = []
+    for number, connection in enumerate(chosen):
+        keys.append((key(connection, now_ns), number))
+        if number % CONNECTIONS_STEP == 0:
+            yield
+    keys.sort(key=lambda pair: pair[0], reverse=options.sort not in _SORTS_ASCENDING)
+    return [chosen[number] for _, number in keys]
+
+
+def build_connz(broker: BrokerView, options: ConnzOptions, now_ns: int) -> Stepped[Connz]:
+    """The page, in steps; raises PageError for options that contradict each other."""
     options = paged(options)
     _validate(options)
     if options.acc and options.acc not in broker.accounts:
@@ -202,20 +279,21 @@ def build_connz(broker: BrokerView, options: ConnzOptions, now_ns: int) -> Connz
     if options.cid:
         options.offset, options.limit = 0, 1
     candidates = _candidates(broker, options)
-    chosen = _filtered(candidates, options)
-    chosen.sort(key=lambda c: c.cid)
-    if options.sort not in ("", "cid"):
-        key = SORTS[options.sort]
-        chosen.sort(key=lambda c: key(c, now_ns), reverse=options.sort not in _SORTS_ASCENDING)
+    yield
+    chosen = yield from _filtered(candidates, options)
+    chosen = yield from _sorted(chosen, options, now_ns)
     connections: list[ConnzConnection] = []
     listed = 0
     for connection in chosen[options.offset : options.offset + options.limit]:
         document = _describe(connection, options, now_ns)
-        if options.auth:
-            _add_claims(document, broker.identity_of(connection.cid))
+        if options.auth or document.stop is not UNSET:
+            _add_claims(document, _claims_of(broker, connection), with_auth=options.auth)
         if options.subscriptions or options.subscriptions_detail:
-            listed += _add_subscriptions(document, connection, options)
+            # For connections that have ended, nats-server names the account each time.
+            title = "" if document.stop is UNSET else _account_title(broker, connection)
+            listed += yield from _add_subscriptions(document, connection, options, title)
         connections.append(document)
+        yield
         if listed >= SUBSCRIPTIONS_LISTED_MAX:
             break
     return Connz(

@@ -35,6 +35,7 @@ from tradewind.monitor.page_options import (
     SubszOptions,
 )
 from tradewind.monitor.process_usage import ProcessUsage, UsageMeter
+from tradewind.monitor.stepping import Stepped
 from tradewind.monitor.varz import Listening, build_varz
 
 if TYPE_CHECKING:
@@ -53,15 +54,18 @@ class JetStreamPages(Protocol):
     def statsz(self) -> Any:
         """The `jetstream` object of STATSZ."""
 
-    def jsz(self, options: JszOptions) -> Any:
+    def jsz(self, options: JszOptions) -> Stepped[Any]:
         """The document of /jsz; raises PageError when it cannot be built as asked."""
 
-    def account_jsz(self, name: str, options: JszOptions) -> Any:
+    def account_jsz(self, name: str, options: JszOptions) -> Stepped[Any]:
         """What it says about one account; raises PageError if that has no JetStream."""
 
 
 class MonitorView:
-    """Every page of one server. `jetstream` is set by that part when it runs."""
+    """Every page of one server; those that can be long are built in steps.
+
+    `jetstream` is set by that part when it runs.
+    """
 
     def __init__(self, broker: BrokerView, meter: UsageMeter | None = None) -> None:
         self.broker = broker
@@ -92,13 +96,13 @@ class MonitorView:
             self.broker.now_ns(),
         )
 
-    def connz(self, options: ConnzOptions) -> Connz:
+    def connz(self, options: ConnzOptions) -> Stepped[Connz]:
         """/connz."""
         from tradewind.monitor.connz import build_connz
 
         return build_connz(self.broker, options, self.broker.now_ns())
 
-    def subsz(self, options: SubszOptions) -> Subsz:
+    def subsz(self, options: SubszOptions) -> Stepped[Subsz]:
         """/subsz."""
         from tradewind.monitor.subsz import build_subsz
 
@@ -108,7 +112,7 @@ class MonitorView:
         """/accountz."""
         return build_accountz(self.broker, options, self.broker.now_ns())
 
-    def accstatz(self, options: AccountStatzOptions) -> AccountStatz:
+    def accstatz(self, options: AccountStatzOptions) -> Stepped[AccountStatz]:
         """/accstatz."""
         return build_accstatz(self.broker, options, self.broker.now_ns())
 
@@ -121,7 +125,7 @@ class MonitorView:
             now=timestamp(broker.now_ns()),
         )
 
-    def leafz(self, options: LeafzOptions) -> Leafz:
+    def leafz(self, options: LeafzOptions) -> Stepped[Leafz]:
         """/leafz."""
         from tradewind.monitor.leafz import build_leafz
 
@@ -131,10 +135,10 @@ class MonitorView:
         """/gatewayz."""
         return Gatewayz(server_id=self.broker.server_id, now=timestamp(self.broker.now_ns()))
 
-    def jsz(self, options: JszOptions) -> Any:
+    def jsz(self, options: JszOptions) -> Stepped[Any]:
         """/jsz."""
         if self.jetstream is not None:
-            return self.jetstream.jsz(options)
+            return (yield from self.jetstream.jsz(options))
         return JszDisabled(server_id=self.broker.server_id, now=timestamp(self.broker.now_ns()))
 
     def healthz(self, options: HealthzOptions) -> tuple[int, Health]:

@@ -18,9 +18,11 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tradewind.errors import ServerStartError
+from tradewind.interfaces import reachable_urls
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.pages import Guest, build_application
 from tradewind.options import LOOPBACK
+from tradewind.own_addresses import Sockets, listen_on, listen_reason
 
 HEADER_BYTES_MAX = 16 * 1024
 CONNECTIONS_MAX = 256
@@ -95,31 +97,13 @@ class _EmbeddedServer(uvicorn.Server):
         self._stopping.set()
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> Sockets:
+    """Listen; ServerStartError in the words that tools know from nats-server."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, max(port, 0), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
+        return listen_on(host, port, _BACKLOG)
     except OSError as error:
-        raise _bind_error(host, port, error) from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(_BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise _bind_error(host, port, error) from error
-    return listener
-
-
-def _bind_error(host: str, port: int, error: OSError) -> ServerStartError:
-    """In the words that tools know from nats-server."""
-    reason = (error.strerror or str(error)).lower()
-    return ServerStartError(
-        f"can't listen to the monitor port: listen tcp {host}:{port}: bind: {reason}"
-    )
+        reason = listen_reason(host, port, error)
+        raise ServerStartError(f"can't listen to the monitor port: {reason}") from error
 
 
 class MonitorServer:
@@ -140,6 +124,7 @@ class MonitorServer:
         self._ssl_context = ssl_context
         self._base_path = base_path
         self._guests = guests
+        self.urls: list[str] = []  # of all addresses, once it is started
         self._server: _EmbeddedServer | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -147,13 +132,15 @@ class MonitorServer:
         """Begin to serve; returns the bound port. Raises ServerStartError when the address cannot
         be had.
         """
-        listener = _bind(self._host, self._port)
-        port: int = listener.getsockname()[1]
+        sockets = _bind(self._host, self._port)
+        port: int = sockets[0].getsockname()[1]
+        self.urls = reachable_urls(sockets, "http" if self._ssl_context is None else "https")
         server = _EmbeddedServer(self._config())
-        task = asyncio.create_task(server.serve([listener]), name="monitor")
+        task = asyncio.create_task(server.serve(sockets), name="monitor")
         await asyncio.wait({task, server.ready}, return_when=asyncio.FIRST_COMPLETED)
         if not server.ready.done():
-            listener.close()
+            for listening in sockets:
+                listening.close()
             await task
         self._server, self._task = server, task
         return port

@@ -14,18 +14,31 @@ from tradewind.api.responses import API_LEVEL
 from tradewind.jetstream.engine import JetStreamEngine
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.infos import consumer_info, stream_info
-from tradewind.jetstream.jetstream_account import JetStreamAccount
+from tradewind.jetstream.jetstream_account import NO_LIMITS, JetStreamAccount
+from tradewind.monitor.accountz import account_title
 from tradewind.monitor.formats import timestamp
 from tradewind.monitor.health import OK, HealthProblem
 from tradewind.monitor.page_options import HealthzOptions, JszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.prometheus import Family, Sample
+from tradewind.monitor.stepping import Stepped
 from tradewind.store.commits.syncer import HISTOGRAM_NS, INTERVAL_NS
 
 NOT_FOUND: Final = 404
-# One page is built in one turn of the event loop.
+# Streams of one account on a page.
 STREAMS_SHOWN_MAX: Final = 10_000
 _UINT64: Final = 2**64
+# Limits as they are shown, and as the options name them.
+_LIMITS: Final = {
+    "max_request_batch": "max_request_batch",
+    "max_ack_pending": "max_ack_pending",
+    "max_ha_assets": "max_ha_assets",
+    "max_duplicate_window": "duplicate_window_ns",
+    "max_batch_inflight_per_stream": "batch_max_inflight_per_stream",
+    "max_batch_inflight_total": "batch_max_inflight_total",
+    "max_batch_size": "batch_max_msgs",
+    "max_batch_timeout": "batch_timeout_ns",
+}
 
 
 class JetStreamMonitor:
@@ -49,8 +62,15 @@ class JetStreamMonitor:
             config["sync_always"] = True
         if self._engine.domain:
             config["domain"] = self._engine.domain
+        # nats-server says so unless it has chosen one of the two sizes itself.
+        if settings.options.max_memory_bytes > 0 and settings.options.max_file_bytes > 0:
+            config["compress_ok"] = True
+        if settings.options.unique_tag:
+            config["unique_tag"] = settings.options.unique_tag
         if settings.options.strict:
             config["strict"] = True
+        if settings.options.read_only:
+            config["read_only"] = True
         return config
 
     def _stats(self) -> dict[str, Any]:
@@ -66,13 +86,9 @@ class JetStreamMonitor:
         }
 
     def _limits(self) -> dict[str, Any]:
-        limits = self._engine.server_limits
-        shown = {
-            "default_max_consumers": limits.default_max_consumers,
-            "max_ack_pending": limits.max_ack_pending,
-            "max_request_batch": limits.max_request_batch,
-            "duplicate_window": limits.duplicate_window_ns,
-        }
+        configured = self._engine.settings.options.limits
+        shown = {name: configured.get(key, 0) for name, key in _LIMITS.items()}
+        shown["default_max_consumers"] = self._engine.server_limits.default_max_consumers
         return {name: value for name, value in shown.items() if value}
 
     def varz(self) -> dict[str, Any]:
@@ -85,35 +101,39 @@ class JetStreamMonitor:
         del document["config"]["store_dir"]
         return document
 
-    def jsz(self, options: JszOptions) -> dict[str, Any]:
-        """The document of /jsz."""
+    def jsz(self, options: JszOptions) -> Stepped[dict[str, Any]]:
+        """The document of /jsz, in steps."""
         options = paged(options)
         engine = self._engine
         engine.set_time()
         streams = list(engine.hosted_streams())
         consumers = sum(len(hosted.consumers) for hosted in streams)
+        # Alone, this server leads them all.
+        counts = {
+            "streams": len(streams),
+            "streams_leader": len(streams) if options.raft else 0,
+            "consumers": consumers,
+            "consumers_leader": consumers if options.raft else 0,
+        }
         document: dict[str, Any] = {
             **self._stats(),
             "server_id": engine.broker.server_id,
             "now": timestamp(engine.broker.now_ns()),
             "config": self._config(),
             "limits": self._limits(),
-            "streams": len(streams),
-            "consumers": consumers,
+            **{name: count for name, count in counts.items() if count or "_" not in name},
             "messages": sum(hosted.stream.store.msgs for hosted in streams),
             "bytes": sum(hosted.stream.store.bytes for hosted in streams),
         }
-        if options.raft:  # alone, this server leads them all
-            leads = {"streams_leader": len(streams), "consumers_leader": consumers}
-            document.update({name: count for name, count in leads.items() if count})
-        if details := self._account_details(options):
+        yield
+        if details := (yield from self._account_details(options)):
             document["account_details"] = details
         if problems := self._problems():
             document["problems"] = problems
         document["total"] = len(engine.accounts)
         return document
 
-    def _account_details(self, options: JszOptions) -> list[dict[str, Any]]:
+    def _account_details(self, options: JszOptions) -> Stepped[list[dict[str, Any]]]:
         accounts = self._engine.accounts
         if options.account:
             chosen = [accounts[options.account]] if options.account in accounts else []
@@ -123,9 +143,13 @@ class JetStreamMonitor:
         else:
             chosen = []
         with_streams = options.streams or options.consumer
-        return [self._account(tenant, options, with_streams=with_streams) for tenant in chosen]
+        details = []
+        for tenant in chosen:
+            details.append((yield from self._account(tenant, options, with_streams=with_streams)))
+            yield
+        return details
 
-    def account_jsz(self, name: str, options: JszOptions) -> dict[str, Any]:
+    def account_jsz(self, name: str, options: JszOptions) -> Stepped[dict[str, Any]]:
         """What /jsz has in its list of accounts, for one of them."""
         if name not in self._engine.broker.accounts:
             raise PageError(f"account {quoted(name)} not found")
@@ -133,30 +157,35 @@ class JetStreamMonitor:
         if tenant is None:
             raise PageError(f"account {quoted(name)} not jetstream enabled")
         self._engine.set_time()
-        return self._account(tenant, options, with_streams=options.streams)
+        return (yield from self._account(tenant, options, with_streams=options.streams))
 
     def _account(
         self, tenant: JetStreamAccount, options: JszOptions, *, with_streams: bool
-    ) -> dict[str, Any]:
+    ) -> Stepped[dict[str, Any]]:
+        limits = NO_LIMITS if tenant.is_tiered else tenant.limits
         document: dict[str, Any] = {
-            "name": tenant.name,
+            "name": account_title(self._engine.broker, tenant.name),
             "id": tenant.name,
             "memory": tenant.usage.memory,
             "storage": tenant.usage.storage,
-            # The limits, as unsigned numbers: nats-server shows them here.
-            "reserved_memory": tenant.limits.max_memory % _UINT64,
-            "reserved_storage": tenant.limits.max_storage % _UINT64,
+            # The limits, as unsigned numbers: nats-server shows them here, but not those of tiers.
+            "reserved_memory": limits.max_memory % _UINT64,
+            "reserved_storage": limits.max_storage % _UINT64,
             "accounts": 0,
             "ha_assets": 0,
             "api": {"level": 0, "total": tenant.api.total, "errors": tenant.api.errors},
         }
         if with_streams:
             hosted = [tenant.streams[name] for name in sorted(tenant.streams)][:STREAMS_SHOWN_MAX]
-            if hosted:
-                document["stream_detail"] = [self._stream(one, options) for one in hosted]
+            shown = []
+            for one in hosted:
+                shown.append((yield from self._stream(one, options)))
+                yield
+            if shown:
+                document["stream_detail"] = shown
         return document
 
-    def _stream(self, hosted: HostedStream, options: JszOptions) -> dict[str, Any]:
+    def _stream(self, hosted: HostedStream, options: JszOptions) -> Stepped[dict[str, Any]]:
         info = stream_info(self._engine, hosted, dynamic=False)
         document: dict[str, Any] = {
             "name": hosted.name,
@@ -164,7 +193,7 @@ class JetStreamMonitor:
             "cluster": {"leader": self._engine.broker.server_name},
         }
         if options.config:
-            document["config"] = msgspec.to_builtins(info.config)
+            document["config"] = _with_sorted_metadata(msgspec.to_builtins(info.config))
         document["state"] = msgspec.to_builtins(info.state)
         files = hosted.stream.files
         if files is not None and (chain := files.chain) is not None:
@@ -174,15 +203,29 @@ class JetStreamMonitor:
                 "checkpoint_size": 0 if chain.checkpoint is None else chain.checkpoint.size,
                 "is_broken": chain.broken is not None,
             }
-        if options.consumer and hosted.consumers:
-            consumers = []
-            for consumer in hosted.consumers.values():
-                entry = msgspec.to_builtins(consumer_info(self._engine, consumer, dynamic=False))
-                if not options.config:
-                    del entry["config"]
-                consumers.append(entry)
-            document["consumer_detail"] = consumers
+        if options.consumer:
+            yield from self._consumers(hosted, options, document)
+        for name in ("mirror", "sources"):
+            if origin := getattr(info, name):
+                document[name] = msgspec.to_builtins(origin)
         return document
+
+    def _consumers(
+        self, hosted: HostedStream, options: JszOptions, document: dict[str, Any]
+    ) -> Stepped[None]:
+        """Add the consumers; those of mirrors and sources are hidden, and shown on demand."""
+        for consumer in list(hosted.consumers.values()):
+            yield
+            is_hidden = consumer.config.direct
+            if is_hidden and not options.direct_consumer:
+                continue
+            entry = msgspec.to_builtins(consumer_info(self._engine, consumer, dynamic=False))
+            if options.config:
+                _with_sorted_metadata(entry["config"])
+            else:
+                del entry["config"]
+            name = "direct_consumer_detail" if is_hidden else "consumer_detail"
+            document.setdefault(name, []).append(entry)
 
     # ---------------------------------------------------------------- health
 
@@ -194,7 +237,8 @@ class JetStreamMonitor:
         ]
 
     def _all_problems(self) -> Iterator[HealthProblem]:
-        for tenant in self._engine.accounts.values():
+        engine = self._engine
+        for tenant in engine.accounts.values():
             for stream, reason in tenant.problems.items():
                 text = (
                     f"JetStream stream '{tenant.name} > {stream}' could not be recovered: {reason}"
@@ -202,7 +246,7 @@ class JetStreamMonitor:
                 yield HealthProblem(text, type="STREAM", account=tenant.name, stream=stream)
             for hosted in tenant.streams.values():
                 files = hosted.stream.files
-                if files is not None and files.failure is not None:
+                if files is not None and files.failure is not None and not engine.is_read_only:
                     place = f"'{tenant.name} > {hosted.name}'"
                     text = f"JetStream stream {place} is read-only: {files.failure}"
                     yield HealthProblem(
@@ -327,6 +371,13 @@ class JetStreamMonitor:
                 letters.refused_count if letters is not None else 0,
             ),
         ]
+
+
+def _with_sorted_metadata(config: dict[str, Any]) -> dict[str, Any]:
+    """The same one, with metadata in the order of nats-server."""
+    if metadata := config.get("metadata"):
+        config["metadata"] = dict(sorted(metadata.items()))
+    return config
 
 
 def _histogram(counts: list[int]) -> Family:

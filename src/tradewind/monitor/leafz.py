@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tradewind.durations import format_duration
-from tradewind.monitor.connz import SUBSCRIPTIONS_LISTED_MAX
+from tradewind.monitor.connz import SUBSCRIPTIONS_LISTED_MAX, SUBSCRIPTIONS_STEP
 from tradewind.monitor.formats import number, present, rounded_rtt_ns, timestamp
 from tradewind.monitor.monitor_documents import Leaf, Leafz
 from tradewind.monitor.parameters import boolean
@@ -18,6 +18,7 @@ from tradewind.options import SECOND_NS
 
 if TYPE_CHECKING:
     from tradewind.monitor.page_options import LeafzOptions
+    from tradewind.monitor.stepping import Stepped
     from tradewind.monitor.varz import Listening
     from tradewind.monitor.views import BrokerView, LeafView
     from tradewind.options import LeafRemoteOptions, ServerOptions
@@ -30,8 +31,8 @@ def leafz_from_query(query: Mapping[str, str]) -> LeafzOptions:
     return LeafzOptions(subscriptions=boolean(query, "subs"), account=query.get("acc", ""))
 
 
-def build_leafz(broker: BrokerView, options: LeafzOptions, now_ns: int) -> Leafz:
-    """The page."""
+def build_leafz(broker: BrokerView, options: LeafzOptions, now_ns: int) -> Stepped[Leafz]:
+    """The page, in steps."""
     chosen = [
         session
         for session in broker.leaf_sessions.values()
@@ -40,15 +41,21 @@ def build_leafz(broker: BrokerView, options: LeafzOptions, now_ns: int) -> Leafz
     left = SUBSCRIPTIONS_LISTED_MAX
     leafs = []
     for session in chosen:
-        leafs.append(_leaf(session, left if options.subscriptions else 0))
+        listed: list[str] = []
+        end = min(session.subscription_count, left) if options.subscriptions else 0
+        for offset in range(0, end, SUBSCRIPTIONS_STEP):
+            part = session.subscriptions(min(SUBSCRIPTIONS_STEP, end - offset), offset)
+            listed += [one.subject for one in part]
+            yield
+        leafs.append(_leaf(session, listed))
+        yield
         left = max(left - session.subscription_count, 0)
     return Leafz(
         server_id=broker.server_id, now=timestamp(now_ns), leafnodes=len(leafs), leafs=leafs
     )
 
 
-def _leaf(session: LeafView, listed_max: int) -> Leaf:
-    listed = session.subscription_subjects()[:listed_max] if listed_max else []
+def _leaf(session: LeafView, listed: list[str]) -> Leaf:
     return Leaf(
         id=session.cid,
         name=session.name,

@@ -82,6 +82,8 @@ class Varz(MonitorDocument):
     auth_required: bool | UnsetType
     tls_required: bool | UnsetType
     tls_verify: bool | UnsetType
+    connect_urls: list[str] | UnsetType
+    ws_connect_urls: list[str] | UnsetType
     max_connections: int
     max_subscriptions: int | UnsetType
     ping_interval: int
@@ -132,6 +134,8 @@ class Varz(MonitorDocument):
     tags: list[str] | UnsetType
     metadata: dict[str, str] | UnsetType
     feature_flags: dict[str, bool]
+    trusted_operators_jwt: list[str] | UnsetType
+    trusted_operators_claim: list[Any] | UnsetType
     system_account: str | UnsetType
     slow_consumer_stats: PerKind
     stale_connection_stats: PerKind
@@ -166,7 +170,7 @@ class ConnzConnection(MonitorDocument):
 
     cid: int
     kind: str
-    type: str
+    type: str | UnsetType
     ip: str
     port: int
     start: str
@@ -324,7 +328,7 @@ class Traffic(MonitorDocument):
 
 
 class AccountTraffic(Traffic):
-    """Messages and bytes of an account; the shares of other servers are always none here."""
+    """Messages and bytes of an account; of other servers only leaf nodes have a share here."""
 
     gateways: Traffic = msgspec.field(default_factory=Traffic)
     routes: Traffic = msgspec.field(default_factory=Traffic)

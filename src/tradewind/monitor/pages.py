@@ -7,6 +7,7 @@ no login; they never show a secret.
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -23,7 +24,8 @@ from tradewind._version import __version__
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.monitor import prometheus
 from tradewind.monitor.facade import MonitorView
-from tradewind.monitor.formats import compact_json, indented_json
+from tradewind.monitor.formats import compact_json
+from tradewind.monitor.json_steps import json_steps
 from tradewind.monitor.leafz import leafz_from_query
 from tradewind.monitor.page_options import (
     AccountStatzOptions,
@@ -34,14 +36,15 @@ from tradewind.monitor.page_options import (
     subsz_from_query,
 )
 from tradewind.monitor.parameters import PageError, boolean
+from tradewind.monitor.stepping import Stepped, in_steps, result_of
 
 Query = Mapping[str, str]
-Page = Callable[[MonitorView, Query], Response]
+Page = Callable[[MonitorView, Query], Response | Stepped[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
-# The official server answers any method the same way.
-_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _CORS = {"Access-Control-Allow-Origin": "*"}
+# Bytes of a long page that are written at a time.
+_PART_BYTES = 64 * 1024
 _PLAIN = "text/plain; charset=utf-8"
 # label, path: the links of the index
 _INDEX = (
@@ -59,8 +62,38 @@ _INDEX = (
 )
 
 
-def _json(document: Any) -> Response:
-    return Response(indented_json(document), headers=_CORS, media_type="application/json")
+def _json(view: MonitorView, document: Any) -> Stepped[Response]:
+    """A document, or the steps to one, encoded in steps."""
+    pieces = yield from json_steps((yield from result_of(document)), indented=True)
+    if len(pieces) == 1:
+        return Response(pieces[0], headers=_CORS, media_type="application/json")
+    return _LongPage(view, pieces)
+
+
+class _LongPage(Response):
+    """A document that is sent in parts, each in a turn of its own."""
+
+    def __init__(self, view: MonitorView, pieces: list[bytes]) -> None:
+        headers = {**_CORS, "Content-Length": str(sum(map(len, pieces)))}
+        super().__init__(None, headers=headers, media_type="application/json")
+        self._view = view
+        self._pieces = pieces
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        """Send it. The pieces are used up, because to free all of them would be a long step."""
+        status, headers = self.status_code, self.raw_headers
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        pieces, part, size = self._pieces[::-1], [], 0
+        self._pieces.clear()
+        while pieces:
+            part.append(pieces.pop())
+            size += len(part[-1])
+            if size >= _PART_BYTES or not pieces:
+                body = {"body": b"".join(part), "more_body": bool(pieces)}
+                await send({"type": "http.response.body", **body})
+                part, size = [], 0
+                self._view.broker.watch.end_turn()
+                await asyncio.sleep(0)
 
 
 def _text(text: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
@@ -71,43 +104,46 @@ def _not_found() -> Response:
     return _text("404 page not found\n", 404, {"X-Content-Type-Options": "nosniff"})
 
 
-def _varz(view: MonitorView, _query: Query) -> Response:
-    return _json(view.varz())
+def _varz(view: MonitorView, _query: Query) -> Stepped[Response]:
+    return _json(view, view.varz())
 
 
-def _connz(view: MonitorView, query: Query) -> Response:
-    return _json(view.connz(connz_from_query(query)))
+def _connz(view: MonitorView, query: Query) -> Stepped[Response]:
+    return _json(view, view.connz(connz_from_query(query)))
 
 
-def _subsz(view: MonitorView, query: Query) -> Response:
-    return _json(view.subsz(subsz_from_query(query)))
+def _subsz(view: MonitorView, query: Query) -> Stepped[Response]:
+    return _json(view, view.subsz(subsz_from_query(query)))
 
 
-def _accountz(view: MonitorView, query: Query) -> Response:
-    return _json(view.accountz(AccountzOptions(account=query.get("acc", ""))))
+def _accountz(view: MonitorView, query: Query) -> Stepped[Response]:
+    return _json(view, view.accountz(AccountzOptions(account=query.get("acc", ""))))
 
 
-def _accstatz(view: MonitorView, query: Query) -> Response:
-    return _json(view.accstatz(AccountStatzOptions(include_unused=boolean(query, "unused"))))
+def _accstatz(view: MonitorView, query: Query) -> Stepped[Response]:
+    return _json(view, view.accstatz(AccountStatzOptions(include_unused=boolean(query, "unused"))))
 
 
-def _routez(view: MonitorView, query: Query) -> Response:
+def _routez(view: MonitorView, query: Query) -> Stepped[Response]:
     if query.get("subs", "").lower() != "detail":
         boolean(query, "subs")
-    return _json(view.routez())
+    return _json(view, view.routez())
 
 
-def _leafz(view: MonitorView, query: Query) -> Response:
-    return _json(view.leafz(leafz_from_query(query)))
+def _leafz(view: MonitorView, query: Query) -> Stepped[Response]:
+    return _json(view, view.leafz(leafz_from_query(query)))
 
 
-def _gatewayz(view: MonitorView, query: Query) -> Response:
+def _gatewayz(view: MonitorView, query: Query) -> Stepped[Response]:
     boolean(query, "accs")
-    return _json(view.gatewayz())
+    return _json(view, view.gatewayz())
 
 
-def _jsz(view: MonitorView, query: Query) -> Response:
-    return _json(view.jsz(jsz_from_query(query)))
+def _jsz(view: MonitorView, query: Query) -> Stepped[Response]:
+    options = jsz_from_query(query)
+    if options.leader_only and view.jetstream is None:
+        raise PageError("filtered response: not leader")
+    return _json(view, view.jsz(options))
 
 
 def _healthz(view: MonitorView, query: Query) -> Response:
@@ -120,8 +156,9 @@ def _raftz(_view: MonitorView, _query: Query) -> Response:
     return _text("No Raft nodes registered", 404)
 
 
-def _ipqueuesz(_view: MonitorView, _query: Query) -> Response:
-    return _json({})
+def _ipqueuesz(view: MonitorView, query: Query) -> Stepped[Response]:
+    boolean(query, "all")
+    return _json(view, {})
 
 
 def _metrics(view: MonitorView, _query: Query) -> Response:
@@ -206,22 +243,25 @@ def _index_page(base_path: str, guests: Sequence[Guest]) -> Page:
     return page
 
 
+def _built(view: MonitorView, page: Page, query: Query) -> Stepped[Response]:
+    return (yield from result_of(page(view, query)))
+
+
 def _endpoint(view: MonitorView, page: Page, counted_as: str = "") -> Endpoint:
     watch = view.broker.watch
 
     async def endpoint(request: Request) -> Response:
         if counted_as:
             view.request_counts[counted_as] += 1
-        watch.begin()
+        kind, path = f"page {counted_as or 'other'}", request.url.path
         try:
-            return page(view, request.query_params)
+            return await in_steps(watch, kind, path, _built(view, page, request.query_params))
         except PageError as error:
             return _text(str(error), error.status)
         except Exception as error:
             view.broker.faults.contain("page", error, request.url.path)
             return _text(INTERNAL_ERROR, 500)
         finally:
-            watch.lap(f"page {counted_as or 'other'}", request.url.path)
             watch.end_turn()
 
     return endpoint
@@ -243,7 +283,7 @@ def build_application(
     """All pages below `base_path`; everything else is a 404 in plain text."""
     base = normal_base_path(base_path)
     index = _endpoint(view, _index_page(base, guests), "/")
-    routes: list[BaseRoute] = [Route(base or "/", index, methods=_METHODS)]
+    routes: list[BaseRoute] = [Route(base or "/", index)]
     for guest in guests:
         # Relative, so that it works behind a proxy that adds a path of its own.
         slash = RedirectResponse(guest.path.removeprefix("/") + "/")
@@ -251,10 +291,11 @@ def build_application(
         routes.append(Mount(base + guest.path, _contained(view, guest)))
     for paths, page in _COUNTED:
         endpoint = _endpoint(view, page, paths[0])
-        routes += [Route(base + path, endpoint, methods=_METHODS) for path in paths]
-    routes += [
-        Route(base + path, _endpoint(view, page), methods=_METHODS) for path, page in _UNCOUNTED
-    ]
+        routes += [Route(base + path, endpoint) for path in paths]
+    routes += [Route(base + path, _endpoint(view, page)) for path, page in _UNCOUNTED]
+    for route in routes:
+        if isinstance(route, Route):  # any method is answered the same way, as by nats-server
+            route.methods = None
     application = Starlette(routes=routes, exception_handlers={404: _unknown, 405: _unknown})
     application.router.redirect_slashes = False
     return application

@@ -1,18 +1,21 @@
 """Builds /subsz: totals of the routing tables and, on request, a page of subscriptions.
 
-Only subscriptions of clients are counted and listed, never those of the server itself. It keeps no
-state.
+Only subscriptions of clients are listed, never those of the server itself or of leaf nodes; the
+totals count those of leaf nodes, too. It keeps no state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
-from tradewind.monitor.connz import subscription_detail
+from tradewind.monitor.accountz import account_title
+from tradewind.monitor.connz import SUBSCRIPTIONS_STEP, subscription_detail
 from tradewind.monitor.formats import number, present, timestamp
 from tradewind.monitor.monitor_documents import SublistStats, SubscriptionDetail, Subsz
 from tradewind.monitor.page_options import SubszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
+from tradewind.monitor.stepping import Stepped
 from tradewind.monitor.views import AccountView, BrokerView, SubscriptionView
 from tradewind.subjects import is_valid_literal
 
@@ -36,25 +39,53 @@ def merged_stats(accounts: Iterable[AccountView]) -> SublistStats:
     return merged
 
 
-def _page(accounts: list[AccountView], offset: int, limit: int) -> list[SubscriptionView]:
-    """The wanted stretch of all accounts' subscriptions in a row, without listing what lies before
-    it.
+def _page(
+    broker: BrokerView,
+    accounts: list[AccountView],
+    hidden: Mapping[str, int],
+    offset: int,
+    limit: int,
+) -> Stepped[list[SubscriptionView]]:
+    """The wanted stretch of all accounts' subscriptions in a row. What lies before it is only
+    listed in accounts with `hidden` subscriptions.
     """
     page: list[SubscriptionView] = []
     for account in accounts:
-        count = account.subscription_count
-        if offset >= count:
-            offset -= count
-            continue
-        page.extend(account.all_subscriptions(offset, limit - len(page)))
-        offset = 0
+        shown = account.subscription_count - hidden.get(account.name, 0)
+        if account.name in hidden:
+            found: list[SubscriptionView] = []
+            for start in range(0, account.subscription_count, SUBSCRIPTIONS_STEP):
+                part = account.all_subscriptions(start, SUBSCRIPTIONS_STEP)
+                found += [one for one in part if one.cid not in broker.leaf_sessions]
+                yield
+                if len(found) >= offset + limit - len(page):
+                    break
+            page += found[offset : offset + limit - len(page)]
+        else:
+            for start in range(offset, shown, SUBSCRIPTIONS_STEP):
+                size = min(limit - len(page), SUBSCRIPTIONS_STEP)
+                page.extend(account.all_subscriptions(start, size))
+                yield
+                if len(page) >= limit:
+                    break
         if len(page) >= limit:
             break
+        offset = max(offset - shown, 0)
     return page
 
 
-def build_subsz(broker: BrokerView, options: SubszOptions, now_ns: int) -> Subsz:
-    """The page; raises PageError when the test subject is not one that can be published on."""
+def _hidden(broker: BrokerView) -> Stepped[dict[str, int]]:
+    """How many subscriptions of each account are of leaf nodes, and so not listed."""
+    hidden: Counter[str] = Counter()
+    for index, leaf in enumerate(list(broker.leaf_sessions.values())):
+        hidden[leaf.account.name] += leaf.subscription_count
+        if index % SUBSCRIPTIONS_STEP == 0:
+            yield
+    return dict(hidden)
+
+
+def build_subsz(broker: BrokerView, options: SubszOptions, now_ns: int) -> Stepped[Subsz]:
+    """The page, in steps; raises PageError when nobody can publish on the test subject."""
     options = paged(options)
     if options.test and not is_valid_literal(options.test):
         shown = quoted(options.test)[1:-1]
@@ -65,13 +96,21 @@ def build_subsz(broker: BrokerView, options: SubszOptions, now_ns: int) -> Subsz
     total = 0
     if options.subscriptions:
         if options.test:
-            matching = [s for account in accounts for s in account.matching(options.test)]
+            matching: list[SubscriptionView] = []
+            for account in accounts:
+                found = account.matching(options.test)
+                matching += [one for one in found if one.cid not in broker.leaf_sessions]
+                yield
             total = len(matching)
             page = matching[options.offset : options.offset + options.limit]
         else:
-            total = sum(account.subscription_count for account in accounts)
-            page = _page(accounts, options.offset, options.limit)
-        details = [subscription_detail(s, with_account=True) for s in page]
+            hidden = yield from _hidden(broker)
+            total = sum(one.subscription_count - hidden.get(one.name, 0) for one in accounts)
+            page = yield from _page(broker, accounts, hidden, options.offset, options.limit)
+        for start in range(0, len(page), SUBSCRIPTIONS_STEP):
+            part = page[start : start + SUBSCRIPTIONS_STEP]
+            details += [subscription_detail(s, account_title(broker, s.account)) for s in part]
+            yield
     return Subsz(
         server_id=broker.server_id,
         now=timestamp(now_ns),

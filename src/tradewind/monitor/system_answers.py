@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,8 +18,16 @@ from tradewind.errors import TradewindError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.formats import compact_json, present
+from tradewind.monitor.json_steps import json_steps
 from tradewind.monitor.page_options import Options
 from tradewind.monitor.parameters import PageError
+from tradewind.monitor.stepping import (
+    StartWork,
+    Stepped,
+    at_once,
+    result_of,
+    start_at_once,
+)
 from tradewind.monitor.system_events import SystemEvents
 from tradewind.monitor.system_requests import (
     ACCOUNT_ENDPOINTS,
@@ -28,6 +36,7 @@ from tradewind.monitor.system_requests import (
     OWN_ENDPOINTS,
     SERVER_ENDPOINTS,
     ClientRequest,
+    ConnectionsRequest,
     CountRequest,
     MonitorReply,
     NoAnswerError,
@@ -38,10 +47,12 @@ from tradewind.monitor.system_requests import (
     accepted_encoding,
     count_subscribers,
     decode_body,
+    decode_nullable,
     decode_options,
     encoded,
     user_permissions,
 )
+from tradewind.monitor.varz import cluster_name
 
 if TYPE_CHECKING:
     from tradewind.monitor.views import (
@@ -55,28 +66,34 @@ if TYPE_CHECKING:
 
 _COUNT_REQUEST: Final = msgspec.json.Decoder(CountRequest)
 _SECOND_NS: Final = 1_000_000_000
+_CONNECTIONS_REQUEST: Final = msgspec.json.Decoder(ConnectionsRequest)
 _CLIENT_REQUEST: Final = msgspec.json.Decoder(ClientRequest)
+
+# Answers a request, perhaps in steps.
+Handler: TypeAlias = "Callable[[MessageView], Stepped[None] | None]"
 
 
 class SystemServices:
     """The server's services in the system account and in all others, and its events.
 
-    `reload` reads the configuration again and raises TradewindError when that fails; `kick` closes
-    one connection and `lame_duck` asks one client to move elsewhere, both by id, false when there
-    is no such connection.
+    `reload` reads the configuration again and calls back with None, or with the error when that
+    fails; `kick` closes one connection and `lame_duck` asks one client to move elsewhere, both by
+    id, false when there is no such connection.
     """
 
     def __init__(
         self,
         broker: BrokerView,
-        reload: Callable[[], None],
+        reload: Callable[[Callable[[TradewindError | None], None]], None],
         kick: Callable[[int], bool],
         lame_duck: Callable[[int], bool],
         view: MonitorView | None = None,
+        start_work: StartWork = start_at_once,
     ) -> None:
         self._broker = broker
         self._view = view if view is not None else MonitorView(broker)
         self._reload = reload
+        self._start_work = start_work
         self._kick = kick
         self._lame_duck = lame_duck
         self._system: AccountView | None = None
@@ -87,6 +104,10 @@ class SystemServices:
 
     def start(self) -> None:
         """Serve every account. Call it again whenever accounts were added, removed or replaced."""
+        at_once(self.start_steps())
+
+    def start_steps(self) -> Stepped[None]:
+        """The same in steps."""
         system = self._broker.system_account
         if system is not self._system:
             self.stop()
@@ -97,8 +118,10 @@ class SystemServices:
             if self._broker.accounts.get(name) is not account:
                 del self._served[name]
                 self._withdraw(account, tokens)
-        for name in self._broker.accounts:
+                yield
+        for name in list(self._broker.accounts):
             self.account_added(name)
+            yield
 
     def account_added(self, name: str) -> None:
         """Serve one account, if it is not served yet."""
@@ -152,11 +175,11 @@ class SystemServices:
 
     # ---------------------------------------------------------------- subjects
 
-    def _system_handlers(self) -> dict[str, Callable[[MessageView], None]]:
+    def _system_handlers(self) -> dict[str, Handler]:
         account = self._system
         assert account is not None
         own = f"$SYS.REQ.SERVER.{self._broker.server_id}"
-        handlers: dict[str, Callable[[MessageView], None]] = {
+        handlers: dict[str, Handler] = {
             "$SYS.REQ.SERVER.PING": self._statsz,
             "$SYS.REQ.USER.INFO": partial(self._user_info, account),
             "$SYS.REQ.ACCOUNT.*.CONNS": self._account_conns,
@@ -175,19 +198,21 @@ class SystemServices:
             handlers[f"$SYS.REQ.ACCOUNT.*.{name}"] = partial(self._on_account, endpoint)
         return handlers
 
-    def _own_handlers(self, account: AccountView) -> dict[str, Callable[[MessageView], None]]:
-        handlers: dict[str, Callable[[MessageView], None]] = {
-            "$SYS.REQ.USER.INFO": partial(self._user_info, account)
-        }
+    def _own_handlers(self, account: AccountView) -> dict[str, Handler]:
+        handlers: dict[str, Handler] = {"$SYS.REQ.USER.INFO": partial(self._user_info, account)}
         for subject, name in OWN_ENDPOINTS.items():
             handlers[subject] = partial(self._on_own, account, ACCOUNT_ENDPOINTS[name])
         return handlers
 
-    def _serve(
-        self, account: AccountView, handler: Callable[[MessageView], None], message: MessageView
-    ) -> None:
+    def _serve(self, account: AccountView, handler: Handler, message: MessageView) -> None:
+        work = self._answered(account, handler, message)
+        self._start_work("service", message.subject, work)
+
+    def _answered(
+        self, account: AccountView, handler: Handler, message: MessageView
+    ) -> Stepped[None]:
         try:
-            handler(message)
+            yield from result_of(handler(message))
         except Exception:  # whoever asks must not wait for an answer that never comes
             if message.reply:
                 error = RequestError(FAILED, INTERNAL_ERROR)
@@ -197,18 +222,20 @@ class SystemServices:
 
     # ---------------------------------------------------------------- requests for pages
 
-    def _on_server(self, endpoint: SystemEndpoint, message: MessageView) -> None:
-        self._answer(self._system, endpoint, "", message)
+    def _on_server(self, endpoint: SystemEndpoint, message: MessageView) -> Stepped[None]:
+        return self._answer(self._system, endpoint, "", message)
 
-    def _on_account(self, endpoint: SystemEndpoint, message: MessageView) -> None:
-        self._answer(self._system, endpoint, message.subject.split(".")[3], message)
+    def _on_account(self, endpoint: SystemEndpoint, message: MessageView) -> Stepped[None]:
+        return self._answer(self._system, endpoint, message.subject.split(".")[3], message)
 
-    def _on_own(self, account: AccountView, endpoint: SystemEndpoint, message: MessageView) -> None:
-        self._answer(account, endpoint, account.name, message)
+    def _on_own(
+        self, account: AccountView, endpoint: SystemEndpoint, message: MessageView
+    ) -> Stepped[None]:
+        return self._answer(account, endpoint, account.name, message)
 
     def _answer(
         self, where: AccountView | None, endpoint: SystemEndpoint, name: str, message: MessageView
-    ) -> None:
+    ) -> Stepped[None]:
         if not message.reply or where is None:
             return
         data: Any = UNSET
@@ -217,7 +244,7 @@ class SystemServices:
             options = decode_options(message.payload, endpoint.options)
             if not self._is_meant(options):
                 return
-            data = endpoint.build(self._view, options, name)
+            data = yield from result_of(endpoint.build(self._view, options, name))
         except NoAnswerError:
             return
         except msgspec.DecodeError as fault:
@@ -225,20 +252,19 @@ class SystemServices:
         except PageError as fault:
             data, error = None, RequestError(FAILED, str(fault))
         reply = MonitorReply(server=self.events.server_info(), data=data, error=error)
-        header, body = encoded(compact_json(reply), accepted_encoding(message.header))
+        pieces = yield from json_steps(reply, indented=False)
+        header, body = yield from encoded(pieces, accepted_encoding(message.header))
         where.publish(message.reply, body, header=header)
 
     def _is_meant(self, options: Options) -> bool:
-        """Whether a filter leaves this server in; it is in no cluster, and names match by part
-        unless exact.
-        """
+        """Whether a filter leaves this server in; names match by part unless exact."""
         settings = self._broker.options
         host = self._view.listening.host or settings.host
         domain = settings.jetstream.domain if self._view.jetstream is not None else ""
         for wanted, given in (
             (options.server_name, self._broker.server_name),
             (options.host, host),
-            (options.cluster, ""),
+            (options.cluster, cluster_name(self._broker)),
         ):
             if wanted and (wanted != given if options.exact_match else wanted not in given):
                 return False
@@ -292,38 +318,57 @@ class SystemServices:
 
     def _account_conns(self, message: MessageView) -> None:
         account = self._broker.accounts.get(message.subject.split(".")[3])
+        try:
+            if message.payload:
+                decode_nullable(_CONNECTIONS_REQUEST, message.payload)
+        except msgspec.DecodeError:
+            return
         if account is not None and account.session_count:
             self._reply(message, self.events.account_connections(account))
 
-    def _count_by_account(self, message: MessageView) -> None:
+    def _count_by_account(self, message: MessageView) -> Stepped[None]:
         try:
             request = decode_body(_COUNT_REQUEST, message.payload)
         except msgspec.DecodeError:
             return
         account = self._broker.accounts.get(request.acc)
         if account is not None:
-            self._reply(message, count_subscribers(account, request.subject))
+            self._reply(message, (yield from count_subscribers(account, request.subject)))
 
-    def _count_by_subject(self, message: MessageView) -> None:
+    def _count_by_subject(self, message: MessageView) -> Stepped[None]:
         if self._system is not None:
             subject, _, queue = message.payload.decode("utf-8", "replace").strip().partition(" ")
-            self._reply(message, count_subscribers(self._system, subject, queue.strip()))
+            count = yield from count_subscribers(self._system, subject, queue.strip())
+            self._reply(message, count)
 
     # ---------------------------------------------------------------- requests to do something
 
     def _on_reload(self, message: MessageView) -> None:
+        def done(error: TradewindError | None) -> None:
+            if error is not None:
+                self._refuse(message, FAILED, str(error))
+            else:
+                self._reply(message, MonitorReply(server=self.events.server_info()))
+
         try:
-            self._reload()
-        except TradewindError as error:
-            self._refuse(message, FAILED, str(error))
-        else:
-            self._reply(message, MonitorReply(server=self.events.server_info()))
+            if self._is_meant(decode_options(message.payload, Options)):
+                self._reload(done)
+        except msgspec.DecodeError as error:
+            self._refuse(message, BAD_REQUEST, str(error))
 
     def _on_client(self, act: Callable[[int], bool], missing: str, message: MessageView) -> None:
-        """A body that cannot be read is answered by silence, as by the official server."""
+        """A body that cannot be read is answered by silence, as by the official server; one whose
+        filter cannot be read is refused.
+        """
         try:
-            request = decode_body(_CLIENT_REQUEST, message.payload)
+            request = decode_nullable(_CLIENT_REQUEST, message.payload) or ClientRequest()
         except msgspec.DecodeError:
+            return
+        try:
+            if not self._is_meant(decode_options(message.payload, Options)):
+                return
+        except msgspec.DecodeError as error:
+            self._refuse(message, BAD_REQUEST, str(error))
             return
         if act(request.cid):
             self._reply(message, MonitorReply(server=self.events.server_info()))

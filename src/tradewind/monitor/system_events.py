@@ -23,19 +23,30 @@ from tradewind.monitor.formats import (
     timestamp,
 )
 from tradewind.monitor.monitor_documents import AccountStat, PerKind, Traffic
-from tradewind.monitor.varz import FEATURE_FLAGS, subscription_total
+from tradewind.monitor.varz import (
+    FEATURE_FLAGS,
+    cluster_name,
+    per_kind,
+    subscription_total,
+)
+from tradewind.nkeys import USER, is_public
 from tradewind.options import GLOBAL_ACCOUNT
 from tradewind.wire.ops import CLOSED_AUTHENTICATION_FAILURE, NATS_VERSION
 
 if TYPE_CHECKING:
+    from tradewind.broker.identity import Identity
     from tradewind.monitor.views import AccountView, ClosedSessionView, ConnectionView, SessionView
 
 STATSZ_INTERVAL_NS = 10 * SECOND_NS
 ACCOUNT_INTERVAL_NS = 30 * SECOND_NS
+# Accounts whose event is published in one turn.
+ACCOUNTS_AT_ONCE_MAX = 256
 
 # A server with JetStream; it sends and takes states of streams as bytes; it can have streams whose
 # servers talk in the account of the stream. What a server of 2.15 with JetStream says.
 JETSTREAM_FLAGS = 1 | 2 | 4
+# Of another server that has not logged in.
+NO_ACCOUNT = "N/A"
 
 _TYPE_PREFIX = "io.nats.server.advisory.v1."
 _ID_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -48,6 +59,7 @@ class SystemEventServer(msgspec.Struct, kw_only=True):
     name: str
     host: str
     id: str
+    cluster: str | UnsetType = UNSET
     domain: str | UnsetType = UNSET
     ver: str
     tags: list[str] | UnsetType = UNSET
@@ -72,7 +84,9 @@ class SystemEventClient(msgspec.Struct, kw_only=True):
     ver: str | UnsetType = UNSET
     rtt: int | UnsetType = UNSET
     stop: str | UnsetType = UNSET
+    issuer_key: str | UnsetType = UNSET
     name_tag: str | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
     kind: str | UnsetType = UNSET
     client_type: str | UnsetType = UNSET
 
@@ -157,8 +171,11 @@ def event_id() -> str:
     return "".join(characters)
 
 
-def _client_info(connection: ConnectionView, account_name: str) -> SystemEventClient:
-    return SystemEventClient(
+def _client_info(
+    connection: ConnectionView, account_name: str, identity: Identity | None
+) -> SystemEventClient:
+    """Who it is. The JWT itself is not told: that of a bearer is a password."""
+    client = SystemEventClient(
         start=timestamp(connection.start_ns),
         host=connection.remote_ip,
         id=connection.cid,
@@ -169,8 +186,18 @@ def _client_info(connection: ConnectionView, account_name: str) -> SystemEventCl
         ver=present(connection.version),
         name_tag=account_name,
         kind=connection.kind,
-        client_type=connection.client_type,
     )
+    if connection.kind == "Client":
+        client.client_type = connection.client_type
+    if not connection.is_connected and connection.kind == "Leafnode":
+        client.acc, client.name_tag = NO_ACCOUNT, UNSET
+    if identity is not None and identity.claims is not None:
+        client.issuer_key = identity.claims.iss
+        client.name_tag = identity.account_title
+        client.tags = present(list(identity.claims.nats.tags or ()))
+    elif connection.is_connected and is_public(connection.user, USER):
+        client.issuer_key = account_name
+    return client
 
 
 def _account_name(connection: ConnectionView) -> str:
@@ -196,10 +223,11 @@ class SystemEvents:
             name=broker.server_name,
             host=self._view.listening.host or options.host,
             id=broker.server_id,
+            cluster=present(cluster_name(broker)),
             domain=present(options.jetstream.domain if self._view.jetstream is not None else ""),
             ver=NATS_VERSION,
             tags=present(list(options.server_tags)),
-            metadata=present(dict(options.server_metadata)),
+            metadata=present(dict(sorted(options.server_metadata.items()))),
             feature_flags={**FEATURE_FLAGS, **options.feature_flags},
             jetstream=self._view.jetstream is not None,
             flags=JETSTREAM_FLAGS if self._view.jetstream is not None else 0,
@@ -212,6 +240,7 @@ class SystemEvents:
         broker, totals, usage = self._broker, self._broker.totals, self._view.usage()
         sent = Traffic(msgs=totals.out_msgs, bytes=totals.out_bytes)
         received = Traffic(msgs=totals.in_msgs, bytes=totals.in_bytes)
+        leafs = broker.leaf_traffic()
         slow, stale = totals.slow_consumers, totals.stale_connections
         jetstream = self._view.jetstream
         stats = ServerStats(
@@ -224,13 +253,17 @@ class SystemEvents:
             active_accounts=sum(account.session_count > 0 for account in broker.accounts.values()),
             subscriptions=subscription_total(broker),
             sent=sent,
-            sent_to_clients=sent,
+            sent_to_clients=Traffic(
+                msgs=sent.msgs - leafs.out_msgs, bytes=sent.bytes - leafs.out_bytes
+            ),
             received=received,
-            received_from_clients=received,
+            received_from_clients=Traffic(
+                msgs=received.msgs - leafs.in_msgs, bytes=received.bytes - leafs.in_bytes
+            ),
             slow_consumers=slow,
-            slow_consumer_stats=PerKind(clients=slow) if slow else UNSET,
+            slow_consumer_stats=per_kind(slow, totals.slow_leaves) if slow else UNSET,
             stale_connections=present(stale),
-            stale_connection_stats=PerKind(clients=stale) if stale else UNSET,
+            stale_connection_stats=per_kind(stale, totals.stale_leaves) if stale else UNSET,
             stalled_clients=present(totals.stalled_clients),
             jetstream=jetstream.statsz() if jetstream is not None else UNSET,
             gomaxprocs=usage.cores_usable,
@@ -239,7 +272,7 @@ class SystemEvents:
 
     def account_connections(self, account: AccountView) -> AccountConnections:
         """How many connections an account has now."""
-        stat: AccountStat = account_stat(account)
+        stat: AccountStat = account_stat(self._broker, account)
         return AccountConnections(
             **self._typed("account_connections"),
             acc=stat.acc,
@@ -261,7 +294,7 @@ class SystemEvents:
         self._account_changed(name)
         subject = f"$SYS.ACCOUNT.{name}.CONNECT"
         if self._wanted(subject):
-            client = _client_info(session, name)
+            client = _client_info(session, name, self._broker.identity_of(session.cid))
             self._publish(subject, ConnectEvent(**self._typed("client_connect"), client=client))
 
     def on_disconnect(self, closed: ClosedSessionView) -> None:
@@ -271,36 +304,45 @@ class SystemEvents:
             self._account_changed(name)
         subject = f"$SYS.ACCOUNT.{name}.DISCONNECT"
         if self._wanted(subject):
-            self._publish(subject, self._disconnect(closed, closed.stop_ns, closed.reason))
+            self._publish(subject, self._disconnect(closed, name, closed.stop_ns, closed.reason))
 
     def on_auth_error(
         self, session: SessionView, reason: str, told: AccountView | None = None
     ) -> None:
         """A login was refused: its account is told, and the system account. The reason stays in the
         server's log, but for members of the account `told`, whose service has refused it.
+
+        One that was never a member of an account counts as one of the global account. That of
+        strangers is not told: whom it claimed to be is no business of theirs.
         """
-        account = told or session.account
+        own = self._broker.account_of(session) or self._broker.accounts.get(GLOBAL_ACCOUNT)
+        account = told or own
+        name = own.name if own is not None else GLOBAL_ACCOUNT
         now_ns = self._broker.now_ns()
         subject = "$SYS.ACCOUNT.CLIENT.AUTH.ERR"
         if account is not None and self._broker.system_account and account.has_interest(subject):
             shown = reason if told is not None else CLOSED_AUTHENTICATION_FAILURE
-            event = self._disconnect(session, now_ns, shown)
+            event = self._disconnect(session, name, now_ns, shown)
             account.publish(subject, compact_json(event))
         subject = f"$SYS.SERVER.{self._broker.server_id}.CLIENT.AUTH.ERR"
         if self._wanted(subject):
-            self._publish(subject, self._disconnect(session, now_ns, CLOSED_AUTHENTICATION_FAILURE))
+            shown = CLOSED_AUTHENTICATION_FAILURE
+            self._publish(subject, self._disconnect(session, name, now_ns, shown))
 
     # ---------------------------------------------------------------- told by the clock and the
     # server
 
     def tick(self, now_ns: int) -> int:
-        """Publish what is due; `now_ns` is the wall clock. Gives the time of the next call."""
+        """Publish what is due, or a part of it; `now_ns` is the wall clock. Gives the time of the
+        next call.
+        """
         if now_ns >= self._statsz_due_ns:
             self._statsz_due_ns = now_ns + STATSZ_INTERVAL_NS
             subject = f"$SYS.SERVER.{self._broker.server_id}.STATSZ"
             if self._wanted(subject):
                 self._publish(subject, self.statsz())
-        for name in [name for name, due_ns in self._account_due_ns.items() if now_ns >= due_ns]:
+        due = [name for name, due_ns in self._account_due_ns.items() if now_ns >= due_ns]
+        for name in due[:ACCOUNTS_AT_ONCE_MAX]:
             self._account_changed(name)
         return min([self._statsz_due_ns, *self._account_due_ns.values()])
 
@@ -327,9 +369,13 @@ class SystemEvents:
             "server": self.server_info(),
         }
 
-    def _disconnect(self, connection: ConnectionView, stop_ns: int, reason: str) -> DisconnectEvent:
-        client = _client_info(connection, _account_name(connection))
-        client.rtt = present(rounded_rtt_ns(connection.rtt_ns))
+    def _disconnect(
+        self, connection: ConnectionView, account_name: str, stop_ns: int, reason: str
+    ) -> DisconnectEvent:
+        identity = self._broker.identity_of(connection.cid)
+        client = _client_info(connection, account_name, identity)
+        if connection.kind == "Client":
+            client.rtt = present(rounded_rtt_ns(connection.rtt_ns))
         client.stop = timestamp(stop_ns)
         return DisconnectEvent(
             **self._typed("client_disconnect"),

@@ -7,7 +7,7 @@ publishes, which is up to `system_answers`.
 from __future__ import annotations
 
 import gc
-import gzip
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -34,6 +34,8 @@ from tradewind.route.permission_rules import PermissionRules
 from tradewind.subjects import is_subset, is_valid_literal
 
 if TYPE_CHECKING:
+    from tradewind.monitor.monitor_documents import AccountStatz
+    from tradewind.monitor.stepping import Stepped
     from tradewind.monitor.views import AccountView
 
 _Document = TypeVar("_Document")
@@ -41,6 +43,8 @@ _Document = TypeVar("_Document")
 BAD_REQUEST = 400
 FAILED = 500
 _SCAN_PAGE = 4096
+# With the header of gzip, and a window of 32 KiB.
+_GZIP_FORMAT = 31
 _COMPRESSION_LEVEL = 1
 _PING = "PING"
 _COMMAND = "tradewind-server"
@@ -110,6 +114,12 @@ class ClientRequest(msgspec.Struct):
     cid: int = 0
 
 
+class ConnectionsRequest(msgspec.Struct):
+    """The body of CONNS, whose subject names the account, too."""
+
+    acc: str = ""
+
+
 class CountRequest(msgspec.Struct):
     """The body of NSUBS."""
 
@@ -118,7 +128,8 @@ class CountRequest(msgspec.Struct):
 
 
 class SystemEndpoint(NamedTuple):
-    """One kind of request: the type of its body, and what makes the answer's data.
+    """One kind of request: the type of its body, and what makes the answer's data, or the steps to
+    it.
 
     `build` also gets the name of the account that is asked about, empty when it is the whole
     server.
@@ -151,8 +162,8 @@ def _variables(view: MonitorView) -> dict[str, Any]:
     size = view.usage().memory_bytes
     collections = sum(generation["collections"] for generation in gc.get_stats())
     return {
-        "cmdline": [_COMMAND],
         "memstats": {"Alloc": size, "Sys": size, "HeapAlloc": size, "NumGC": collections},
+        "cmdline": [_COMMAND],
     }
 
 
@@ -202,11 +213,13 @@ def _account_jsz(view: MonitorView, options: JszOptions, name: str) -> Any:
     return view.jetstream.account_jsz(name, options)
 
 
-def _account_statz(view: MonitorView, options: AccountStatzOptions, name: str) -> Any:
+def _account_statz(
+    view: MonitorView, options: AccountStatzOptions, name: str
+) -> Stepped[AccountStatz]:
     """Of one account, or with the name PING of all; silent when there is nothing to tell."""
     if name != _PING:
         options.accounts = [name]
-    page = view.accstatz(options)
+    page = yield from view.accstatz(options)
     if not page.account_statz:
         raise NoAnswerError
     return page
@@ -237,8 +250,12 @@ _DECODERS: dict[type[Options], msgspec.json.Decoder[Any]] = {
 
 def decode_options(payload: bytes, kind: type[Options]) -> Any:
     """The body of a request; an empty one asks for nothing special. Raises msgspec.DecodeError."""
-    body = payload.strip()
-    return decode_body(_DECODERS[kind], body) if body not in (b"", b"null") else kind()
+    return (decode_nullable(_DECODERS[kind], payload) if payload else None) or kind()
+
+
+def decode_nullable(decoder: msgspec.json.Decoder[_Document], body: bytes) -> _Document | None:
+    """The same, where null stands for a request without anything special."""
+    return None if body.strip() == b"null" else decode_body(decoder, body)
 
 
 def decode_body(decoder: msgspec.json.Decoder[_Document], body: bytes) -> _Document:
@@ -275,26 +292,32 @@ def accepted_encoding(header: bytes) -> str:
     return ""
 
 
-def encoded(body: bytes, encoding: str) -> tuple[bytes, bytes]:
-    """The header block and the body. Only gzip is spoken; for anything else the answer says it is
-    not encoded.
+def encoded(pieces: list[bytes], encoding: str) -> Stepped[tuple[bytes, bytes]]:
+    """The header block and the body, in steps. Only gzip is spoken; for anything else the answer
+    says it is not encoded.
     """
     if not encoding:
-        return b"", body
+        return b"", b"".join(pieces)
     if encoding == "gzip":
-        body = gzip.compress(body, _COMPRESSION_LEVEL, mtime=0)
-        return b"NATS/1.0\r\nContent-Encoding: gzip\r\n\r\n", body
-    return b"NATS/1.0\r\nContent-Encoding: identity\r\n\r\n", body
+        packer = zlib.compressobj(_COMPRESSION_LEVEL, zlib.DEFLATED, _GZIP_FORMAT)
+        packed = []
+        for piece in pieces:
+            packed.append(packer.compress(piece))
+            yield
+        packed.append(packer.flush())
+        return b"NATS/1.0\r\nContent-Encoding: gzip\r\n\r\n", b"".join(packed)
+    return b"NATS/1.0\r\nContent-Encoding: identity\r\n\r\n", b"".join(pieces)
 
 
-def count_subscribers(account: AccountView, subject: str, queue: str = "") -> int:
-    """How many client subscriptions a subject reaches; a wildcard counts the subscriptions that it
-    covers.
+def count_subscribers(account: AccountView, subject: str, queue: str = "") -> Stepped[int]:
+    """How many client subscriptions a subject reaches, in steps; a wildcard counts the
+    subscriptions that it covers.
     """
     if is_valid_literal(subject):
         return sum(queue in ("", s.queue) for s in account.matching(subject))
     count = 0
     for offset in range(0, account.subscription_count, _SCAN_PAGE):
+        yield
         page = account.all_subscriptions(offset, _SCAN_PAGE)
         count += sum(queue in ("", s.queue) and is_subset(s.subject, subject) for s in page)
     return count

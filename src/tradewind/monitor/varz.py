@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind._version import __version__
@@ -24,13 +25,14 @@ from tradewind.options import ServerOptions, TlsOptions
 from tradewind.wire.ops import NATS_VERSION, PROTOCOL_VERSION
 
 if TYPE_CHECKING:
-    from tradewind.monitor.views import BrokerView, TotalsView, TurnWatchView
+    from tradewind.jwt import OperatorClaims
+    from tradewind.monitor.views import BrokerView, TurnWatchView
 
 # What nats-server 2.15 can be asked to do in another way, unless the configuration switches it.
 FEATURE_FLAGS: Final = {
     "js_ack_fc_v2": False,
     "js_api_reply_v2": False,
-    "js_raft_delete_range": False,
+    "js_raft_delete_range": True,
     "js_snapshot_sources": False,
 }
 MILLISECOND_NS: Final = 1_000_000
@@ -48,15 +50,20 @@ class Listening:
     port: int = 0
     websocket_port: int = 0
     leaf_port: int = 0
+    connect_urls: tuple[str, ...] = ()  # what INFO says
+    websocket_urls: tuple[str, ...] = ()
 
 
 def auth_required(options: ServerOptions) -> bool:
-    """Whether a client must show who it is."""
+    """Whether logins are checked, also where `no_auth_user` stands in for those without one."""
     rules = options.authorization
-    guarded = bool(
-        rules.user or rules.token or rules.users or any(a.users for a in options.accounts.values())
+    return bool(
+        (options.operator is not None and options.operator.is_active)
+        or rules.user
+        or rules.token
+        or rules.users
+        or any(account.users for account in options.accounts.values())
     )
-    return guarded and not options.no_auth_user
 
 
 def auth_timeout_seconds(options: ServerOptions) -> float:
@@ -105,31 +112,69 @@ def _leaf_settings(options: ServerOptions, listening: Listening) -> dict[str, An
     return leaf_settings(options, listening)
 
 
+def cluster_name(broker: BrokerView) -> str:
+    """A server that dials others as a leaf node is a cluster of its own, with its name."""
+    leafnodes = broker.options.leafnodes
+    return broker.server_name if leafnodes is not None and leafnodes.remotes else ""
+
+
 def subscription_total(broker: BrokerView) -> int:
     """All subscriptions of clients."""
     return sum(account.subscription_count for account in broker.accounts.values())
 
 
-def _counters(totals: TotalsView) -> dict[str, int]:
-    """The totals since the start; clients are the only peers, so their share is the whole."""
+def _usage(usage: ProcessUsage) -> dict[str, Any]:
+    """What the process takes of the machine."""
+    return {
+        "mem": usage.memory_bytes,
+        "cores": usage.cores,
+        "gomaxprocs": usage.cores_usable,
+        "cpu": number(usage.cpu_percent),
+    }
+
+
+def _counters(broker: BrokerView) -> dict[str, Any]:
+    """The totals since the start; what is not of leaf nodes is of clients."""
+    totals, leafs = broker.totals, broker.leaf_traffic()
     return {
         "total_connections": totals.total_connections,
         "in_msgs": totals.in_msgs,
         "in_bytes": totals.in_bytes,
-        "in_client_msgs": totals.in_msgs,
-        "in_client_bytes": totals.in_bytes,
+        "in_client_msgs": totals.in_msgs - leafs.in_msgs,
+        "in_client_bytes": totals.in_bytes - leafs.in_bytes,
         "out_msgs": totals.out_msgs,
         "out_bytes": totals.out_bytes,
-        "out_client_msgs": totals.out_msgs,
-        "out_client_bytes": totals.out_bytes,
+        "out_client_msgs": totals.out_msgs - leafs.out_msgs,
+        "out_client_bytes": totals.out_bytes - leafs.out_bytes,
         "slow_consumers": totals.slow_consumers,
         "stale_connections": totals.stale_connections,
         "stalled_clients": totals.stalled_clients,
     }
 
 
-def _per_kind(total: int, leafs: int) -> PerKind:
+def per_kind(total: int, leafs: int) -> PerKind:
+    """A count of connections that are either clients or leaf nodes."""
     return PerKind(clients=total - leafs, leafs=leafs)
+
+
+def _labels(options: ServerOptions) -> dict[str, Any]:
+    """What describes the server, and in operator mode whose accounts are trusted."""
+    tokens = options.operator.operators if options.operator is not None else ()
+    return {
+        "tags": present(list(options.server_tags)),
+        "metadata": present(dict(sorted(options.server_metadata.items()))),
+        "trusted_operators_jwt": present(list(tokens)),
+        "trusted_operators_claim": present([_operator_claims(token) for token in tokens]),
+    }
+
+
+@lru_cache(maxsize=16)
+def _operator_claims(token: str) -> OperatorClaims:
+    """What a trusted operator says; the configuration has been checked, so it can be read."""
+    from tradewind.jwt.claims import OperatorClaims
+    from tradewind.jwt.codec import decode_as
+
+    return decode_as(OperatorClaims, token)
 
 
 def _turns(watch: TurnWatchView) -> TurnExcess:
@@ -170,6 +215,8 @@ def build_varz(
         auth_required=present(auth_required(options)),
         tls_required=present(tls is not None and not options.allow_non_tls),
         tls_verify=present(tls is not None and (tls.verify or tls.verify_and_map)),
+        connect_urls=present(list(listening.connect_urls)),
+        ws_connect_urls=present(list(listening.websocket_urls)),
         max_connections=options.max_connections,
         max_subscriptions=present(options.max_subscriptions),
         ping_interval=options.ping_interval_ns,
@@ -193,25 +240,21 @@ def build_varz(
         start=timestamp(broker.start_ns),
         now=timestamp(now_ns),
         uptime=uptime(now_ns - broker.start_ns),
-        mem=usage.memory_bytes,
-        cores=usage.cores,
-        gomaxprocs=usage.cores_usable,
-        cpu=number(usage.cpu_percent),
+        **_usage(usage),
         connections=len(broker.sessions),
         routes=0,
         remotes=0,
         leafnodes=sum(one.is_ready for one in broker.leaf_sessions.values()),
-        **_counters(totals),
+        **_counters(broker),
         subscriptions=subscription_total(broker),
         http_req_stats=dict(sorted(request_counts.items())),
         config_load_time=timestamp(broker.config_load_ns),
         config_digest=options.config_digest,
         feature_flags={**FEATURE_FLAGS, **options.feature_flags},
-        tags=present(list(options.server_tags)),
-        metadata=present(dict(options.server_metadata)),
+        **_labels(options),
         system_account=present(system.name if system is not None else ""),
-        slow_consumer_stats=_per_kind(totals.slow_consumers, totals.slow_leaves),
-        stale_connection_stats=_per_kind(totals.stale_connections, totals.stale_leaves),
+        slow_consumer_stats=per_kind(totals.slow_consumers, totals.slow_leaves),
+        stale_connection_stats=per_kind(totals.stale_connections, totals.stale_leaves),
         disk_io_wait_stats=DiskWait(),
         tls_cert_not_after=present(_certificate_end(tls)),
         tradewind_turns=_turns(broker.watch),

@@ -20,6 +20,7 @@ from tradewind.route.remapping import AccountMappings
 
 if TYPE_CHECKING:
     from tradewind.broker.bridges import ServiceBridge
+    from tradewind.broker.contracts import LeafTraffic
     from tradewind.broker.identity import Identity
     from tradewind.jwt import AccountClaims
 
@@ -165,12 +166,12 @@ class ConnectionView(Protocol):
     def user(self) -> str: ...
     @property
     def account(self) -> AccountView | None: ...
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has logged in, or had at its end."""
 
-    def subscriptions(self) -> Sequence[SubscriptionView]:
-        """All subscriptions of this connection."""
-
-    def subscription_subjects(self) -> Sequence[str]:
-        """Their subjects."""
+    def subscriptions(self, limit: int, offset: int = 0) -> Sequence[SubscriptionView]:
+        """Subscriptions of this connection, at most `limit` behind the first `offset`."""
 
 
 class SessionView(ConnectionView, Protocol):
@@ -181,42 +182,23 @@ class SessionView(ConnectionView, Protocol):
         """The rules it is held to, as configured; None when it may do everything."""
 
 
-class LeafView(Protocol):
-    """An open connection to another server."""
+class LeafView(ConnectionView, Protocol):
+    """An open connection to another server. Its subscriptions are what that server asks for."""
 
-    @property
-    def cid(self) -> int: ...
-    @property
-    def name(self) -> str: ...
     @property
     def account(self) -> AccountView: ...
     @property
     def is_ready(self) -> bool: ...
+    @property
+    def is_solicited(self) -> bool:
+        """Whether this server has dialled."""
+
     @property
     def is_spoke(self) -> bool: ...
     @property
     def is_isolated(self) -> bool: ...
     @property
     def compression(self) -> str: ...
-    @property
-    def remote_ip(self) -> str: ...
-    @property
-    def remote_port(self) -> int: ...
-    @property
-    def rtt_ns(self) -> int: ...
-    @property
-    def in_msgs(self) -> int: ...
-    @property
-    def out_msgs(self) -> int: ...
-    @property
-    def in_bytes(self) -> int: ...
-    @property
-    def out_bytes(self) -> int: ...
-    @property
-    def subscription_count(self) -> int: ...
-
-    def subscription_subjects(self) -> Sequence[str]:
-        """What the other server asks for."""
 
 
 class ClosedSessionView(ConnectionView, Protocol):
@@ -226,9 +208,6 @@ class ClosedSessionView(ConnectionView, Protocol):
     def stop_ns(self) -> int: ...
     @property
     def reason(self) -> str: ...
-    @property
-    def is_connected(self) -> bool:
-        """Whether it had logged in."""
 
 
 class TotalsView(Protocol):
@@ -329,6 +308,15 @@ class BrokerView(Protocol):
         """The answers of an account that others wait for: by the subject that stands for each, its
         reply subject, and the import.
         """
+
+    def is_undecided(self, cid: int) -> bool:
+        """Whether a connection has sent a CONNECT that was not accepted."""
+
+    def account_of(self, session: Any) -> AccountView | None:
+        """The account of a connection; None if its login has failed, or was not decided yet."""
+
+    def leaf_traffic(self, account: str = "") -> LeafTraffic:
+        """What leaf connections have sent and received since the start, of one account or all."""
 
     def identity_of(self, cid: int) -> Identity | None:
         """What a connection has shown by its JWT; None if it has not entered by one."""

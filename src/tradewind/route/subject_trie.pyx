@@ -22,7 +22,8 @@ Invariants
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 from tradewind.containers.table cimport (
-    table_find, table_free, table_hash, table_init, table_insert, table_remove, table_replace)
+    table_at, table_find, table_free, table_hash, table_init, table_insert, table_remove,
+    table_replace, table_room)
 from tradewind.route.members cimport (
     QueueGroup, array_extend, groups_find, groups_free, groups_name_last, groups_push)
 
@@ -168,9 +169,9 @@ cdef void node_join(Node* node) noexcept nogil:
     if node.plain.count or node.groups.count or node.tail != NULL \
             or node.children.count + (node.star != NULL) != 1:
         return
-    for index in range(node.children.capacity):
-        if node.children.slots[index].value != NULL:
-            child = <Node*>node.children.slots[index].value
+    for index in range(table_room(&node.children)):
+        if table_at(&node.children, index) != NULL:
+            child = <Node*>table_at(&node.children, index)
     size = node.label_size + 1 + child.label_size
     if size > LABEL_BYTES_MAX:
         return
@@ -202,9 +203,12 @@ cdef void tree_free(Node* node) noexcept nogil:
             next_node = node.tail
             node.tail = NULL
         # The table is not used again, so it can forget the slots that have been seen.
-        while next_node == NULL and node.children.capacity:
-            node.children.capacity -= 1
-            next_node = <Node*>node.children.slots[node.children.capacity].value
+        while next_node == NULL and table_room(&node.children):
+            next_node = <Node*>table_at(&node.children, table_room(&node.children) - 1)
+            if node.children.old != NULL and node.children.old.capacity:
+                node.children.old.capacity -= 1
+            else:
+                node.children.capacity -= 1
         if next_node == NULL:
             next_node = node.parent
             node_free(node)

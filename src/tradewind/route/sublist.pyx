@@ -26,7 +26,8 @@ from libc.string cimport memcmp, memcpy, memset
 from tradewind.route.members cimport (
     array_push, array_swap_remove, groups_find, groups_forget_names, groups_free,
     groups_name_last, groups_push, groups_remove_member, match_fanout, match_free)
-from tradewind.containers.table cimport hash_bytes, table_find, table_free, table_hash, table_init
+from tradewind.containers.table cimport (
+    hash_bytes, table_at, table_find, table_free, table_hash, table_init, table_room)
 from tradewind.route.subject_trie cimport (
     DOT, STAR, TAIL, any_below, collect, node_at, node_detach, node_free, node_is_empty, node_join,
     node_new, node_reach, tree_free)
@@ -129,9 +130,9 @@ cdef int tree_count(Node* root, Interest interest) except -1:
             stack.append(<size_t>node.star)
         if node.tail != NULL:
             stack.append(<size_t>node.tail)
-        for index in range(node.children.capacity):
-            if node.children.slots[index].value != NULL:
-                stack.append(<size_t>node.children.slots[index].value)
+        for index in range(table_room(&node.children)):
+            if table_at(&node.children, index) != NULL:
+                stack.append(<size_t>table_at(&node.children, index))
     return 0
 
 
@@ -510,9 +511,9 @@ cdef class Sublist:
                 stack.append(<size_t>node.star)
             if node.tail != NULL:
                 stack.append(<size_t>node.tail)
-            for index in range(node.children.capacity):
-                if node.children.slots[index].value != NULL:
-                    stack.append(<size_t>node.children.slots[index].value)
+            for index in range(table_room(&node.children)):
+                if table_at(&node.children, index) != NULL:
+                    stack.append(<size_t>table_at(&node.children, index))
         return total - 1
 
     def cache_stats(self):

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
 from msgspec.structs import replace
 
 from tradewind.broker.accounts import AccountLimits
@@ -24,12 +24,15 @@ from tradewind.broker.identity import Gate
 from tradewind.clock import SystemClock
 from tradewind.errors import ConfigError, ServerStartError, TradewindError
 from tradewind.monitor.facade import MonitorView
+from tradewind.monitor.stepping import Stepped, in_steps, is_done_in_one_step
 from tradewind.monitor.system_answers import SystemServices
 from tradewind.nkeys import create_server_id
 from tradewind.options import SECOND_NS, OpenTelemetryOptions, ServerOptions, TlsOptions
+from tradewind.own_addresses import address_text
 from tradewind.server.auth import build_gate, gate_notices
 from tradewind.server.banner import log_start
-from tradewind.server.listener import Listener, address_text, advertised, bind, client_url
+from tradewind.server.gossip import advertised, connect_urls
+from tradewind.server.listener import Listener, bind, client_url
 from tradewind.server.logs import Log
 from tradewind.server.monitor_ports import MonitorPorts, monitor_tls
 from tradewind.server.password_threads import PasswordThreads
@@ -57,6 +60,19 @@ STOP_STEP_SECONDS_MAX = 60.0
 EVENT_PAUSE_NS = SECOND_NS
 
 
+class ReloadPlan(msgspec.Struct, frozen=True):
+    """A configuration that was read again and can be taken over, with all that needs no loop."""
+
+    options: ServerOptions
+    changes: list[str]
+    identities_changed: bool
+    client_tls: ServerContext | None
+    websocket_tls: ServerContext | None
+    monitor_tls: Any
+    gates: dict[str, Gate] | None  # None: those of the operators
+    limits: dict[str, AccountLimits]
+
+
 class ServerApp:
     """One running server inside a running event loop.
 
@@ -80,6 +96,8 @@ class ServerApp:
         self._stopping = False
         self.jetstream: RunningJetStream | None = None
         self._lame_duck_task: asyncio.Task[None] | None = None
+        self._reloading = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.stopped = asyncio.Event()
         clock = SystemClock()
         self._operators: Operators | None = None
@@ -116,7 +134,12 @@ class ServerApp:
         self.view = MonitorView(self.broker)
         self._monitoring = MonitorPorts(self.view, log)
         self.system = SystemServices(
-            self.broker, self.reload, self.broker.kick, self.broker.announce_lame_duck, self.view
+            self.broker,
+            self.reload_soon,
+            self.broker.kick,
+            self.broker.announce_lame_duck,
+            self.view,
+            self._start_work,
         )
         self.broker.server_info = self.system.events.server_info
 
@@ -150,11 +173,14 @@ class ServerApp:
     @property
     def websocket_url(self) -> str:
         """Where browsers connect to; empty without a websocket listener."""
-        if self._websocket is None or self.options.websocket is None:
+        if self._websocket is None:
             return ""
-        return client_url(
-            "ws" if self.options.websocket.no_tls else "wss", *self._websocket.address
-        )
+        return client_url(self._websocket_scheme, *self._websocket.address)
+
+    @property
+    def _websocket_scheme(self) -> str:
+        options = self.options.websocket
+        return "ws" if options is not None and options.no_tls else "wss"
 
     @property
     def leafnode_url(self) -> str:
@@ -184,13 +210,13 @@ class ServerApp:
                 self._operators.start(self.broker, self.turns.turn_needed)
             await self._monitoring.start(self.options)
             if self.options.jetstream.enabled:
-                self._start_jetstream()
+                await self._start_jetstream()
             if self.options.opentelemetry is not None:
                 self._start_telemetry(self.options.opentelemetry)
             if self._operators is not None:
                 self._follow_accounts(self._operators)
-            self._start_leafnodes()
             self._start_websocket()
+            self._start_leafnodes()
             self._start_listener()
         except BaseException:
             await self._close_listeners()
@@ -216,7 +242,7 @@ class ServerApp:
             operators.on_account.append(self.jetstream.account_changed)
         operators.on_account.append(self.system.account_added)
 
-    def _start_jetstream(self) -> None:
+    async def _start_jetstream(self) -> None:
         if self._operators is not None:
             from tradewind.server.resources import stored_accounts
 
@@ -225,7 +251,7 @@ class ServerApp:
         from tradewind.server.jetstream_service import start_jetstream
 
         turns = self.turns
-        self.jetstream = start_jetstream(
+        self.jetstream = await start_jetstream(
             self.broker, self.log, self.options.jetstream, turns.turn_needed, turns.commits_ended
         )
         monitor = JetStreamMonitor(self.jetstream.engine)
@@ -253,7 +279,6 @@ class ServerApp:
         )
         host, port = self._listener.address
         self._advertise()
-        self.view.listening.host, self.view.listening.port = options.host, port
         self._listener.start()
         self.log.notice(
             f"Listening for client connections on {address_text(options.host or host, port)}"
@@ -276,11 +301,53 @@ class ServerApp:
         self.leafnodes.listen()
         self.view.listening.leaf_port = self.leafnodes.port
 
-    def _advertise(self) -> None:
-        """INFO names the address that clients are to use."""
-        info = self.broker.info.listener("STANDARD")
-        options = self.options
-        info.host, info.port = advertised(options.client_advertise, options.host, self.port)
+    def _advertise(self) -> bool:
+        """Have INFO name the address that clients are to use, and other servers; true if the
+        servers are others now.
+        """
+        options, websocket = self.options, self.options.websocket
+        changed = self._name_servers(
+            self._listener, options.client_advertise, options.host, options.known_servers
+        )
+        if websocket is not None:
+            changed |= self._name_servers(
+                self._websocket, websocket.advertise, websocket.host, websocket.known_servers
+            )
+        listener, shown = self.broker.info.listener, self.view.listening
+        standard = listener("STANDARD")
+        if self._listener is not None:
+            place = advertised(options.client_advertise, options.host, self.port)
+            standard.host, standard.port = shown.host, shown.port = place
+        shown.connect_urls = standard.connect_urls
+        shown.websocket_urls = listener("WEBSOCKET").connect_urls
+        return changed
+
+    def _name_servers(
+        self, listener: Listener | None, advertise: str, host: str, known: tuple[str, ...]
+    ) -> bool:
+        if listener is None:
+            return False
+        info = self.broker.info.listener(listener.connection_type)
+        bound = host or listener.address[0], listener.address[1]
+        before = info.connect_urls
+        info.connect_urls = connect_urls(
+            advertise,
+            bound,
+            known,
+            both_families=listener.both_families,
+            is_leaving=self.broker.lame_duck,
+        )
+        return info.connect_urls != before
+
+    def _tell_clients(self) -> Stepped[None]:
+        """Send INFO to all clients that understand it."""
+        for _ in self.broker.broadcast_info():
+            self.turns.turn_needed()
+            yield
+
+    async def _tell_clients_in_steps(self) -> None:
+        await in_steps(self.broker.watch, "info", "all clients", self._tell_clients())
+        self.broker.watch.end_turn()
 
     def _start_websocket(self) -> None:
         options = self.options.websocket
@@ -293,15 +360,14 @@ class ServerApp:
             self.turns, bind(options.host, options.port), options, context
         )
         host, port = self._websocket.address
+        self._advertise()
         info = self.broker.info.listener("WEBSOCKET")
-        info.host, info.port = advertised(options.advertise, options.host, port)
+        info.host, info.port = options.host, port
         info.ping_interval_ns = options.ping_interval_ns
         self._websocket.start()
         self.view.listening.websocket_port = port
-        scheme = "ws" if options.no_tls else "wss"
-        self.log.notice(
-            f"Listening for websocket clients on {client_url(scheme, options.host or host, port)}"
-        )
+        place = address_text(options.host or host, port)
+        self.log.notice(f"Listening for websocket clients on {self._websocket_scheme}://{place}")
         if options.no_tls:
             self.log.warn("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
@@ -329,9 +395,11 @@ class ServerApp:
         try:
             self._ports_file.write(
                 {
-                    "nats": [self.url],
+                    "nats": [] if self._listener is None else self._listener.urls("nats"),
                     "monitoring": self._monitoring.urls,
-                    "websocket": [self.websocket_url] if self.websocket_url else [],
+                    "websocket": []
+                    if self._websocket is None
+                    else self._websocket.urls(self._websocket_scheme),
                 }
             )
         except OSError as error:
@@ -353,8 +421,7 @@ class ServerApp:
         await self._close_listeners()
         if self.jetstream is not None:
             await self._try_waiting(self.jetstream.stop())
-        self._try(partial(self.broker.close_all, ops.CLOSED_SERVER_SHUTDOWN))
-        self._try(self.turns.turn_now)
+        await self._try_waiting(self._close_sessions())
         self._try(self.system.stop)
         self.turns.stop()
         if self._event_timer is not None:
@@ -371,6 +438,19 @@ class ServerApp:
         await asyncio.sleep(0)
         self.log.notice("Server Exiting..")
         self.stopped.set()
+
+    async def _close_sessions(self) -> None:
+        """End all connections, in steps, and have their links write what is left and close."""
+        broker, before = self.broker, 0
+        # Some may have come meanwhile; one that cannot be ended keeps nobody waiting.
+        while (count := len(broker.sessions) + len(broker.leaf_sessions)) != before:
+            before = count
+            work = broker.close_all(ops.CLOSED_SERVER_SHUTDOWN)
+            await in_steps(broker.watch, "shutdown", "connections", work)
+        self.turns.turn_now()
+        while broker.router.has_touched:
+            await asyncio.sleep(0)
+            self.turns.turn_now()
 
     def _try(self, step: Callable[[], object]) -> None:
         """The end comes, whatever goes wrong on the way."""
@@ -416,54 +496,111 @@ class ServerApp:
         error = context.get("exception") or RuntimeError(context["message"])
         self.broker.faults.contain("event loop", error, context["message"])
 
+    def _start_work(self, kind: str, detail: object, work: Stepped[None]) -> None:
+        """Do work of a service: all of it now, or what is left after one step in later turns."""
+        if not is_done_in_one_step(self.broker.watch, kind, detail, work):
+            self._keep(self._finish_work(kind, detail, work))
+
+    async def _finish_work(self, kind: str, detail: object, work: Stepped[None]) -> None:
+        try:
+            await asyncio.sleep(0)
+            await in_steps(self.broker.watch, kind, detail, work)
+        except Exception as error:
+            self.broker.faults.contain(kind, error, str(detail))
+        self.broker.watch.end_turn()
+        self.turns.turn_needed()
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it as a task, which nobody else refers to."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     # ---------------------------------------------------------------- changes while running
 
-    def reload(self) -> None:
+    async def reload(self) -> None:
         """Read the configuration again and take over what can change; TradewindError, and no
         change, if it cannot.
+
+        The file is read by a thread, and taken over in steps. A second reload waits for the first.
         """
         if self._reload_options is None or not self.options.config_file:
             raise ConfigError("this server was started without a configuration file to reload")
-        options = self._reload_options()
+        async with self._reloading:
+            plan = await asyncio.to_thread(self._plan_reload, self._reload_options)
+            if self._stopping:
+                raise ConfigError("the server is stopping")
+            path, steps = self.options.config_file, self._while_running(self._take_over(plan))
+            await in_steps(self.broker.watch, "reload", path, steps)
+            self.broker.watch.end_turn()
+
+    def _while_running(self, steps: Stepped[None]) -> Stepped[None]:
+        """Give up what is left when the server stops: nothing may be opened that was closed."""
+        for _ in steps:
+            yield
+            if self._stopping:
+                raise ConfigError("the server is stopping")
+
+    def _plan_reload(self, read_options: Callable[[], ServerOptions]) -> ReloadPlan:
+        """What a reload does; reads the files, and changes nothing. It runs in a thread."""
+        options, current = read_options(), self.options
         if self._operators is not None:
-            # The file does not name the accounts: those in use stay.
-            options = replace(options, accounts=self.options.accounts)
+            # The file does not name the accounts: those in use stay. The loop may change them now.
+            accounts = dict(current.accounts)
+            options, current = (replace(each, accounts=accounts) for each in (options, current))
         from tradewind.server.reload import describe_changes
 
-        changes = describe_changes(self.options, options)
-        identities_changed = who_may_enter(self.options) != who_may_enter(options)
-        context = client_tls(options)
-        websocket_context, monitor_context = websocket_tls(options), monitor_tls(options)
+        return ReloadPlan(
+            options=options,
+            changes=describe_changes(current, options),
+            identities_changed=who_may_enter(current) != who_may_enter(options),
+            client_tls=client_tls(options),
+            websocket_tls=websocket_tls(options),
+            monitor_tls=monitor_tls(options),
+            gates=build_gates(options, self._callouts) if self._operators is None else None,
+            limits=account_limits(options),
+        )
+
+    def _take_over(self, plan: ReloadPlan) -> Stepped[None]:
+        options, gates, limits = plan.options, plan.gates, plan.limits
         if self._operators is not None:
-            self._operators.reload(options)
-        gates = self._gates(options)
+            options = replace(options, accounts=self.options.accounts)
+            yield from self._operators.reload(options)
+        yield from self.broker.make_accounts(limits)
+        # From here on, everything that a login depends on changes in one step.
+        if gates is None:
+            gates = self._gates(options)
+            limits = account_limits(options)  # as their JWTs say now
         self.log.reconfigure(options)
         old, self.options = self.options, options
+        has_others = self._advertise()
         self._reload_files(old)
         if self._listener is not None:
-            self._listener.set_tls(options.tls, context, allow_non_tls=options.allow_non_tls)
+            tls = plan.client_tls
+            self._listener.set_tls(options.tls, tls, allow_non_tls=options.allow_non_tls)
         if self._websocket is not None and options.websocket is not None:
-            self._websocket.set_tls(options.websocket.tls, websocket_context, allow_non_tls=False)
-        self._monitoring.set_tls(monitor_context)
-        self.broker.reload(
-            options, gates, account_limits(options), identities_changed=identities_changed
+            tls = plan.websocket_tls
+            self._websocket.set_tls(options.websocket.tls, tls, allow_non_tls=False)
+        self._monitoring.set_tls(plan.monitor_tls)
+        yield from self.broker.reload_steps(
+            options, gates, limits, identities_changed=plan.identities_changed
         )
-        self.system.start()
+        yield from self.system.start_steps()
         if self.leafnodes is not None and options.leafnodes is not None:
             self.leafnodes.reload(options.leafnodes)
         if self.jetstream is not None:
-            self.jetstream.reload(options)
-        for change in changes:
+            yield from self.jetstream.reload(options)
+        if has_others:
+            yield from self._tell_clients()
+        for change in plan.changes:
             self.log.notice(f"Reloaded: {change}")
         self.log.notice(f"Reloaded server configuration ({options.config_digest})")
-        self._drop_unpinned(old)
+        yield from self._drop_unpinned(old)
         self.turns.turn_needed()
 
     def _reload_files(self, old: ServerOptions) -> None:
         """What other programs learn of this server from outside of a connection."""
         options = self.options
-        if options.client_advertise != old.client_advertise:
-            self._advertise()
         if options.pid_file and options.pid_file != old.pid_file:
             self._write_pid_file()
         if options.ports_file_dir != old.ports_file_dir:
@@ -472,12 +609,13 @@ class ServerApp:
                 self._ports_file = None
             self._write_ports_file()
 
-    def _drop_unpinned(self, old: ServerOptions) -> None:
+    def _drop_unpinned(self, old: ServerOptions) -> Stepped[None]:
         """End the connections whose certificate was pinned and is not any more."""
         from tradewind.server.tls import check_pinned
 
         dropped = 0
         for session in list(self.broker.sessions.values()):
+            yield
             before = tls_of(old, session.connection_type)
             now = tls_of(self.options, session.connection_type)
             if session.tls is None or before is None or now is None:
@@ -489,14 +627,30 @@ class ServerApp:
         if dropped:
             self.log.notice(f"Disconnect {dropped} clients due to pinned certs reload")
 
+    def reload_soon(self, done: Callable[[TradewindError | None], None]) -> None:
+        """The same for a request; `done` is called with the error, or with None."""
+        self._keep(self._reload_for(done))
+
+    async def _reload_for(self, done: Callable[[TradewindError | None], None]) -> None:
+        problem: TradewindError | None = None
+        try:
+            await self.reload()
+        except TradewindError as error:
+            problem = error
+        except Exception as error:
+            if not isinstance(error, OSError):
+                self.broker.faults.contain("reload", error)
+            problem = TradewindError(str(error))
+        done(problem)
+        self.turns.turn_needed()
+
     def reload_or_log(self) -> None:
         """The same for a signal: a bad file is only logged, the server goes on as it was."""
-        try:
-            self.reload()
-        except Exception as error:
-            if not isinstance(error, TradewindError | OSError):
-                self.broker.faults.contain("reload", error)
-            self.log.error(f"Failed to reload server configuration: {error}")
+        self.reload_soon(self._log_reload)
+
+    def _log_reload(self, problem: TradewindError | None) -> None:
+        if problem is not None:
+            self.log.error(f"Failed to reload server configuration: {problem}")
 
     def enter_lame_duck(self) -> None:
         """Stop accepting, tell the clients to go, close the rest slowly, then stop."""
@@ -510,7 +664,8 @@ class ServerApp:
             if listener is not None:
                 self._try(listener.close)
         self.broker.lame_duck = True
-        self._try(self.broker.broadcast_info)
+        self._try(self._advertise)
+        await self._try_waiting(self._tell_clients_in_steps())
         self.turns.turn_needed()
         if self.broker.sessions:
             await asyncio.sleep(self.options.lame_duck_grace_ns / SECOND_NS)
@@ -524,7 +679,7 @@ class ServerApp:
                 session = self.broker.sessions.get(cid)
                 if session is None:
                     continue
-                self.broker.close_all(ops.CLOSED_SERVER_SHUTDOWN, [session])
+                self.broker.close_session(session, ops.CLOSED_SERVER_SHUTDOWN)
                 self.turns.turn_needed()
                 if self.broker.sessions:
                     await asyncio.sleep(step)
@@ -594,7 +749,7 @@ def who_may_enter(options: ServerOptions) -> tuple[object, ...]:
         options.accounts,
         options.no_auth_user,
         options.tls.verify_and_map if options.tls else False,
-        options.websocket,
+        replace(options.websocket, known_servers=()) if options.websocket else None,
         options.leafnodes.authorization if options.leafnodes else None,
     )
 

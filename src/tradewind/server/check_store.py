@@ -26,7 +26,7 @@ import msgspec
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.server.progress_lines import ProgressLines
 from tradewind.server.unchanged_disk import UnchangedDisk
-from tradewind.store.files.disk import MissingFile
+from tradewind.store.files.disk import MissingFile, lock_owner
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import LOCK_FILE, NotReadable, StoreRoot, StreamFolder
 from tradewind.store.format.index_file import decode_index
@@ -360,7 +360,8 @@ def store_root(folder: str) -> str:
 def hold(root: str) -> int:
     """Keep our server from starting on this store; -1 if it never ran there. CannotRun if it runs.
 
-    The official server takes no lock, so nobody can tell whether it is running.
+    A server waits a moment for one that is ending; who runs a command sees why it failed, and can
+    repeat it. The official server takes no lock, so nobody can tell whether it is running.
     """
     path = f"{root}/{JETSTREAM_FOLDER}/{LOCK_FILE}"
     try:
@@ -372,9 +373,10 @@ def hold(root: str) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
-        pid = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        pid = lock_owner(descriptor)
         os.close(descriptor)
-        raise CannotRun(f"{root}: process {pid or '?'} is using the store; stop it first") from None
+        who = f"process {pid}" if pid else "another process"
+        raise CannotRun(f"{root}: {who} is using the store; stop it first") from None
     return descriptor
 
 

@@ -112,11 +112,8 @@ class ServerThread:
 
     def reload(self) -> None:
         """Read the configuration file again."""
-        future = asyncio.run_coroutine_threadsafe(self._reload(), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._server.reload(), self._loop)
         future.result(START_SECONDS_MAX)
-
-    async def _reload(self) -> None:
-        self._server.reload()
 
 
 @contextmanager

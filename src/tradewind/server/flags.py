@@ -16,13 +16,13 @@ from tradewind.errors import ConfigError
 from tradewind.options import (
     DEFAULT_PORT,
     LOOPBACK,
-    WILDCARDS,
     AuthorizationOptions,
     JetStreamOptions,
     Secret,
     ServerOptions,
     TlsOptions,
 )
+from tradewind.own_addresses import is_wildcard
 
 if TYPE_CHECKING:
     from tradewind.server.config.loaded import LoadedConfig
@@ -298,7 +298,7 @@ def merge(options: ServerOptions, flags: Flags) -> ServerOptions:
     merged = replace(options, **changes)
     if (merged.http_port or merged.https_port) and not merged.http_host:
         # Monitoring has no login: it is opened to the network only by an address of its own.
-        merged = replace(merged, http_host=LOOPBACK if merged.host in WILDCARDS else merged.host)
+        merged = replace(merged, http_host=LOOPBACK if is_wildcard(merged.host) else merged.host)
     return merged
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +21,15 @@ from tradewind.jetstream.store_opening import recover, recover_account
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.server.logs import Log
 from tradewind.server.resources import StoreResources, store_resources
+from tradewind.server.store_wait import when_free
 from tradewind.server.sync_threads import ThreadedSyncer
 from tradewind.server.threads import Threads
 from tradewind.server.workers import LoopWorkers
 from tradewind.store.commits.syncer import INTERVAL_NS
-from tradewind.store.files.disk import DiskError, OsDisk
+from tradewind.store.files.disk import Disk, DiskError, OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot
+from tradewind.store.format.layout import JETSTREAM_FOLDER
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
@@ -40,24 +42,30 @@ DISK_THREADS = 16
 _UNITS = ("KB", "MB", "GB", "TB", "PB", "EB")
 
 
-def start_jetstream(
+async def start_jetstream(
     broker: Broker,
     log: Log,
     options: JetStreamOptions,
     turn_needed: Callable[[], None],
     commits_ended: Callable[[], None],
 ) -> RunningJetStream:
-    """Open the store and all streams in it; ServerStartError if the folder cannot be used."""
+    """Open the store and all streams in it; ServerStartError if the folder cannot be used.
+
+    Nothing is open yet while it waits for another server to leave the folder.
+    """
     began_ns = broker.monotonic_ns()
     resources = store_resources(options)
     log.notice("Starting JetStream")
-    folder = str(Path(resources.store_dir).absolute())
+    folder = _folder(resources)
     try:
-        root = StoreRoot(OsDisk(folder), folder, key_ring(options))
+        disk, ring = _disk(folder, options), key_ring(options)
+        root = await when_free(lambda: StoreRoot(disk, disk.root, ring), log, broker.clock)
     except StoreError as error:
         reason = str(error)
         if isinstance(error, DiskError) and error.errno in (errno.EEXIST, errno.ENOTDIR):
             reason = f"storage directory is not a directory: {error.path}"
+        elif isinstance(error, DiskError) and error.errno in (errno.EROFS, errno.EACCES):
+            reason += "; to serve what is there and change nothing, set jetstream {read_only: true}"
         raise ServerStartError(f"Can't start JetStream: {reason}") from None
     _log_banner(log, options, resources, root.folder)
     loop = asyncio.get_running_loop()
@@ -90,6 +98,24 @@ def start_jetstream(
     engine.start()
     log.notice(f"Took {format_duration(broker.monotonic_ns() - began_ns)} to start JetStream")
     return RunningJetStream(engine, syncer, workers, threads, root, log, remotes)
+
+
+def _folder(resources: StoreResources) -> str:
+    return str(Path(resources.store_dir).absolute())
+
+
+def _disk(folder: str, options: JetStreamOptions) -> Disk:
+    """Where the store is; StoreError if there is nothing that could be served read-only."""
+    if not options.read_only:
+        return OsDisk(folder)
+    from tradewind.server.unchanged_disk import ServedDisk
+
+    if not Path(folder, JETSTREAM_FOLDER).is_dir():
+        raise StoreError(
+            f"{folder}: there is no folder {JETSTREAM_FOLDER!r} in it, so there is nothing to serve"
+            " with read_only"
+        )
+    return ServedDisk(folder)
 
 
 def key_ring(options: JetStreamOptions) -> MainKeyRing | None:
@@ -141,11 +167,12 @@ class RunningJetStream:
         self._log = log
         self._remotes = remotes
 
-    def reload(self, options: ServerOptions) -> None:
-        """Accounts may have got JetStream, lost it, or have other limits."""
-        self.engine.reload(options)
-        for tenant in self.engine.accounts.values():
+    def reload(self, options: ServerOptions) -> Iterator[None]:
+        """Accounts may have got JetStream, lost it, or have other limits; in steps."""
+        yield from self.engine.reload(options)
+        for tenant in list(self.engine.accounts.values()):
             recover_account(self.engine, tenant, self._root)
+            yield
 
     def account_changed(self, name: str) -> None:
         """One account has come, or has other limits."""
@@ -216,6 +243,8 @@ def _log_banner(
         from tradewind.store.format.ciphers import KINDS
 
         log.notice(f"  Encryption:      {KINDS[options.encryption.cipher].title}")
+    if options.read_only:
+        log.notice("  Read Only:       true")
     log.notice(f"  API Level:       {ops.JETSTREAM_API_LEVEL}")
     interval = (
         f"every {format_duration(options.sync_interval_ns)}" if options.sync_interval_ns else ""

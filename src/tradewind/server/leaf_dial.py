@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.leaf_compression import agreed_mode, is_compressing
 from tradewind.broker.leaf_handshake import URLS_MAX, LeafInfo, compression_line, parse_info
-from tradewind.client.core.addresses import Address, parse_address
+from tradewind.client.core.addresses import Address
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.core.credentials import login_fields, parse_credentials
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError, TradewindError
 from tradewind.options import SECOND_NS, LeafProxyOptions, LeafRemoteOptions
+from tradewind.own_addresses import address_text
 from tradewind.server.leaf_greeting import LeafGreeting, upgrade_request
+from tradewind.server.leaf_urls import leaf_address
 from tradewind.server.link import StreamLink, Turns
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from tradewind.client.core.upgrade import Upgrade
     from tradewind.server.leaf_frames import DialledFrameLink
 
-LEAF_PORT = 7422
 STOP_SECONDS = 2.0
 
 
@@ -208,8 +209,8 @@ class Dialler:
         from tradewind.server.leaf_proxy import open_tunnel
 
         seconds = (proxy.timeout_ns or self.remote.dial_timeout_ns) / SECOND_NS
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        opened, rest = await open_tunnel(proxy, f"{host}:{address.port}", seconds)
+        place = address_text(address.host, address.port)
+        opened, rest = await open_tunnel(proxy, place, seconds)
         if rest and context is not None:
             opened.abort()
             raise ProtocolError("the proxy sent more than its answer before TLS")
@@ -341,18 +342,6 @@ class Dialler:
         transport.set_protocol(link)
         link.connection_made(transport)
         return link
-
-
-def leaf_address(url: str) -> Address:
-    """Where a remote is; without a port it is that of leaf nodes."""
-    plain = url.replace("nats-leaf://", "nats://", 1) if url.startswith("nats-leaf://") else url
-    address = parse_address(plain)
-    place = plain.rpartition("@")[2].partition("://")[2] or plain.rpartition("@")[2]
-    host_part = place.partition("/")[0]
-    has_port = host_part.rpartition(":")[2].isdecimal() and not host_part.endswith("]")
-    if has_port or address.is_websocket:
-        return address
-    return replace(address, port=LEAF_PORT)
 
 
 def _reason(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from tradewind.client.core.first_lines import END_OF_LINE, FirstLines
 from tradewind.client.core.upgrade import Upgrade
 from tradewind.client.errors import ClientError
 from tradewind.errors import ProtocolError
+from tradewind.own_addresses import address_text
 from tradewind.wire.websocket import FrameDecoder, FrameEncoder
 
 # What a server may say before it has said who it is.
@@ -100,4 +101,4 @@ def upgrade_request(
         headers["Nats-No-Masking"] = "true"
     if compression:
         headers["Sec-WebSocket-Extensions"] = DEFLATE
-    return Upgrade(f"{host}:{port}", f"{path.rstrip('/')}/leafnode", headers)
+    return Upgrade(address_text(host, port), f"{path.rstrip('/')}/leafnode", headers)

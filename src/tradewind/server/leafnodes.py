@@ -9,6 +9,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from tradewind.options import LeafOptions, LeafRemoteOptions
+from tradewind.own_addresses import address_text, is_wildcard
+from tradewind.server.gossip import advertised
 from tradewind.server.leaf_listener import LeafListener
 from tradewind.server.listener import bind
 
@@ -43,15 +45,25 @@ class RunningLeafnodes:
         self.listener = LeafListener(
             self._turns, bind(options.host, options.port), options.tls, context
         )
-        info = self._broker.info.listener("LEAFNODE")
-        info.host, info.port = self.listener.address
-        info.host = options.host or info.host
-        shown = options.advertise or f"{info.host}:{info.port}"
-        if options.advertise and ":" not in options.advertise:
-            shown = f"{options.advertise}:{info.port}"
-        info.connect_urls = (shown,)
+        self._announce(self.listener)
         self.listener.start()
-        self._broker.log.notice(f"Listening for leafnode connections on {info.host}:{info.port}")
+        place = address_text(options.host or self.listener.address[0], self.port)
+        self._broker.log.notice(f"Listening for leafnode connections on {place}")
+
+    def _announce(self, listener: LeafListener) -> None:
+        """Have INFO name the address at which other servers reach the listener: of a wildcard the
+        first one of the machine that is neither loopback nor link-local, as nats-server does.
+        """
+        options = self.options
+        host, port = options.host or listener.address[0], listener.address[1]
+        if is_wildcard(host) and not options.advertise:
+            from tradewind.interfaces import public_ips
+
+            host = next(iter(public_ips(both_families=listener.both_families)), host)
+        info = self._broker.info.listener("LEAFNODE")
+        info.host, info.port = advertised(options.advertise, host, port)
+        is_reachable = not is_wildcard(info.host)
+        info.connect_urls = (address_text(info.host, info.port),) if is_reachable else ()
 
     def dial(self) -> None:
         """Connect to all that is named."""

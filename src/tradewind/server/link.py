@@ -52,8 +52,11 @@ class Framing(Protocol):
     def has_input(self) -> bool:
         """Whether input is still to be run: nothing more is read until it is."""
 
-    def run(self, data: bytes) -> None:
+    def run(self, data: bytes | memoryview) -> None:
         """Run input. The link calls it without data while `has_input`, once per turn."""
+
+    def head(self, size: int) -> bytes | None:
+        """What to send in front of so many protocol bytes; None: they are to be encoded."""
 
     def encode(self, data: bytes) -> bytes:
         """Protocol bytes as the transport gets them."""

@@ -16,8 +16,13 @@ cdef class SessionLink:
     cdef readonly object framing        # Framing, or None: bytes are passed on as they are
     cdef int _descriptor                # of the socket; -1: all bytes go through the transport
 
+    cdef int _frame_descriptor          # of the socket, for whole frames; -1: none
+    cdef bint _lends                    # the transport encrypts output where it is
+
     cdef int _write(self, Session session, transport) except -1
+    cdef int _lend(self, Session session, transport) except -1
     cdef int _send(self, Session session, transport) except -1
+    cdef int _send_frame(self, Session session, transport) except -1
     cdef int _steer_reading(self, Session session, transport) except -1
     cdef int _close(self) except -1
     cdef int _note_crowd(self, Session session) except -1

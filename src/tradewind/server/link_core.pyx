@@ -20,9 +20,10 @@ it may write to the socket itself, and for WebSocket a framing (`server.link.Fra
 
 import asyncio
 
-from cpython.buffer cimport PyBUF_WRITE
+from cpython.buffer cimport PyBUF_READ, PyBUF_WRITE
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromMemory
+from libc.string cimport memset
 from tradewind.broker.router cimport PRESSURE_BYTES, READ_AREA_BYTES
 from tradewind.broker.session cimport Session
 from tradewind.containers.buffer cimport Buffer, buffer_size
@@ -33,6 +34,15 @@ cdef extern from "<sys/socket.h>" nogil:
     int MSG_NOSIGNAL
     int MSG_DONTWAIT
     ssize_t send(int descriptor, const void* data, size_t size, int flags)
+    ssize_t sendmsg(int descriptor, const msghdr* message, int flags)
+    struct msghdr:
+        iovec* msg_iov
+        size_t msg_iovlen
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void* iov_base
+        size_t iov_len
 
 # Over TLS and WebSocket: above this amount the transport reports a slow socket, and the session's
 # outbox then grows up to max_pending.
@@ -56,15 +66,22 @@ cdef class SessionLink:
         self.turns = turns
         self._router = turns.broker.router
         self._descriptor = -1
+        self._frame_descriptor = -1
 
     def use_transport(self, transport not None):
         """Read and write through this transport from now on."""
         self.transport = transport
+        self._lends = self.framing is None and getattr(transport, "keeps_no_input", False)
+
+    def send_frames_to(self, int descriptor):
+        """Frames may go straight to this socket while the transport has nothing to write."""
+        self._frame_descriptor = descriptor
 
     def attach(self, Session session not None, framing=None):
         """Bind the session to the transport."""
         self.session = session
         self.framing = framing
+        self._lends = self._lends and framing is None
         session.link = self
         session.touch()
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
@@ -76,7 +93,13 @@ cdef class SessionLink:
         if session is None or transport is None or self._closing:
             return
         if not self.write_paused and buffer_size(&session.state.outbox):
-            if self._descriptor < 0 or session.is_coded:
+            if session.is_coded:
+                self._write(session, transport)
+            elif self._frame_descriptor >= 0:
+                self._send_frame(session, transport)
+            elif self._lends:
+                self._lend(session, transport)
+            elif self._descriptor < 0:
                 self._write(session, transport)
             else:
                 self._send(session, transport)
@@ -94,6 +117,51 @@ cdef class SessionLink:
         if buffer_size(&session.state.outbox) and not transport.is_closing():
             data = session.take_output()
             transport.write(data if self.framing is None else self.framing.encode(data))
+        return 0
+
+    cdef int _lend(self, Session session, transport) except -1:
+        """Have a transport that keeps nothing of it encrypt the outbox, without a copy."""
+        cdef Buffer* outbox = &session.state.outbox
+        cdef size_t size = buffer_size(outbox)
+        if not transport.is_closing():
+            transport.write(
+                PyMemoryView_FromMemory(outbox.data + outbox.begin, size, PyBUF_READ))
+            session.drop_output(size)
+        return 0
+
+    cdef int _send_frame(self, Session session, transport) except -1:
+        """Write the outbox to the socket as one frame. What the socket does not take goes to the
+        transport: nothing else may come between the parts of a frame.
+        """
+        cdef Buffer* outbox = &session.state.outbox
+        cdef size_t size = buffer_size(outbox)
+        cdef ssize_t sent
+        cdef iovec[2] parts
+        cdef msghdr message
+        cdef bytes head
+        if transport.get_write_buffer_size() or transport.is_closing():
+            return self._write(session, transport)
+        head = self.framing.head(size)
+        if head is None:
+            return self._write(session, transport)
+        parts[0].iov_base = <char*>head
+        parts[0].iov_len = len(head)
+        parts[1].iov_base = outbox.data + outbox.begin
+        parts[1].iov_len = size
+        memset(&message, 0, sizeof(message))
+        message.msg_iov = parts
+        message.msg_iovlen = 2
+        sent = sendmsg(self._frame_descriptor, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
+        if sent < 0:    # the transport will meet the same error
+            sent = 0
+        if sent < len(head):
+            transport.write(head[sent:])
+            sent = 0
+        else:
+            sent -= len(head)
+        session.drop_output(sent)
+        if <size_t>sent < size:
+            transport.write(session.take_output())
         return 0
 
     cdef int _send(self, Session session, transport) except -1:
@@ -217,8 +285,13 @@ cdef class SessionLink:
             self.turns.release_held()
 
     def eof_received(self):
-        """Half-closed connections are not kept."""
-        return False
+        """Half-closed connections are not kept: the session is closed and has the link close, in
+        a later turn if very many end at once. Return whether there is one.
+        """
+        if self.session is None or self._closing:
+            return False
+        self.turns.lost(self.session, ops.CLOSED_BY_CLIENT)
+        return True
 
     def connection_lost(self, error):
         """The socket is gone."""
@@ -230,12 +303,9 @@ cdef class SessionLink:
         self.transport = None
         self.framing = None
         if session is not None:
-            try:
-                session.close(ops.CLOSED_BY_CLIENT if error is None else ops.CLOSED_READ_ERROR)
-            except Exception as fault:
-                self.turns.broker.session_failed(session, fault)
             session.link = None
-            self.turns.turn_needed()
+            reason = ops.CLOSED_BY_CLIENT if error is None else ops.CLOSED_READ_ERROR
+            self.turns.lost(session, reason)
 
 
 cdef class PlainLink(SessionLink):

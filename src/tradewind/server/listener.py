@@ -18,18 +18,27 @@ from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.room import Guests, Room
 from tradewind.errors import ServerStartError
-from tradewind.options import SECOND_NS, TlsOptions
+from tradewind.options import LOOPBACK, SECOND_NS, TlsOptions
+from tradewind.own_addresses import (
+    Sockets,
+    address_text,
+    is_wildcard,
+    listen_on,
+    listen_reason,
+    plain_ip,
+)
+from tradewind.server.handshakes import HandshakeTurns
 from tradewind.server.link import StreamLink, Turns
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
     from tradewind.broker.session import Session
     from tradewind.server.tls import ServerContext
-    from tradewind.server.tls_pipe import TlsPipe, TlsSettings
+    from tradewind.server.tls_pipe import TlsSettings, TlsTransport
 
 THROTTLED = "Connection throttling is active. Please try again later."
 BACKLOG = 4096
-ACCEPT_BATCH = 256
+ACCEPT_BATCH = 64
 # Out of file descriptors: stop accepting for this long instead of spinning.
 ACCEPT_PAUSE_SECONDS = 0.2
 # How many connections may be on their way to TLS or WebSocket at once, those of one address half of
@@ -37,56 +46,19 @@ ACCEPT_PAUSE_SECONDS = 0.2
 PENDING_HANDSHAKES_MAX = 8192
 
 
-def address_text(host: str, port: int) -> str:
-    """host:port, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def client_url(scheme: str, host: str, port: int) -> str:
     """A url for a bound address; a wildcard address is reached over loopback."""
-    return f"{scheme}://{address_text(host, port)}"
+    return f"{scheme}://{address_text(LOOPBACK if is_wildcard(host) else host, port)}"
 
 
-def advertised(advertise: str, host: str, port: int) -> tuple[str, int]:
-    """What INFO says: `client_advertise` if set, else what was bound."""
-    if not advertise:
-        return host, port
-    name, _, text = advertise.rpartition(":")
-    if not name:
-        return advertise, port
-    return name.strip("[]"), int(text)
-
-
-def bind(host: str, port: int) -> list[socket.socket]:
-    """Bind every address of a host name; port -1 or 0 means any free one, the same for all."""
-    sockets: list[socket.socket] = []
-    port = max(port, 0)
+def bind(host: str, port: int) -> Sockets:
+    """Listen on all addresses of a host; ServerStartError in the words of nats-server."""
     try:
-        addresses = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        for family, kind, protocol, _, address in dict.fromkeys(addresses):
-            listening = socket.socket(family, kind, protocol)
-            sockets.append(listening)
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                # "::" serves IPv4 too, as nats-server does; any other address stands for itself.
-                listening.setsockopt(
-                    socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1
-                )
-            listening.bind((address[0], port, *address[2:]))
-            port = listening.getsockname()[1]
-            listening.listen(BACKLOG)
-            listening.setblocking(False)
+        return listen_on(host, port, BACKLOG)
     except OSError as error:
-        for listening in sockets:
-            listening.close()
-        place = address_text(host, port)
-        reason = f"listen tcp {place}: bind: {(error.strerror or str(error)).lower()}"
-        if isinstance(error, socket.gaierror):
-            reason = f"listen tcp: lookup {host}: no such host"
+        place = address_text(host, max(port, 0))
+        reason = listen_reason(host, port, error)
         raise ServerStartError(f'Error listening on port: {place}, "{reason}"') from None
-    return sockets
 
 
 class Listener:
@@ -97,7 +69,7 @@ class Listener:
     def __init__(
         self,
         turns: Turns,
-        sockets: list[socket.socket],
+        sockets: Sockets,
         tls: TlsOptions | None,
         context: ServerContext | None,
         *,
@@ -110,10 +82,15 @@ class Listener:
         self._turns = turns
         self._broker: Broker = turns.broker
         self._sockets = sockets
+        # Known also when they are closed: the address that the first one is bound to, and whether
+        # one of them takes IPv6.
+        self.address: tuple[str, int] = sockets[0].getsockname()[:2]
+        self.both_families = any(one.family == socket.AF_INET6 for one in sockets)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = Room(PENDING_HANDSHAKES_MAX) if room is None else room
-        self._pending: Guests[TlsPipe] = Guests(self._room)
+        self._pending: Guests[TlsTransport] = Guests(self._room)
+        self._handshakes = HandshakeTurns()
         self.set_tls(tls, context, allow_non_tls=allow_non_tls)
 
     def set_tls(
@@ -139,14 +116,19 @@ class Listener:
         from tradewind.server.tls_pipe import TlsSettings
 
         return TlsSettings(
-            context, tls, tls.handshake_first_ns, allow_non_tls, pending=self._pending
+            context,
+            tls,
+            tls.handshake_first_ns,
+            allow_non_tls,
+            pending=self._pending,
+            turns=self._handshakes,
         )
 
-    @property
-    def address(self) -> tuple[str, int]:
-        """The address that the first socket is bound to."""
-        host, port = self._sockets[0].getsockname()[:2]
-        return host, port
+    def urls(self, scheme: str) -> list[str]:
+        """Urls of all addresses that are listened on."""
+        from tradewind.interfaces import reachable_urls
+
+        return reachable_urls(self._sockets, scheme)
 
     def start(self) -> None:
         """Accept from now on."""
@@ -181,7 +163,7 @@ class Listener:
                 self._loop.remove_reader(listening)
                 self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._resume, listening)
                 return
-            ip = address[0].removeprefix("::ffff:")
+            ip = plain_ip(address[0])
             if not self._room.has_place_for(ip):
                 connection.close()
                 continue

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tradewind.errors import ServerStartError
 from tradewind.options import LOOPBACK, ServerOptions
-from tradewind.server.listener import address_text, client_url
+from tradewind.own_addresses import address_text
 from tradewind.server.logs import Log
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class MonitorPorts:
             raise ServerStartError(f"Can't start monitoring: {error}") from None
         self.servers.append(server)
         self._log.notice(f"Starting {scheme} monitor on {address_text(host, bound)}")
-        self.urls.append(client_url(scheme, host, bound))
+        self.urls += server.urls
 
     def set_tls(self, context: ServerContext | None) -> None:
         """Show this certificate from now on, if HTTPS has a port."""

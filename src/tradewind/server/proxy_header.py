@@ -19,6 +19,7 @@ import msgspec
 
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.errors import ProtocolError
+from tradewind.own_addresses import address_text
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ class ProxyHead(asyncio.BufferedProtocol):
         try:
             header = read_header(self._data)
         except ProtocolError as error:
-            place = f"{self._remote.ip}:{self._remote.port}"
+            place = address_text(self._remote.ip, self._remote.port)
             self._broker.log.warn(f"Error reading PROXY protocol header from {place}: {error}")
             if self._session is not None:
                 self._session.close(ops.CLOSED_PROTOCOL)

@@ -30,6 +30,10 @@ def _plain(value: object) -> str:
     return str(value)
 
 
+def _listed(value: object) -> str:
+    return ", ".join(value) if isinstance(value, tuple) and value else "none"
+
+
 def _duration(value: object) -> str:
     return format_duration(value) if isinstance(value, int) else str(value)
 
@@ -49,6 +53,7 @@ _RELOADABLE: dict[str, tuple[str, _Say]] = {
     "pid_file": ("pid_file", _plain),
     "ports_file_dir": ("ports_file_dir", _plain),
     "client_advertise": ("client_advertise", _plain),
+    "known_servers": ("known_servers", _listed),
     "max_connections": ("max_connections", _plain),
     "max_control_line_bytes": ("max_control_line", _plain),
     "max_payload_bytes": ("max_payload", _plain),
@@ -108,14 +113,16 @@ def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
 
 
 def _fixed_part(options: ServerOptions, name: str) -> object:
-    """What of an option needs a restart: all of it, but for the certificates of WebSocket."""
+    """What of an option needs a restart: all of it, but for some parts of a few blocks."""
     value = getattr(options, name)
     if isinstance(value, OperatorOptions):
         return replace(value, preload={})
     if isinstance(value, LeafOptions):
         reloadable = {"tls": None, "remotes": (), "reconnect_ns": 0, "min_version": ""}
         return replace(value, authorization=LeafAuthorizationOptions(), **reloadable)
-    return replace(value, tls=None) if isinstance(value, WebsocketOptions) else value
+    if isinstance(value, WebsocketOptions):
+        return replace(value, tls=None, known_servers=())
+    return value
 
 
 def _refusal(name: str, old: ServerOptions, new: ServerOptions) -> str:
@@ -165,4 +172,10 @@ def _others(old: ServerOptions, new: ServerOptions) -> list[str]:
         lines.append(f"fast producers {will} be stalled")
     if old.leafnodes != new.leafnodes:
         lines.append("leafnodes")
+    if _websocket_servers(old) != _websocket_servers(new):
+        lines.append(f"websocket known_servers = {_listed(_websocket_servers(new))}")
     return lines
+
+
+def _websocket_servers(options: ServerOptions) -> tuple[str, ...]:
+    return options.websocket.known_servers if options.websocket is not None else ()

@@ -1,14 +1,15 @@
 """The process of a server: one event loop, from the first step to the exit code.
 
-Owns what is set for the whole process: the loop, the limit of open files, the behaviour of memory
-and garbage, the way of signals to the server, and what the service manager is told. The server
-itself is `app`; one that is embedded has another process around it.
+Owns what is set for the whole process: the loop, the limit of open files, the behaviour of memory,
+threads and garbage, the way of signals to the server, and what the service manager is told. The
+server itself is `app`; one that is embedded has another process around it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -18,6 +19,8 @@ from tradewind.server.logs import Log
 from tradewind.server.process_signals import ProcessSignals
 from tradewind.server.service_manager import READY, STOPPING, tell_service_manager
 
+# How long a thread that runs Python may keep the event loop waiting.
+SWITCH_SECONDS = 0.0005
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 
 
@@ -30,13 +33,15 @@ def run_server(
     """Run until a signal ends it; gives the exit code of the process."""
     import uvloop
 
-    from tradewind.server.garbage import leave_out_what_is_there, name_collections
+    from tradewind.server.garbage import Collector, collect_only_what_is_new, name_collections
     from tradewind.server.heap import join_freed_memory_at_once
 
     async def serve() -> None:
         server = ServerApp(options, log, reload_options)
         asyncio.get_running_loop().set_exception_handler(server.loop_failed)
         name_collections(server.broker.watch)
+        collector = Collector(asyncio.get_running_loop(), server.broker.watch)
+        server.broker.let_go = collector.let_go
 
         def trapped(number: signal.Signals) -> None:
             if number in ENDING_SIGNALS:
@@ -44,12 +49,15 @@ def run_server(
             server.trapped(number)
 
         await server.start(lambda: signals.run(asyncio.get_running_loop(), trapped))
-        leave_out_what_is_there()
+        collect_only_what_is_new()
         server.broker.watch.start()
         tell_service_manager(READY)
         await server.stopped.wait()
+        collector.stop()
         signals.end()
 
+    # A thread that reads a configuration lets the loop go on after this time, not after 5 ms.
+    sys.setswitchinterval(SWITCH_SECONDS)
     raise_file_limit()
     join_freed_memory_at_once()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

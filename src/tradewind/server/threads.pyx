@@ -19,12 +19,13 @@ outlives this object: the last thread that ends frees it.
 """
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
-from libc.errno cimport EINTR, errno
+from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, itimerspec, timespec
-from posix.unistd cimport close, fdatasync, read, write
+from posix.unistd cimport close, read, write
 from tradewind.store.commits.syncer cimport Syncer, SyncJob
+from tradewind.store.files.file_sync cimport sync_named
 
 import os
 
@@ -102,6 +103,7 @@ cdef struct Work:
     int failed              # the descriptor whose sync failed
     int error               # ... and its errno; 0: none failed
     int[DESCRIPTORS_MAX] descriptors
+    const char* paths[DESCRIPTORS_MAX]      # where they must be found; the commit owns them
 
 cdef struct Chain:
     Work* first
@@ -165,12 +167,9 @@ cdef void sync_all(Work* work) noexcept nogil:
     cdef int index
     cdef int64_t start_ns = monotonic_ns()
     for index in range(work.count):
-        while fdatasync(work.descriptors[index]) != 0:
-            if errno != EINTR:
-                work.failed = index
-                work.error = errno
-                break
+        work.error = sync_named(work.descriptors[index], work.paths[index])
         if work.error:
+            work.failed = index
             break
     work.run_ns = monotonic_ns() - start_ns
 
@@ -378,7 +377,7 @@ cdef class Threads:
         """Run a commit and return it to the syncer. After the end it stays under way for ever."""
         cdef Work work
         assert self._syncer is not None, "a commit has somebody to go back to"
-        work.count = job.commit.descriptors(work.descriptors, DESCRIPTORS_MAX)
+        work.count = job.commit.descriptors(work.descriptors, work.paths, DESCRIPTORS_MAX)
         self._submit(&work, SYNC, job)
 
     def call(self, work not None, done not None):

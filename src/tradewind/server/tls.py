@@ -1,8 +1,9 @@
 """Builds TLS contexts from settings, for all listeners, and reads the details of TLS connections.
 
-Owns certificates, versions and cipher suites, the rule that every connection does a full handshake,
-and the check of pinned certificates. Flags and configuration file are merged into `TlsOptions`
-first, so neither can produce a weaker context than the other. It never opens a socket.
+Owns certificates, versions and cipher suites, the rule that a client with a certificate does a full
+handshake each time, and the check of pinned certificates. Flags and configuration file are merged
+into `TlsOptions` first, so neither can produce a weaker context than the other. It never opens a
+socket.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import hashlib
 import re
 import ssl
+import weakref
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -45,21 +48,27 @@ _PIN = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class ServerContext(ssl.SSLContext):
-    """The context of a listener: its connections share certificates, and no session is resumed.
+    """The context of a listener, whose connections share certificates and tickets.
 
-    A resumed session carries an old decision over: nobody looks at the client's certificate again,
-    which may have expired, or whose authority may have been removed. Tickets can be switched off,
-    but OpenSSL also remembers sessions of TLS 1.2 by their ids, in the context that a connection is
-    made from, and Python has no switch for that. So a connection is made from a context that
-    nobody else uses (a `shell`: the same rules, no files, nothing to remember), and then given the
-    certificates and authorities of this one. A shell costs 0.15 ms and 12 KiB; TLS 1.3 leaves
-    nothing in it, so that one serves all connections that do not overlap.
+    Where no client shows a certificate, a session may be resumed: it says nothing about who the
+    client is, and CONNECT is checked as after a full handshake. The keys of the tickets are this
+    context's own, and a reload makes another one.
+
+    A session with a client's certificate would carry an old decision over: nobody looks again at a
+    certificate that may have expired, or whose authority may have been removed. So nothing is
+    resumed there. Tickets can be switched off, but OpenSSL also remembers sessions of TLS 1.2 by
+    their ids, in the context that a connection is made from, and Python has no switch for that.
+    Such a connection is made from a context that nobody else uses (a `shell`: the same rules, no
+    files, nothing to remember), and then given the certificates and authorities of this one. A
+    shell costs 0.15 ms and 12 KiB; TLS 1.3 leaves nothing in it, so that it serves others
+    afterwards.
     """
 
     rules: TlsOptions
     asks_client: bool
-    # The names of several certificates with their contexts, this one first; empty: there is one.
-    choices: tuple[tuple[frozenset[str], ssl.SSLContext], ...] = ()
+    # The names of several certificates with their contexts, None for this one, which comes first;
+    # empty: there is one. No reference leads back to this context: a reload drops it.
+    choices: tuple[tuple[frozenset[str], ssl.SSLContext | None], ...] = ()
     _spare: ssl.SSLContext | None = None
 
     def wrap_bio(
@@ -76,31 +85,46 @@ class ServerContext(ssl.SSLContext):
 
     def open(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
-    ) -> tuple[ssl.SSLObject, ssl.SSLContext]:
-        """The same, with its shell: `give_back` may save the making of another one."""
+    ) -> tuple[ssl.SSLObject, ssl.SSLContext | None]:
+        """The same, with its shell if it has one: `give_back` may save the making of another."""
+        if not self.asks_client:
+            return super().wrap_bio(incoming, outgoing, server_side=True), None
         shell, self._spare = self._spare, None
         if shell is None:
             shell = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            _set_rules(shell, self.rules, asks_client=self.asks_client)
-            if self.choices:
-                shell.sni_callback = self._choose
+            _set_rules(shell, self.rules, asks_client=True)
+            self.choose_by_name(shell)
         connection = shell.wrap_bio(incoming, outgoing, server_side=True)
         connection.context = self
         return connection, shell
 
-    def _choose(self, connection: ssl.SSLObject, name: str | None, _shell: ssl.SSLContext) -> None:
-        """The client has said which server it wants: show it the first certificate of that name."""
-        wanted = (name or "").lower().rstrip(".")
-        _, _, parent = wanted.partition(".")
-        for names, context in self.choices:
-            if wanted in names or (parent and f"*.{parent}" in names):
-                connection.context = context
-                return
+    def choose_by_name(self, context: ssl.SSLContext) -> None:
+        """Have connections made from `context` show one of several certificates."""
+        if self.choices:
+            context.sni_callback = partial(_choose, weakref.ref(self))
 
     def give_back(self, connection: ssl.SSLObject, shell: ssl.SSLContext) -> None:
         """The handshake of `connection` is complete; reuse its shell if it remembers nothing."""
         if connection.version() == "TLSv1.3" and not shell.session_stats()["number"]:
             self._spare = shell
+
+
+def _choose(
+    owner: weakref.ref[ServerContext],
+    connection: ssl.SSLObject,
+    name: str | None,
+    _made_from: ssl.SSLContext,
+) -> None:
+    """The client has said which server it wants: show it the first certificate of that name."""
+    wanted = (name or "").lower().rstrip(".")
+    _, _, parent = wanted.partition(".")
+    own = owner()
+    if own is None:
+        return
+    for names, context in own.choices:
+        if wanted in names or (parent and f"*.{parent}" in names):
+            connection.context = context or own
+            return
 
 
 class RenewableContext(ssl.SSLContext):
@@ -132,8 +156,8 @@ def server_context(options: TlsOptions, *, asks_client: bool = True) -> ServerCo
     _set_rules(context, options, asks_client=context.asks_client)
     _load_files(context, options, asks_client=context.asks_client)
     if options.more_certs:
-        choices: list[tuple[frozenset[str], ssl.SSLContext]] = [
-            (_names_in(options.cert_file), context)
+        choices: list[tuple[frozenset[str], ssl.SSLContext | None]] = [
+            (_names_in(options.cert_file), None)
         ]
         for cert_file, key_file in options.more_certs:
             other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -142,6 +166,7 @@ def server_context(options: TlsOptions, *, asks_client: bool = True) -> ServerCo
             _load_files(other, own, asks_client=context.asks_client)
             choices.append((_names_in(cert_file), other))
         context.choices = tuple(choices)
+        context.choose_by_name(context)
     return context
 
 
@@ -178,11 +203,14 @@ def renewable_context(current: ServerContext) -> RenewableContext:
 def _set_rules(context: ssl.SSLContext, options: TlsOptions, *, asks_client: bool) -> None:
     """Everything that needs no file."""
     context.minimum_version = _VERSIONS[options.min_version]
-    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.num_tickets = 0
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _set_ciphers(context, options)
     if asks_client:
         context.verify_mode = ssl.CERT_REQUIRED
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+    else:
+        context.num_tickets = 1
 
 
 def requires_client_certificate(options: TlsOptions) -> bool:
@@ -256,6 +284,9 @@ def _set_ciphers(context: ssl.SSLContext, options: TlsOptions) -> None:
         # The list names suites of TLS 1.3 only, so TLS 1.2 has none left.
         context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_ciphers(":".join(chosen or _TLS12_DEFAULT_SUITES.values()))
+    if not options.cipher_suites:
+        # All are strong, and a client knows which of them is cheap for it.
+        context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
 
 
 def _load_certificate(context: ssl.SSLContext, options: TlsOptions) -> None:

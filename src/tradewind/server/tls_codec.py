@@ -2,13 +2,13 @@
 
 Owns an OpenSSL connection and its two memory buffers. It never opens a socket and never looks at
 the protocol inside; `tls_pipe` puts it between a transport and a link. Data passes through in
-slices, so that a connection does not keep large buffers after a burst.
+slices, so that a connection does not keep large buffers after a burst. The module is compiled, with
+the types in tls_codec.pxd: it runs for every record.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
 from contextlib import suppress
 
 from tradewind.broker.contracts import TlsFacts
@@ -41,17 +41,38 @@ class TlsCodec:
         self._outgoing = ssl.MemoryBIO()
         self._context = context
         self.connection, self._shell = context.open(self._incoming, self._outgoing)
+        self._given: memoryview | bytes = b""
+        self._given_bytes = self._taken_bytes = 0
         self.is_over = False
         self.fault: ssl.SSLError | None = None
 
-    def feed(self, ciphertext: memoryview) -> None:
-        """Take what the socket gave."""
-        self._incoming.write(ciphertext)
+    def feed(self, ciphertext: memoryview | bytes) -> None:
+        """Take what the socket gave; what is not decrypted at once is to be kept."""
+        self._given = ciphertext
+        self._given_bytes = len(ciphertext)
+        self._taken_bytes = 0
 
-    @property
+    def keep(self) -> None:
+        """The memory that was given is used for something else now."""
+        while self._take_slice():
+            pass
+        self._given = b""
+
+    def _take_slice(self) -> bool:
+        if self._taken_bytes == self._given_bytes:
+            return False
+        end = min(self._taken_bytes + SLICE_BYTES, self._given_bytes)
+        self._incoming.write(self._given[self._taken_bytes : end])
+        self._taken_bytes = end
+        return True
+
     def has_input(self) -> bool:
         """Whether decrypting may give anything; false when at most part of a record is there."""
-        return bool(self._incoming.pending or self.connection.pending())
+        return (
+            self._taken_bytes < self._given_bytes
+            or self._incoming.pending > 0
+            or self.connection.pending() > 0
+        )
 
     @property
     def output_bytes(self) -> int:
@@ -64,12 +85,14 @@ class TlsCodec:
 
     def handshake(self) -> bool:
         """Go on with the handshake; true when it is complete, ssl.SSLError when it failed."""
+        self.keep()
         try:
             self.connection.do_handshake()
         except ssl.SSLWantReadError:
             return False
-        self._context.give_back(self.connection, self._shell)
-        del self._shell
+        if self._shell is not None:
+            self._context.give_back(self.connection, self._shell)
+            self._shell = None
         return True
 
     def facts(self) -> TlsFacts:
@@ -80,28 +103,34 @@ class TlsCodec:
         """Fill `view` as far as there is input; returns the number of plaintext bytes."""
         filled, size = 0, len(view)
         read, incoming, connection = self.connection.read, self._incoming, self.connection
-        try:
-            while filled < size and (incoming.pending or connection.pending()):
+        while filled < size:
+            if not incoming.pending and not connection.pending() and not self._take_slice():
+                break
+            try:
                 # A call gives one record at most; the typeshed has no overload for a buffer.
                 count: int = read(size - filled, view[filled:])  # type: ignore[assignment]
-                if not count:
-                    self.is_over = True
-                    break
-                filled += count
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError as error:
-            self.is_over = True
-            self.fault = error
+            except ssl.SSLWantReadError:
+                if self._take_slice():
+                    continue
+                break
+            except ssl.SSLError as error:
+                self.is_over = True
+                self.fault = error
+                break
+            if not count:
+                self.is_over = True
+                break
+            filled += count
         return filled
 
-    def encrypt(self, data: bytes) -> Iterator[bytes]:
-        """Ciphertext for `data`, slice by slice."""
-        view = memoryview(data)
-        while view:
-            written = self.connection.write(view[:SLICE_BYTES])
-            view = view[written:]
-            yield self._outgoing.read()
+    def encrypt(self, data: bytes | bytearray | memoryview) -> list[bytes]:
+        """Ciphertext for `data`, in pieces."""
+        view, size, done = memoryview(data), len(data), 0
+        pieces: list[bytes] = []
+        while done < size:
+            done += self.connection.write(view[done : done + SLICE_BYTES])
+            pieces.append(self._outgoing.read())
+        return pieces
 
     def close_notify(self) -> bytes:
         """The last ciphertext of an orderly end; the peer's own goodbye is not waited for."""

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import cast
 
 from tradewind.broker.contracts import BrokerLog, RemoteAddress, label
 from tradewind.broker.session import Session
+from tradewind.own_addresses import address_text
 from tradewind.server.link import StreamLink, Turns
-from tradewind.server.tls_pipe import TlsPipe, TlsSettings
+from tradewind.server.tls_pipe import TlsPipe, TlsSettings, TlsTransport
 from tradewind.wire import ops
 
 
 class TlsLink(StreamLink):
     """A connection of a client listener that offers TLS."""
 
-    def opened(self, pipe: TlsPipe) -> None:
+    def opened(self, pipe: TlsTransport) -> None:
         """Open the session; INFO must be on its way before the client's first byte is looked at."""
-        self.connection_made(pipe)
+        self.connection_made(cast(asyncio.Transport, pipe))
         self.flush()
 
-    def secured(self, pipe: TlsPipe) -> None:
+    def secured(self, pipe: TlsTransport) -> None:
         """The session learns who is at the other end."""
         session = self.session
         assert session is not None
@@ -61,12 +63,12 @@ class LateStart:
         self._log = log
         self._remote = remote
 
-    def opened(self, pipe: TlsPipe) -> None:
+    def opened(self, pipe: TlsTransport) -> None:
         """Nothing to do yet."""
 
-    def secured(self, pipe: TlsPipe) -> None:
+    def secured(self, pipe: TlsTransport) -> None:
         """Now it begins."""
-        self._protocol.connection_made(pipe)
+        self._protocol.connection_made(cast(asyncio.Transport, pipe))
 
     def stayed_plain(self, transport: asyncio.Transport) -> None:
         """Not offered on such listeners."""
@@ -74,7 +76,8 @@ class LateStart:
 
     def refused(self, reason: str, *, harmless: bool) -> None:
         """There is no session to name."""
-        log_refusal(self._log, f"{self._remote.ip}:{self._remote.port}", reason, harmless=harmless)
+        place = address_text(self._remote.ip, self._remote.port)
+        log_refusal(self._log, place, reason, harmless=harmless)
 
 
 def log_refusal(log: BrokerLog, who: str, reason: str, *, harmless: bool) -> None:
@@ -91,7 +94,10 @@ def client_pipe(
 
 
 def late_pipe(
-    protocol: asyncio.Protocol, log: BrokerLog, remote: RemoteAddress, settings: TlsSettings
+    protocol: asyncio.Protocol | asyncio.BufferedProtocol,
+    log: BrokerLog,
+    remote: RemoteAddress,
+    settings: TlsSettings,
 ) -> TlsPipe:
     """The protocol for an accepted socket whose `protocol` begins after the handshake."""
     return TlsPipe(protocol, LateStart(protocol, log, remote), settings)

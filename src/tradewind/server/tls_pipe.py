@@ -11,7 +11,8 @@ byte of the client decides. If TLS is required, unencrypted input is never passe
     PLAIN        the client spoke plain protocol and may: the link talks to the socket itself
     CLOSING      input is thrown away
 
-It never looks at the protocol inside. asyncio's own TLS is not used because it drops a connection
+It never looks at the protocol inside. The module is compiled, with the types in tls_pipe.pxd: all
+bytes of a connection pass through it. asyncio's own TLS is not used because it drops a connection
 with a failed handshake without sending the alert, and cannot start TLS after INFO.
 """
 
@@ -21,10 +22,12 @@ import asyncio
 import enum
 import ssl
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, cast
 
 from tradewind.broker.room import Guests, Room
 from tradewind.options import SECOND_NS, TlsOptions
+from tradewind.own_addresses import plain_ip
 from tradewind.server.handshakes import HandshakeTurns
 from tradewind.server.tls import ServerContext, check_pinned
 from tradewind.server.tls_codec import NOT_TLS, SLICE_BYTES, TlsCodec, tls_reason
@@ -35,6 +38,8 @@ HANDSHAKE_READ_BYTES = 16 * 1024
 HANDSHAKE_BYTES_MAX = 64 * 1024
 # Answers of TLS itself (key updates) that may wait for a peer that does not read.
 CONTROL_BYTES_MAX = 64 * 1024
+# A ticket waits for the first output, but nothing larger does.
+TICKET_BYTES_MAX = 4096
 # After an alert the peer may still be sending; closing at once would reset the connection and the
 # alert would be lost. So input is thrown away until the peer has closed, but not for longer.
 DRAIN_SECONDS = 1.0
@@ -60,10 +65,10 @@ _OPENING = (TlsStage.LISTENING, TlsStage.GREETING, TlsStage.AWAITING, TlsStage.H
 class TlsUser(Protocol):
     """Who is told how the connection comes up."""
 
-    def opened(self, pipe: TlsPipe) -> None:
+    def opened(self, pipe: TlsTransport) -> None:
         """The socket is there; nothing was read yet."""
 
-    def secured(self, pipe: TlsPipe) -> None:
+    def secured(self, pipe: TlsTransport) -> None:
         """The handshake is complete."""
 
     def stayed_plain(self, transport: asyncio.Transport) -> None:
@@ -88,11 +93,11 @@ class TlsSettings:
     allow_plain: bool = False
     area: memoryview = field(default_factory=lambda: memoryview(bytearray(AREA_BYTES)))
     plain: memoryview = field(default_factory=lambda: memoryview(bytearray(SLICE_BYTES)))
-    pending: Guests[TlsPipe] = field(default_factory=lambda: Guests(Room(0)))
+    pending: Guests[TlsTransport] = field(default_factory=lambda: Guests(Room(0)))
     turns: HandshakeTurns = field(default_factory=HandshakeTurns)
 
 
-class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
+class TlsTransport:
     """One connection. `upper` gets the plaintext as if this were its transport."""
 
     def __init__(
@@ -101,8 +106,8 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         user: TlsUser,
         settings: TlsSettings,
     ) -> None:
-        super().__init__()
         self._upper = upper
+        self._is_buffered = isinstance(upper, asyncio.BufferedProtocol)
         self._user = user
         self._settings = settings
         self._state = TlsStage.CLOSING
@@ -110,7 +115,10 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         self._codec: TlsCodec | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._held: list[bytes] = []
+        self._hello: list[bytes] = []
         self._handshake_bytes = 0
+        self._waits_for_turn = False
+        self._ticket_waits = False
         self._read_paused = False
         self._write_paused = False
         self._error: Exception | None = None
@@ -160,18 +168,20 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` were read into the area."""
         if self._state is TlsStage.SECURE:
-            area, codec = self._settings.area, self.codec
-            for start in range(0, nbytes, SLICE_BYTES):
-                codec.feed(area[start : min(start + SLICE_BYTES, nbytes)])
-                self._pump()
+            codec = self.codec
+            codec.feed(self._settings.area[:nbytes])
+            self._pump()
+            codec.keep()
         elif self._state is TlsStage.HANDSHAKING:
             self._handshake(nbytes)
         elif self._state is not TlsStage.CLOSING:
             self._first_bytes(nbytes)
 
     def eof_received(self) -> bool:
-        """Half-closed connections are not kept."""
+        """Half-closed connections are not kept; return whether the link closes this one."""
         if self._state is TlsStage.SECURE:
+            if self._upper.eof_received():
+                return True
             self.close()
         return False
 
@@ -189,10 +199,18 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
+        is_opening = self._state in _OPENING
         may_leave = self._plain_allowed and self._state is not TlsStage.HANDSHAKING
-        if self._state in _OPENING and not may_leave:
-            self._user.refused(tls_reason(exc), harmless=False)
         self._end_opening(TlsStage.CLOSING)
+        if is_opening:
+            self._settings.turns.finish(partial(self._end, exc, is_fault=not may_leave))
+        else:
+            self._end(exc, is_fault=False)
+
+    def _end(self, exc: Exception | None, *, is_fault: bool) -> None:
+        """Tell those above that the socket is gone."""
+        if is_fault:
+            self._user.refused(tls_reason(exc), harmless=False)
         self._codec = None
         self._upper.connection_lost(self._error or exc)
 
@@ -203,7 +221,6 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
             if self._state is TlsStage.LISTENING:
                 self._start_timer(self._settings.options.timeout_ns / SECOND_NS)
             self._state = TlsStage.HANDSHAKING
-            self._codec = TlsCodec(self._settings.context)
             self._handshake(size)
         elif self._plain_allowed:
             self._go_plain(size)
@@ -212,22 +229,31 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _handshake(self, size: int) -> None:
         """Keep what came until it is this connection's turn."""
+        self._hello.append(bytes(self._settings.area[:size]))
         self._handshake_bytes += size
-        self.codec.feed(self._settings.area[:size])
-        self._raw.pause_reading()
-        self._settings.turns.request(self, self._peer_ip)
+        if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
+            self._raw.pause_reading()
+        if not self._waits_for_turn:
+            self._waits_for_turn = True
+            self._settings.turns.request(self, self._peer_ip)
 
     def take_step(self) -> None:
         """Go on with the handshake."""
+        self._waits_for_turn = False
         if self._raw.is_closing():
             return
-        self._raw.resume_reading()
+        if self._codec is None:
+            self._codec = TlsCodec(self._settings.context)
         codec = self.codec
+        codec.feed(b"".join(self._hello))
+        self._hello.clear()
         try:
             complete = codec.handshake()
         except ssl.SSLError as error:
             self._refuse(tls_reason(error))
             return
+        # With TLS 1.3 only the ticket is left to send, which is in no hurry.
+        self._ticket_waits = complete and codec.connection.version() == "TLSv1.3"
         self._send_output()
         if complete:
             self._secure()
@@ -236,12 +262,14 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _secure(self) -> None:
         codec, options = self.codec, self._settings.options
-        if not check_pinned(options, codec.facts().certificate):
+        if options.pinned_certs and not check_pinned(options, codec.facts().certificate):
             self._raw.write(codec.close_notify())
             self._refuse("certificate not pinned")
             return
         held, self._held = self._held, []
         self._end_opening(TlsStage.SECURE)
+        if self._handshake_bytes > HANDSHAKE_BYTES_MAX and not self._read_paused:
+            self._raw.resume_reading()
         self._user.secured(self)
         for data in held:
             self.write(data)
@@ -302,15 +330,18 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         self._state = state
         self._stop_timer()
         self._held.clear()
+        self._hello.clear()
         self._settings.pending.discard(self)
-        self._settings.turns.withdraw(self, self._peer_ip)
+        if self._waits_for_turn:
+            self._waits_for_turn = False
+            self._settings.turns.withdraw(self, self._peer_ip)
 
     # ---------------------------------------------------------------- bytes
 
     def _pump(self) -> None:
         """Decrypt and hand up, until nothing is left or the link has had enough."""
         codec = self.codec
-        while self._state is TlsStage.SECURE and not self._read_paused and codec.has_input:
+        while self._state is TlsStage.SECURE and not self._read_paused and codec.has_input():
             if not self._hand_up(codec):
                 break
         if self._state is not TlsStage.SECURE:
@@ -325,8 +356,8 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _hand_up(self, codec: TlsCodec) -> bool:
         """One buffer of plaintext; false when that was all."""
-        upper = self._upper
-        if isinstance(upper, asyncio.BufferedProtocol):
+        upper: Any = self._upper
+        if self._is_buffered:
             size = codec.decrypt_into(memoryview(upper.get_buffer(-1)))
             if size:
                 upper.buffer_updated(size)
@@ -339,26 +370,40 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _send_output(self) -> None:
         codec = self._codec
-        if codec is not None and codec.output_bytes and not self._raw.is_closing():
+        if codec is None or not codec.output_bytes or self._raw.is_closing():
+            return
+        if not self._ticket_waits or codec.output_bytes > TICKET_BYTES_MAX:
             self._raw.write(codec.take_output())
 
     # ---------------------------------------------------------------- the link's side
+
+    @property
+    def keeps_no_input(self) -> bool:
+        """What is written may change as soon as `write` has returned."""
+        return True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send, or hold back until it is clear how."""
         if self._state is TlsStage.SECURE:
             try:
-                for ciphertext in self.codec.encrypt(bytes(data)):
-                    self._raw.write(ciphertext)
+                pieces = self.codec.encrypt(data)
             except ssl.SSLError as error:
                 # One broken connection must not break the turn that writes to all of them.
                 self._error = error
                 self.abort()
+                return
+            self._ticket_waits = False
+            # All at once: a small rest would be a packet of its own.
+            self._raw.writelines(pieces)
         elif self._state is TlsStage.GREETING:
             self._state = TlsStage.AWAITING
-            self._raw.write(data)
+            self._raw.write(bytes(data))
         elif self._state in _OPENING:
             self._held.append(bytes(data))
+
+    def writelines(self, pieces: list[bytes]) -> None:
+        """Send them in as few records as possible."""
+        self.write(b"".join(pieces))
 
     def close(self) -> None:
         """Send what was written and say goodbye, then close."""
@@ -419,7 +464,11 @@ class TlsPipe(asyncio.Transport, asyncio.BufferedProtocol):
         return self._raw.get_extra_info(name, default)
 
 
+class TlsPipe(TlsTransport, asyncio.BufferedProtocol):
+    """The same as a protocol that event loops know: they read straight into its area."""
+
+
 def peer_ip(transport: asyncio.Transport) -> str:
     """The address of the other end; empty where there is none, as in a pair of sockets."""
     peer = transport.get_extra_info("peername")
-    return peer[0].removeprefix("::ffff:") if isinstance(peer, tuple) else ""
+    return plain_ip(peer[0]) if isinstance(peer, tuple) else ""

@@ -5,6 +5,8 @@ about the protocol is in the broker. What the broker's watch regards as a turn i
 the loop, or less.
 """
 
+from collections import deque
+
 from libc.stdint cimport int64_t
 from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
@@ -14,6 +16,8 @@ cdef enum:
     TALKS_ALONE_MIN = 8
     # One connection is read for at most this long before all others that have sent something.
     READING_NS_MAX = 5_000_000
+    # Sessions whose connection is lost, closed in one turn; others follow in the next ones.
+    LOST_AT_ONCE_MAX = 128
 
 # A link is held for at most this long at a time.
 HOLD_SECONDS = 0.001
@@ -29,6 +33,7 @@ cdef class TurnLoop:
         self._router = broker.router
         self._watch = broker.watch
         self._held = []
+        self._lost = deque()
 
     def start(self, loop not None, check_passwords not None):
         """Attach to a loop. `check_passwords` is called if any are pending at the end of a turn."""
@@ -99,6 +104,9 @@ cdef class TurnLoop:
         cdef Router router = self._router
         cdef Session session
         self._watch.begin()
+        self._lost_count = 0
+        if self._lost:
+            self._close_lost()
         for session in self.broker.end_turn():
             if session.link is not None:
                 try:
@@ -111,9 +119,28 @@ cdef class TurnLoop:
             except Exception as error:
                 router.faults.contain("password check", error)
         if router.touched or router.resuming or router.internal or router.turn.is_busy() \
-                or router.leaving or not router.changes.is_empty():
+                or router.leaving or self._lost or not router.changes.is_empty():
             self.turn_needed()
         self.schedule_timer()
+        return 0
+
+    def lost(self, Session session not None, str reason not None):
+        """Close a session whose connection is gone; soon, if many are lost in this turn."""
+        self._lost.append((session, reason))
+        if self._lost_count < LOST_AT_ONCE_MAX:
+            self._close_lost()
+        self.turn_needed()
+
+    cdef int _close_lost(self) except -1:
+        """Each is taken out first: to close one may make others known."""
+        cdef Session session
+        while self._lost and self._lost_count < LOST_AT_ONCE_MAX:
+            session, reason = self._lost.popleft()
+            self._lost_count += 1
+            try:
+                session.close(reason)
+            except Exception as fault:
+                self.broker.session_failed(session, fault)
         return 0
 
     def has_read_long(self, link not None):

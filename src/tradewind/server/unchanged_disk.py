@@ -6,11 +6,12 @@ start. Files are opened for reading only, so no write permission is needed. It n
 file open, except for memory mappings.
 """
 # Paths are strings, as in `store.files.disk`.
-# ruff: noqa: PTH112, PTH116, PTH119, PTH120, PTH208, ARG002
+# ruff: noqa: PTH112, PTH116, PTH120, PTH208, ARG002
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,14 +20,39 @@ from tradewind.store.files.disk import (
     Buffer,
     Disk,
     DiskFile,
+    FolderInUse,
     Lock,
     Operation,
     disk_error,
+    lock_owner,
     path_within,
 )
 from tradewind.store.files.file_mapping import FileMapping
 
 READ_AT_ONCE_BYTES = 1024 * 1024
+
+
+class _SharedLock(Lock):
+    """The folder has no server that changes it, as long as this lasts. Nothing is written."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._descriptor = -1
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY)
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = lock_owner(self._descriptor)
+            self.release()
+            raise FolderInUse(os.path.dirname(path), pid) from None
+        except OSError:
+            pass  # there is no lock file, or no right to read it: nobody could have taken it
+
+    def release(self) -> None:
+        """See `Lock.release`."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 class _NoLock(Lock):
@@ -56,7 +82,7 @@ class _Content:
 class UnchangedFile(DiskFile):
     """An open file of an `UnchangedDisk`."""
 
-    def __init__(self, path: str, content: _Content, told: Callable[[int], None]) -> None:
+    def __init__(self, path: str, content: _Content, told: Callable[[int], None] | None) -> None:
         self.path = path
         self._content = content
         self._told = told
@@ -83,7 +109,9 @@ class UnchangedFile(DiskFile):
         return bytes(self._content.memory[offset : offset + size])
 
     def map(self) -> memoryview:
-        """All of it is read before it is mapped, to tell how far that is; see `DiskFile.map`."""
+        """All of it is read before it is mapped, if somebody wants to know how far that is; see
+        `DiskFile.map`.
+        """
         content = self._content
         if not content.source:
             return memoryview(bytes(content.memory))
@@ -91,9 +119,10 @@ class UnchangedFile(DiskFile):
             descriptor = os.open(content.source, os.O_RDONLY)
             try:
                 size = os.fstat(descriptor).st_size
-                for start in range(0, size, READ_AT_ONCE_BYTES):
+                for start in range(0, size if self._told else 0, READ_AT_ONCE_BYTES):
                     with suppress(OSError):  # whoever reads the mapping finds out
                         os.pread(descriptor, READ_AT_ONCE_BYTES, start)
+                    assert self._told is not None
                     self._told(min(READ_AT_ONCE_BYTES, size - start))
                 return memoryview(FileMapping(descriptor, size)) if size else memoryview(b"")
             finally:
@@ -105,7 +134,7 @@ class UnchangedFile(DiskFile):
         del memory[size:]
         memory.extend(bytes(size - len(memory)))
 
-    def sync(self) -> None:
+    def sync(self, *, is_named: bool = True) -> None:
         """Memory is as durable as it needs to be."""
 
     def fileno(self) -> int:
@@ -120,17 +149,19 @@ class UnchangedDisk(Disk):
     """The folder `root` of the real disk, under changes that exist only here.
 
     `_changed` has the files that differ, `_gone` the files and folders that are hidden, `_made` the
-    folders that are new; `told` hears how many bytes were read.
+    folders that are new, `_names` the names of all these by their folders. `told` hears how many
+    bytes were read of each file that is mapped; None: then only what is needed is read.
     """
 
-    def __init__(self, root: str, told: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, root: str, told: Callable[[int], None] | None = None) -> None:
         self.root = os.path.realpath(root)
         self._told = told
         self._changed: dict[str, _Content] = {}
         self._gone: set[str] = set()
         self._made: set[str] = set()
+        self._names: dict[str, set[str]] = {}
 
-    def open(self, path: str) -> UnchangedFile:
+    def open(self, path: str, *, writes: bool = False) -> UnchangedFile:
         """See `Disk.open`."""
         path = path_within(self.root, path)
         return UnchangedFile(path, self._content(path, "open"), self._told)
@@ -142,7 +173,7 @@ class UnchangedDisk(Disk):
             raise disk_error(path, "create", errno.ENOENT)
         if self.exists(path) and not replace:
             raise disk_error(path, "create", errno.EEXIST)
-        self._changed[path] = _Content()
+        self._note(path, _Content())
         return UnchangedFile(path, self._changed[path], self._told)
 
     def rename(self, source: str, target: str) -> None:
@@ -153,7 +184,7 @@ class UnchangedDisk(Disk):
             for name in self.list_directory(source):
                 self.rename(f"{source}/{name}", f"{target}/{name}")
         else:
-            self._changed[target] = self._content(source, "rename")
+            self._note(target, self._content(source, "rename"))
         self._hide(source)
 
     def link(self, source: str, target: str) -> None:
@@ -161,7 +192,7 @@ class UnchangedDisk(Disk):
         source, target = path_within(self.root, source), path_within(self.root, target)
         if self.exists(target):
             raise disk_error(source, "link", errno.EEXIST, target)
-        self._changed[target] = self._content(source, "link")
+        self._note(target, self._content(source, "link"))
 
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""
@@ -177,16 +208,28 @@ class UnchangedDisk(Disk):
                 self.remove_tree(f"{path}/{name}")
         self._hide(path)
 
+    def _note(self, path: str, content: _Content | None = None) -> None:
+        """Have this under a name; without content it is a folder."""
+        if content is None:
+            self._made.add(path)
+        else:
+            self._changed[path] = content
+        folder, name = os.path.split(path)
+        self._names.setdefault(folder, set()).add(name)
+
     def _hide(self, path: str) -> None:
         self._changed.pop(path, None)
         self._made.discard(path)
-        self._gone.add(path)
+        folder, name = os.path.split(path)
+        self._names.get(folder, set()).discard(name)
+        if os.path.lexists(path):
+            self._gone.add(path)
 
     def make_directory(self, path: str, *, sync: bool = False) -> None:
         """See `Disk.make_directory`."""
         path = path_within(self.root, path)
         while not self.is_directory(path):
-            self._made.add(path)
+            self._note(path)
             path = os.path.dirname(path)
 
     def list_directory(self, path: str) -> list[str]:
@@ -194,11 +237,7 @@ class UnchangedDisk(Disk):
         path = path_within(self.root, path)
         if not self.is_directory(path):
             raise disk_error(path, "list_directory", errno.ENOENT)
-        names = {
-            os.path.basename(other)
-            for other in (*self._changed, *self._made)
-            if os.path.dirname(other) == path
-        }
+        names = set(self._names.get(path, ()))
         if self._is_real(path) and os.path.isdir(path):
             with _reading(path, "list_directory"):
                 names.update(name for name in os.listdir(path) if self._is_real(f"{path}/{name}"))
@@ -233,7 +272,8 @@ class UnchangedDisk(Disk):
         if not self._is_file(path):
             raise disk_error(path, operation, errno.ENOENT)
         # Kept, so that all who open it see the same changes.
-        return self._changed.setdefault(path, _Content(path))
+        self._note(path, _Content(path))
+        return self._changed[path]
 
     def sync_directory(self, path: str) -> None:
         """Nothing to do."""
@@ -246,6 +286,14 @@ class UnchangedDisk(Disk):
     def lock(self, path: str) -> Lock:
         """Always free: what happens here is seen by nobody else."""
         return _NoLock(path)
+
+
+class ServedDisk(UnchangedDisk):
+    """One that a server serves for long: no other server may change the folder meanwhile."""
+
+    def lock(self, path: str) -> Lock:
+        """See `Disk.lock`; several servers that change nothing may share a folder."""
+        return _SharedLock(path_within(self.root, path))
 
 
 def _read(path: str, offset: int, size: int) -> bytes:

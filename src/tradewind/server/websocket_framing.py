@@ -38,7 +38,7 @@ class WebsocketFraming:
         """Whether a compressed flood, which is taken in slices, has not been run to its end."""
         return self._decoder.pending
 
-    def run(self, data: bytes) -> None:
+    def run(self, data: bytes | memoryview) -> None:
         """Decode and run frames, or without data the next slice of earlier ones."""
         session = self._link.session
         if session is None or session.is_closed or (session.blocked and not data):
@@ -48,13 +48,16 @@ class WebsocketFraming:
         except Exception as error:  # our own bug may end this connection, but no other
             self._link.give_up(error)
 
-    def _run(self, session: Session, data: bytes) -> None:
+    def _run(self, session: Session, data: bytes | memoryview) -> None:
         link, decoder = self._link, self._decoder
         decoder.max_message_bytes = self._message_bytes_max(session)
         try:
-            payload = decoder.feed(data)
-            if payload:
-                session.feed(payload, link.turns.broker.now_ns())
+            if decoder.is_compressed:
+                payload = decoder.feed(data)
+                if payload:
+                    session.feed(payload, link.turns.broker.now_ns())
+            else:
+                self._run_plain(session, data)
             self._answer_control(session)
         except WebsocketError as error:
             link.turns.broker.log.error(f"{label(session)} - {error}")
@@ -63,6 +66,18 @@ class WebsocketFraming:
         if decoder.pending and not session.is_closed:
             session.touch()  # the end of the turn has the link continue
         link.data_done()
+
+    def _run_plain(self, session: Session, data: bytes | memoryview) -> None:
+        """Decode to where the session reads, as much at once as it offers."""
+        rest = memoryview(data)
+        while True:
+            area = session.read_buffer()
+            size = self._decoder.feed_into(rest[: len(area)], area)
+            rest = rest[len(area) :]
+            if size:
+                session.received(size, self._link.turns.broker.now_ns())
+            if not rest or session.is_closed:
+                return
 
     def _message_bytes_max(self, session: Session) -> int:
         """What one compressed message may inflate to: little until the peer has shown who it is."""
@@ -89,6 +104,10 @@ class WebsocketFraming:
     def _write(self, frame: bytes) -> None:
         assert self._link.transport is not None
         self._link.transport.write(frame)
+
+    def head(self, size: int) -> bytes | None:
+        """The head of a frame of this size, if one is enough."""
+        return self._encoder.frame_head(size)
 
     def encode(self, data: bytes) -> bytes:
         """Protocol bytes as frames."""

@@ -13,6 +13,7 @@ from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.room import Guests
 from tradewind.broker.session import Session
 from tradewind.options import SECOND_NS, WebsocketOptions
+from tradewind.own_addresses import plain_ip
 from tradewind.server.auth import credentials_from_cookies
 from tradewind.server.link import Turns
 from tradewind.server.link_core import SessionLink
@@ -26,7 +27,7 @@ from tradewind.wire.websocket import FrameDecoder, FrameEncoder
 LEAFNODE_PATH = "/leafnode"
 
 
-class AcceptedFrameLink(SessionLink, asyncio.Protocol):
+class AcceptedFrameLink(SessionLink, asyncio.BufferedProtocol):
     """Frames both ways, from the side that accepted; the upgrade first."""
 
     def __init__(
@@ -34,12 +35,14 @@ class AcceptedFrameLink(SessionLink, asyncio.Protocol):
         turns: Turns,
         options: WebsocketOptions,
         upgrading: Guests[AcceptedFrameLink],
+        area: memoryview,
         *,
         tls: bool,
     ) -> None:
         super().__init__(turns)
         self._options = options
         self._upgrading = upgrading  # those that have no session yet, counted by the listener
+        self._area = area  # takes every read; all links of the listener share it
         self._tls = tls
         leaves = turns.broker.leaves
         self._handshake: Handshake | None = Handshake(
@@ -65,13 +68,18 @@ class AcceptedFrameLink(SessionLink, asyncio.Protocol):
         if self.session is None and self.transport is not None:
             self.transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the area has one size
+        """Where the next read goes."""
+        return self._area
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes of the upgrade, or frames."""
+        data = self._area[:nbytes]
         if self.framing is not None:
             self.framing.run(data)
         elif self._handshake is not None and self.transport is not None:
             try:
-                result = self._handshake.feed(data)
+                result = self._handshake.feed(bytes(data))
                 if result is not None:
                     self._upgraded(result, self.transport)
             except Exception as error:  # our own bug may end this connection, but no other
@@ -98,7 +106,7 @@ class AcceptedFrameLink(SessionLink, asyncio.Protocol):
             window_bits=result.window_bits,
         )
         ip, port = transport.get_extra_info("peername")[:2]
-        remote = RemoteAddress(ip.removeprefix("::ffff:"), port)
+        remote = RemoteAddress(plain_ip(ip), port)
         session: Session
         if not result.path.endswith(LEAFNODE_PATH):
             session = broker.open_session(remote, "WEBSOCKET")
@@ -114,6 +122,9 @@ class AcceptedFrameLink(SessionLink, asyncio.Protocol):
                 credentials_from_cookies, self._options, result.cookies
             )
         self.attach(session, WebsocketFraming(self, decoder, encoder))
+        socket = None if self._tls else transport.get_extra_info("socket")
+        if socket is not None:
+            self.send_frames_to(socket.fileno())
         self.data_done()
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -7,16 +7,16 @@ Owns the connections that have not requested the upgrade yet.
 from __future__ import annotations
 
 import asyncio
-import socket
 
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.room import Guests, Room
 from tradewind.options import TlsOptions, WebsocketOptions
+from tradewind.own_addresses import Sockets
 from tradewind.server.link import Turns
 from tradewind.server.listener import PENDING_HANDSHAKES_MAX, Listener
 from tradewind.server.tls import ServerContext
 from tradewind.server.tls_link import late_pipe
-from tradewind.server.tls_pipe import TlsSettings
+from tradewind.server.tls_pipe import AREA_BYTES, TlsSettings
 from tradewind.server.websocket_link import AcceptedFrameLink
 
 
@@ -28,11 +28,12 @@ class WebSocketListener(Listener):
     def __init__(
         self,
         turns: Turns,
-        sockets: list[socket.socket],
+        sockets: Sockets,
         options: WebsocketOptions,
         context: ServerContext | None,
     ) -> None:
         self._options = options
+        self._area = memoryview(bytearray(AREA_BYTES))
         room = Room(PENDING_HANDSHAKES_MAX)
         self._upgrading: Guests[AcceptedFrameLink] = Guests(room)
         super().__init__(turns, sockets, options.tls, context, room=room)
@@ -41,7 +42,9 @@ class WebSocketListener(Listener):
         self, tls: TlsOptions, context: ServerContext, *, allow_non_tls: bool
     ) -> TlsSettings:
         """TLS comes first, as in https."""
-        return TlsSettings(context, tls, 0, allow_non_tls, pending=self._pending)
+        return TlsSettings(
+            context, tls, 0, allow_non_tls, pending=self._pending, turns=self._handshakes
+        )
 
     def set_tls(
         self, tls: TlsOptions | None, context: ServerContext | None, *, allow_non_tls: bool
@@ -54,7 +57,7 @@ class WebSocketListener(Listener):
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
         """What an accepted socket talks to."""
         tls = self._tls is not None
-        link = AcceptedFrameLink(self._turns, self._options, self._upgrading, tls=tls)
+        link = AcceptedFrameLink(self._turns, self._options, self._upgrading, self._area, tls=tls)
         return link if self._tls is None else late_pipe(link, self._broker.log, remote, self._tls)
 
     async def cancel_handshakes(self) -> None:

@@ -6,6 +6,8 @@ from libc.stdint cimport uint8_t, uint64_t
 cdef struct Output:
     # A bytes object being filled; NULL until the first byte is written.
     PyObject* buffer
+    # The caller's memory, which is large enough, instead of a bytes object; or NULL.
+    uint8_t* fixed
     Py_ssize_t size
     Py_ssize_t capacity
 
@@ -44,6 +46,7 @@ cdef class FrameDecoder:
     cdef bint _closed
 
     cpdef bytes feed(self, data)
+    cpdef Py_ssize_t feed_into(self, data, target) except -1
     cpdef list take_control(self)
     cdef int _run(
         self, const uint8_t* data, Py_ssize_t size, Py_ssize_t* used, Output* output) except -1
@@ -68,6 +71,7 @@ cdef class FrameEncoder:
     cdef object _mask_source
 
     cpdef bytes encode(self, data)
+    cpdef bytes frame_head(self, Py_ssize_t size)
     cpdef bytes encode_control(self, int opcode, bytes payload=*)
     cpdef bytes encode_close(self, int code, str reason=*)
     cdef bytes _frames(

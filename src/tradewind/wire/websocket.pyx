@@ -14,7 +14,7 @@ from the wire is checked against the bytes available before it is used.
 
 import zlib
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.ref cimport Py_DECREF, Py_XDECREF, PyObject
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
@@ -135,6 +135,8 @@ cdef void xor_copy(
 cdef uint8_t* reserve(Output* output, Py_ssize_t more, Py_ssize_t expected) except NULL:
     """Reserve `more` bytes at the end of the output; `expected` sizes the first allocation."""
     cdef Py_ssize_t needed = output.size + more
+    if output.fixed != NULL:
+        return output.fixed + output.size
     if output.buffer == NULL:
         output.capacity = max(needed, expected)
         output.buffer = PyBytes_FromStringAndSize(NULL, output.capacity)
@@ -220,6 +222,7 @@ cdef class FrameDecoder:
             data = self._backlog + bytes(data)
             self._backlog = None
         output.buffer = NULL
+        output.fixed = NULL
         output.size = 0
         output.capacity = 0
         self._inflate_budget_bytes = INFLATED_BYTES_PER_FEED
@@ -237,6 +240,43 @@ cdef class FrameDecoder:
             self._error_raised = True
             raise WebsocketError(self._error, self._error_code)
         return result
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether messages may be compressed: then they may become larger than they were."""
+        return self._compression
+
+    cpdef Py_ssize_t feed_into(self, data, target) except -1:
+        """`feed` without a copy: write the application bytes to `target` and return their number.
+
+        `target` is at least as large as the input. Not for peers that may compress.
+        """
+        cdef Py_buffer source, view
+        cdef Output output
+        cdef Py_ssize_t used = 0
+        if self._compression:
+            raise ValueError("compressed messages may be larger than what they came in")
+        if self._error is not None:
+            self._error_raised = True
+            raise WebsocketError(self._error, self._error_code)
+        PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
+        try:
+            PyObject_GetBuffer(target, &view, PyBUF_WRITABLE)
+            try:
+                if view.len < source.len:
+                    raise ValueError(f"{source.len} bytes do not fit into {view.len}")
+                output.buffer = NULL
+                output.fixed = <uint8_t*>view.buf
+                output.size = output.capacity = 0
+                self._run(<const uint8_t*>source.buf, source.len, &used, &output)
+            finally:
+                PyBuffer_Release(&view)
+        finally:
+            PyBuffer_Release(&source)
+        if self._error is not None and not output.size:
+            self._error_raised = True
+            raise WebsocketError(self._error, self._error_code)
+        return output.size
 
     cpdef list take_control(self):
         """The control frames since the last call, oldest first, as (opcode, payload)."""
@@ -374,6 +414,7 @@ cdef class FrameDecoder:
             self._control_have += <int>take
         elif self._message_compressed:
             piece.buffer = NULL
+            piece.fixed = NULL
             piece.size = 0
             piece.capacity = 0
             xor_copy(reserve(&piece, take, take), data, take, self._mask, self._mask_position)
@@ -565,6 +606,14 @@ cdef class FrameEncoder:
         finally:
             PyBuffer_Release(&view)
 
+    cpdef bytes frame_head(self, Py_ssize_t size):
+        """What goes in front of so many bytes to make them one frame; None: `encode` them."""
+        cdef uint8_t[HEADER_BYTES_MAX] head
+        if size == 0 or self._masked or (self._is_browser and size > BROWSER_FRAME_BYTES_MAX) \
+                or (self._compression and size >= COMPRESS_BYTES_MIN):
+            return None
+        return (<const char*>head)[:write_header(head, BINARY | FINAL_BIT, size, False)]
+
     cpdef bytes encode_control(self, int opcode, bytes payload=b""):
         """A ping, pong or close frame with this payload, which may have at most 125 bytes."""
         if opcode != CLOSE and opcode != PING and opcode != PONG:
@@ -601,6 +650,7 @@ cdef class FrameEncoder:
             frame_bytes_max = max(size, 1)
         frames = max((size + frame_bytes_max - 1) // frame_bytes_max, 1)
         output.buffer = NULL
+        output.fixed = NULL
         output.size = 0
         output.capacity = 0
         try:
@@ -621,9 +671,11 @@ cdef class FrameEncoder:
                 if self._masked:
                     memcpy(target + header_bytes, <const char*>mask, 4)
                     header_bytes += 4
-                xor_copy(
-                    target + header_bytes, data + done, take,
-                    <const uint8_t*><const char*>mask, 0)
+                    xor_copy(
+                        target + header_bytes, data + done, take,
+                        <const uint8_t*><const char*>mask, 0)
+                else:
+                    memcpy(target + header_bytes, data + done, take)
                 output.size += header_bytes + take
                 done += take
                 if done == size:

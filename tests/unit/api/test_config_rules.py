@@ -75,8 +75,12 @@ class Engine:
         old = self.streams.get(config.name)
         if old is None:
             raise errors.STREAM_NOT_FOUND()
+        limits = {"server": SERVER, "account": ACCOUNT}
+        checked = stream_rules.check_stream_config(
+            config, streams=self.streams, pedantic=pedantic, **limits
+        )
         checked = stream_rules.check_stream_update(
-            old, config, streams=self.streams, pedantic=pedantic, server=SERVER, account=ACCOUNT
+            old, checked, streams=self.streams, pedantic=pedantic, **limits
         )
         check_resources_of_update(old, checked, Reserved(), ACCOUNT, SERVER)
         stream_rules.check_overlap(checked, self.owners())

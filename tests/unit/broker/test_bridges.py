@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 import pytest
 
@@ -204,6 +205,60 @@ def test_an_import_that_is_taken_away_forgets_its_answers() -> None:
     client.send(b"PUB s _I.2 0\r\n\r\n")
     assert client.take().startswith(b"HMSG _I.2 1")
     server.advance(300)
+
+
+def is_joined(server: InProcessServer, importer: str) -> bool:
+    """Whether a request of an account reaches the service of E."""
+    service, client = member(server, "E", "s"), member(server, importer)
+    client.send(b"PUB s 0\r\n\r\n")
+    is_heard = b"MSG s 1 " in service.take()
+    service.send(b"UNSUB 1\r\n")
+    return is_heard
+
+
+def importers(count: int) -> list[AccountOptions]:
+    imports = (ServiceImport("E", "s"),)
+    return [AccountOptions(f"I{number}", imports=imports) for number in range(count)]
+
+
+def test_accounts_that_change_while_a_reload_walks_on_stay_as_they_are_then() -> None:
+    """Whichever step it is."""
+    exporter = AccountOptions("E", exports=(ServiceExport("s"),))
+    names = [f"I{number}" for number in range(3)]
+    is_over, steps_before = False, 0
+    while not is_over:
+        server = server_of(exporter, *map(AccountOptions, names))
+        broker = server.broker
+        accounts = {"E": AccountOptions("E", exports=(ServiceExport("s"), ServiceExport("t")))}
+        accounts |= {name: AccountOptions(name) for name in (*names, "new")}
+        options = ServerOptions(server_name="here", accounts=accounts)
+        limits = {name: AccountLimits(5) for name in accounts}
+        gates = broker.admission.gates
+        steps = broker.reload_steps(options, gates, limits, identities_changed=False)
+        is_over = len(list(islice(steps, steps_before))) < steps_before
+        if broker.options is options:
+            for account in importers(3):
+                broker.set_account(account, AccountLimits(7))
+            list(steps)
+            assert [is_joined(server, name) for name in names] == [True] * 3, steps_before
+            assert [broker.accounts[name].limits for name in names] == [AccountLimits(7)] * 3
+        steps_before += 1
+    assert steps_before > 10
+
+
+def test_a_reload_that_is_cut_short_is_made_up_for_by_the_next() -> None:
+    exporter = AccountOptions("E", exports=(ServiceExport("s"),))
+    server = server_of(exporter, *(AccountOptions(f"I{number}") for number in range(4)))
+    broker = server.broker
+    wanted = {account.name: account for account in (exporter, *importers(4))}
+    options = ServerOptions(server_name="here", accounts=wanted)
+    limits = {name: AccountLimits() for name in wanted}
+    steps = broker.reload_steps(options, broker.admission.gates, limits, identities_changed=False)
+    while broker.accounts["I0"].bridge is None:
+        next(steps)
+    steps.close()
+    broker.reload(options, broker.admission.gates, limits, identities_changed=False)
+    assert [is_joined(server, f"I{number}") for number in range(4)] == [True] * 4
 
 
 def test_what_a_client_calls_itself_cannot_break_the_header() -> None:

@@ -85,7 +85,8 @@ def test_limits_that_have_changed_count_for_everybody(monkeypatch: Patch) -> Non
 def test_news_about_the_server_reach_everybody(monkeypatch: Patch) -> None:
     server, clients = three()
     monkeypatch.setattr(Broker, "info_line", broken_for(clients[1], Broker.info_line))
-    server.broker.broadcast_info()
+    for _ in server.broker.broadcast_info():
+        pass
     server.run_until_idle()
     for client in (clients[0], clients[2]):
         assert client.take().startswith(b"INFO {")

@@ -196,12 +196,13 @@ def test_the_token_limit_is_told_without_the_queue() -> None:
     assert client.session.subscription_count == 1
 
 
-def test_account_limits_count_all_members() -> None:
+def test_account_limits_count_all_members_and_subscriptions_of_each() -> None:
     limits = {"A": AccountLimits(connections_max=2, subscriptions_max=2, payload_bytes_max=4)}
     server = InProcessServer(gate=UserGate([User("a", account="A")]), accounts=limits)
     login = b'CONNECT {"user":"a","verbose":false}\r\n'
     first, second = server.connect(login + b"SUB a 1\r\n"), server.connect(login + b"SUB a 1\r\n")
-    assert second.ask(b"SUB b 2\r\n") == b"-ERR 'maximum subscriptions exceeded'\r\n"
+    assert first.ask(b"SUB b 2\r\n") == second.ask(b"SUB b 2\r\n") == b""
+    assert second.ask(b"SUB c 3\r\n") == b"-ERR 'maximum subscriptions exceeded'\r\n"
     third = server.connect(login)
     assert third.take() == b"-ERR 'maximum account active connections exceeded'\r\n"
     assert not third.is_open

@@ -141,3 +141,16 @@ def test_timers_of_closed_connections_do_nothing_and_go_away() -> None:
         client.close()
     server.advance(60)
     assert len(server.broker.deadlines) == 0
+
+
+def test_deadlines_of_many_connections_are_handled_in_parts() -> None:
+    server = InProcessServer()
+    clients = [server.connect(b'CONNECT {"verbose":false}\r\n') for _ in range(2000)]
+    server.clock.advance_ns(60 * SECOND_NS)
+    pinged = []
+    while sum(pinged) < len(clients):
+        server.broker.tick()
+        server.run_until_idle()
+        pinged.append(sum(b"PING\r\n" in client.take() for client in clients))
+        assert 0 < pinged[-1] < len(clients) // 2
+    assert len(pinged) >= 4

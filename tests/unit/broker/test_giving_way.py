@@ -61,6 +61,26 @@ def test_the_turn_in_which_a_flood_gave_way_does_not_continue_it() -> None:
     assert done < client.session.in_msgs < PUBLISHES
 
 
+def test_floods_of_subscriptions_run_in_parts() -> None:
+    server = InProcessServer()
+    client, bystander = server.connect(QUIET), server.connect(QUIET)
+    count = 20_000
+    for line, left in ((b"SUB a %d\r\n", count), (b"UNSUB %d\r\n", 0)):
+        before = client.session.subscription_count
+        feed(client, b"".join(line % number for number in range(count)))
+        changed = abs(client.session.subscription_count - before)
+        assert 0 < changed < count // 4
+        assert client.session.blocked
+        feed(bystander, b"SUB a 1\r\nUNSUB 1\r\nPING\r\n")
+        assert not bystander.session.blocked
+        server.broker.end_turn()
+        server.broker.end_turn()
+        assert changed < abs(client.session.subscription_count - before) < count // 2
+        server.run_until_idle()
+        assert client.session.subscription_count == left
+    assert client.ask(b"PING\r\n") == b"PONG\r\n"
+
+
 def test_many_floods_share_a_turn() -> None:
     server = InProcessServer()
     server.connect(QUIET + subscriptions())

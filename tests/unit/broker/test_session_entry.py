@@ -28,6 +28,7 @@ class ScriptedGate:
     """Does what a test wants when somebody has sent CONNECT; `decide` gives the decision."""
 
     auth_required = True
+    is_required = True
     nonce_required = False
 
     def __init__(self, decide: Callable[[Credentials], Decision]) -> None:

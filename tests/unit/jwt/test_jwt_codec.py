@@ -122,6 +122,7 @@ def test_version_one_is_read_into_the_form_of_version_two() -> None:
     assert claims.nats.tags == ["a"]
     assert claims.account == account_key(2).public
     assert claims.nats.src == ["10.0.0.0/8", "1.2.3.4/32"]
+    assert (claims.nats.subs, claims.nats.data, claims.nats.payload) == (-1, -1, -1)
     assert refusal(raw_jwt(old, ACCOUNT)) == "claim failed V1 signature verification"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tradewind.broker.contracts import LeafTraffic
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.faults import Faults
 from tradewind.monitor.views import LeafView
@@ -138,12 +139,9 @@ class FakeSession:
     def subscription_count(self) -> int:
         return len(self.subscription_list)
 
-    def subscriptions(self) -> list[FakeSubscription]:
+    def subscriptions(self, limit: int, offset: int = 0) -> list[FakeSubscription]:
         self.described += 1
-        return list(self.subscription_list)
-
-    def subscription_subjects(self) -> list[str]:
-        return [one.subject for one in self.subscriptions()]
+        return list(self.subscription_list[offset : offset + limit])
 
 
 @dataclass
@@ -201,6 +199,15 @@ class FakeBroker:
 
     def identity_of(self, cid: int) -> None:
         return None
+
+    def is_undecided(self, cid: int) -> bool:
+        return False
+
+    def account_of(self, session: FakeSession) -> FakeAccount | None:
+        return session.account
+
+    def leaf_traffic(self, account: str = "") -> LeafTraffic:
+        return LeafTraffic()
 
     def waiting_answers(self, name: str, limit: int) -> dict[str, Any]:
         return {}

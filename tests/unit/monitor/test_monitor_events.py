@@ -6,10 +6,15 @@ import json
 from typing import Any
 
 import pytest
-from monitor_fakes import SECOND_NS, FakeBroker, FakeClosedSession, FakeSession
+from monitor_fakes import SECOND_NS, FakeAccount, FakeBroker, FakeClosedSession, FakeSession
 
 from tradewind.monitor.system_answers import SystemServices
-from tradewind.monitor.system_events import ACCOUNT_INTERVAL_NS, STATSZ_INTERVAL_NS, event_id
+from tradewind.monitor.system_events import (
+    ACCOUNT_INTERVAL_NS,
+    ACCOUNTS_AT_ONCE_MAX,
+    STATSZ_INTERVAL_NS,
+    event_id,
+)
 from tradewind.options import ServerOptions
 
 
@@ -19,7 +24,7 @@ class Stage:
     def __init__(self) -> None:
         self.broker = FakeBroker()
         self.services = SystemServices(
-            self.broker, lambda: None, lambda _cid: False, lambda _cid: False
+            self.broker, lambda done: done(None), lambda _cid: False, lambda _cid: False
         )
 
     def take(self, account: str = "$SYS") -> list[tuple[str, dict[str, Any]]]:
@@ -199,6 +204,23 @@ def test_the_next_call_is_never_in_the_past(stage: Stage) -> None:
     stage.services.on_connect(stage.broker.add_session(1))
     for _ in range(50):
         assert stage.advance(7 * SECOND_NS) > stage.broker.clock_ns
+
+
+def test_many_accounts_are_told_in_parts(stage: Stage) -> None:
+    stage.broker.accounts["$SYS"].interest = ("$SYS.SERVER.ACCOUNT.>",)
+    count = 2 * ACCOUNTS_AT_ONCE_MAX + 10
+    for number in range(count):
+        stage.broker.accounts[f"B{number}"] = FakeAccount(f"B{number}")
+        stage.services.on_connect(stage.broker.add_session(number, f"B{number}"))
+    stage.take()
+    parts = []
+    next_ns = stage.advance(ACCOUNT_INTERVAL_NS)
+    while subjects := stage.subjects():
+        parts.append(len(subjects))
+        if next_ns <= stage.broker.clock_ns:
+            next_ns = stage.advance(0)
+    assert parts == [ACCOUNTS_AT_ONCE_MAX, ACCOUNTS_AT_ONCE_MAX, 10]
+    assert next_ns > stage.broker.clock_ns
 
 
 @pytest.mark.parametrize("what", ["shutdown", "lame_duck"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from certificates import Authority
 from ports import free_port
+from tradewind import own_addresses
 from tradewind.errors import ServerStartError
 from tradewind.monitor import http
 from tradewind.monitor.facade import MonitorView
@@ -346,3 +348,22 @@ def test_it_runs_on_either_event_loop(factory: Callable[[], Any]) -> None:
 
     with asyncio.Runner(loop_factory=factory) as runner:
         assert runner.run(run()) == '{"status":"ok"}'
+
+
+async def test_all_addresses_of_a_name_are_served(
+    view: MonitorView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def both_loopbacks(_host: str, port: int, **_more: object) -> list[Any]:
+        kind = socket.SOCK_STREAM
+        ipv6 = (socket.AF_INET6, kind, 6, "", ("::1", port, 0, 0))
+        return [ipv6, (socket.AF_INET, kind, 6, "", ("127.0.0.1", port))]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(own_addresses.socket, "getaddrinfo", both_loopbacks)
+        server = MonitorServer(view, "monitor.example", -1)
+        port = await server.start()
+    assert server.urls == [f"http://[::1]:{port}", f"http://127.0.0.1:{port}"]
+    async with httpx.AsyncClient() as client:
+        for url in server.urls:
+            assert (await client.get(f"{url}/healthz")).status_code == 200
+    await server.stop()

@@ -149,7 +149,7 @@ class Ours:
         self.broker.add_closed(6, user="bob", **CLIENT)
         self.view = MonitorView(self.broker)
         self.services = SystemServices(
-            self.broker, lambda: None, lambda _: True, lambda _: True, self.view
+            self.broker, lambda done: done(None), lambda _: True, lambda _: True, self.view
         )
         self.services.start()
         transport = httpx.ASGITransport(app=build_application(self.view))

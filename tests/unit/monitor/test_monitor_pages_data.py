@@ -28,6 +28,7 @@ from tradewind.monitor.page_options import (
 )
 from tradewind.monitor.parameters import PageError
 from tradewind.monitor.process_usage import UsageMeter
+from tradewind.monitor.stepping import Stepped, at_once
 from tradewind.monitor.varz import Listening
 from tradewind.options import (
     AccountOptions,
@@ -89,7 +90,7 @@ GUARDED = {"A": AccountOptions("A", users=(UserOptions("u"),))}
         ({"authorization": AuthorizationOptions(token=Secret(PASSWORD))}, True, 2),
         ({"authorization": AuthorizationOptions(user="u", timeout_ns=1_500_000_000)}, True, 1.5),
         ({"accounts": GUARDED}, True, 2),
-        ({"accounts": GUARDED, "no_auth_user": "u"}, None, 2),
+        ({"accounts": GUARDED, "no_auth_user": "u"}, True, 2),
         ({"tls": TlsOptions(timeout_ns=3 * SECOND_NS)}, None, 4),
     ],
 )
@@ -142,7 +143,7 @@ def test_subsz_adds_tables_up_and_weighs_their_rates() -> None:
     broker.accounts["$G"].stats = {
         "num_cache": 1, "num_matches": 30, "cache_hit_rate": 0.9, "max_fanout": 7, "avg_fanout": 6,
     }  # fmt: skip
-    page = plain(MonitorView(broker).subsz(SubszOptions()))
+    page = plain(at_once(MonitorView(broker).subsz(SubszOptions())))
     assert (page["num_cache"], page["num_matches"], page["max_fanout"]) == (4, 40, 7)
     assert page["cache_hit_rate"] == pytest.approx(0.8)
     assert page["avg_fanout"] == 3
@@ -164,7 +165,7 @@ def test_subsz_pages_run_through_all_accounts() -> None:
     for offset in range(11):
         for limit in range(1, 11):
             options = SubszOptions(subscriptions=True, offset=offset, limit=limit)
-            page = plain(view.subsz(options))
+            page = plain(at_once(view.subsz(options)))
             listed = [entry["subject"] for entry in page.get("subscriptions_list", [])]
             assert listed == everything[offset : offset + limit]
             assert page["total"] == 9
@@ -174,7 +175,7 @@ def test_subsz_asks_only_for_the_page() -> None:
     broker = FakeBroker()
     broker.accounts["$G"].subscription_list = subscriptions("$G", 500)
     broker.accounts["A"].subscription_list = subscriptions("A", 500)
-    MonitorView(broker).subsz(SubszOptions(subscriptions=True, offset=600, limit=10))
+    at_once(MonitorView(broker).subsz(SubszOptions(subscriptions=True, offset=600, limit=10)))
     assert broker.accounts["$G"].pages == []
     assert broker.accounts["A"].pages == [(100, 10)]
 
@@ -185,7 +186,7 @@ def test_subsz_tests_which_subscriptions_a_subject_reaches() -> None:
         FakeSubscription("foo.*", queue="q", sid="2", cid=7, account="A"),
         FakeSubscription("bar", cid=7, account="A"),
     ]
-    page = plain(MonitorView(broker).subsz(SubszOptions(subscriptions=True, test="foo.x")))
+    page = plain(at_once(MonitorView(broker).subsz(SubszOptions(subscriptions=True, test="foo.x"))))
     assert page["subscriptions_list"] == [
         {
             "account": "A",
@@ -203,7 +204,7 @@ def test_subsz_tests_which_subscriptions_a_subject_reaches() -> None:
 @pytest.mark.parametrize("subject", ["foo.*", "foo.>", "a..b", ".", "a b"])
 def test_subsz_tests_only_subjects_that_can_be_published(subject: str) -> None:
     with pytest.raises(PageError) as caught:
-        MonitorView(FakeBroker()).subsz(SubszOptions(test=subject))
+        at_once(MonitorView(FakeBroker()).subsz(SubszOptions(test=subject)))
     expected = f"invalid test subject, must be valid publish subject: {subject}"
     assert str(caught.value) == expected
 
@@ -211,7 +212,7 @@ def test_subsz_tests_only_subjects_that_can_be_published(subject: str) -> None:
 def test_subsz_of_an_unknown_account_is_all_zero() -> None:
     broker = FakeBroker()
     broker.accounts["A"].subscription_list = subscriptions("A", 3)
-    page = plain(MonitorView(broker).subsz(SubszOptions(subscriptions=True, account="ZZ")))
+    page = plain(at_once(MonitorView(broker).subsz(SubszOptions(subscriptions=True, account="ZZ"))))
     assert page["num_subscriptions"] == page["total"] == 0
 
 
@@ -236,12 +237,12 @@ def test_accstatz_shows_accounts_in_use_unless_asked_for_all() -> None:
     broker.add_session(1)
     broker.accounts["A"].in_msgs, broker.accounts["A"].out_bytes = 4, 40
     view = MonitorView(broker)
-    used = plain(view.accstatz(AccountStatzOptions()))["account_statz"]
+    used = plain(at_once(view.accstatz(AccountStatzOptions())))["account_statz"]
     assert [stat["acc"] for stat in used] == ["A"]
     assert (used[0]["received"]["msgs"], used[0]["sent"]["bytes"]) == (4, 40)
-    everything = view.accstatz(AccountStatzOptions(include_unused=True)).account_statz
+    everything = at_once(view.accstatz(AccountStatzOptions(include_unused=True))).account_statz
     assert [stat.acc for stat in everything] == ["$G", "A", "$SYS"]
-    chosen = view.accstatz(AccountStatzOptions(include_unused=True, accounts=["$G", "ZZ"]))
+    chosen = at_once(view.accstatz(AccountStatzOptions(include_unused=True, accounts=["$G", "ZZ"])))
     assert [stat.acc for stat in chosen.account_statz] == ["$G"]
 
 
@@ -292,15 +293,16 @@ def test_jetstream_fills_its_pages_once_it_runs() -> None:
         def varz(self) -> dict[str, Any]:
             return {"config": {"max_memory": 1}}
 
-        def jsz(self, options: JszOptions) -> dict[str, Any]:
+        def jsz(self, options: JszOptions) -> Stepped[dict[str, Any]]:
+            yield
             return {"streams": 3, "asked": options.account}
 
     view = MonitorView(FakeBroker())
     assert plain(view.varz())["jetstream"] == {}
-    assert plain(view.jsz(JszOptions()))["disabled"] is True
+    assert plain(at_once(view.jsz(JszOptions())))["disabled"] is True
     view.jetstream = Pages()
     assert plain(view.varz())["jetstream"] == {"config": {"max_memory": 1}}
-    assert view.jsz(JszOptions(account="A")) == {"streams": 3, "asked": "A"}
+    assert at_once(view.jsz(JszOptions(account="A"))) == {"streams": 3, "asked": "A"}
 
 
 def test_peers_are_named_by_subject_and_fingerprint(tmp_path: Path) -> None:
@@ -310,8 +312,8 @@ def test_peers_are_named_by_subject_and_fingerprint(tmp_path: Path) -> None:
         1, tls_version="1.3", tls_cipher="C", tls_peer_certs=(client.der, b"garbage")
     )
     view = MonitorView(broker)
-    assert "tls_peer_certs" not in plain(view.connz(ConnzOptions()))["connections"][0]
-    peers = plain(view.connz(ConnzOptions(auth=True)))["connections"][0]["tls_peer_certs"]
+    assert "tls_peer_certs" not in plain(at_once(view.connz(ConnzOptions())))["connections"][0]
+    peers = plain(at_once(view.connz(ConnzOptions(auth=True))))["connections"][0]["tls_peer_certs"]
     assert [peer["subject"] for peer in peers] == ["CN=admin,OU=ops"]
     assert peers[0]["spki_sha256"] == client.pin
     assert peers[0]["cert_sha256"] == hashlib.sha256(client.der).hexdigest()
@@ -333,11 +335,13 @@ def test_no_document_shows_a_secret() -> None:
     view = MonitorView(broker)
     documents = [
         compact_json(view.varz()),
-        compact_json(view.connz(ConnzOptions(auth=True, subscriptions_detail=True, state=2))),
-        compact_json(view.subsz(SubszOptions(subscriptions=True))),
+        compact_json(
+            at_once(view.connz(ConnzOptions(auth=True, subscriptions_detail=True, state=2)))
+        ),
+        compact_json(at_once(view.subsz(SubszOptions(subscriptions=True)))),
         compact_json(view.accountz(AccountzOptions(account="A"))),
-        compact_json(view.accstatz(AccountStatzOptions(include_unused=True))),
-        compact_json(view.jsz(JszOptions())),
+        compact_json(at_once(view.accstatz(AccountStatzOptions(include_unused=True)))),
+        compact_json(at_once(view.jsz(JszOptions()))),
         view.metrics(),
     ]
     assert not any(PASSWORD.encode() in document for document in documents)
@@ -378,7 +382,12 @@ class TestUsage:
 def test_documents_follow_the_clock_they_are_given() -> None:
     broker = FakeBroker(clock_ns=START_NS + 1)
     view = MonitorView(broker)
-    pages = [view.routez(), view.leafz(LeafzOptions()), view.gatewayz(), view.jsz(JszOptions())]
+    pages = [
+        view.routez(),
+        at_once(view.leafz(LeafzOptions())),
+        view.gatewayz(),
+        at_once(view.jsz(JszOptions())),
+    ]
     assert {page.now for page in pages} == {"2026-11-15T19:15:44.583020415Z"}
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from monitor_fakes import FakeAccount, FakeBroker, FakeMessage, FakeSubscription
 
-from tradewind.errors import ConfigError
+from tradewind.errors import ConfigError, TradewindError
 from tradewind.monitor.system_answers import SystemServices
 from tradewind.options import ServerOptions
 from tradewind.route.permission_rules import PermissionRules, ResponseRule
@@ -23,15 +24,17 @@ class Desk:
         self.broker = FakeBroker(options=ServerOptions(**settings))
         self.kicked: list[int] = []
         self.ducked: list[int] = []
-        self.reloads: list[Exception | None] = []
+        self.reloads: list[TradewindError | None] = []
         self.services = SystemServices(self.broker, self.reload, self.kick, self.duck)
         self.services.start()
         self.id = self.broker.server_id
 
-    def reload(self) -> None:
+    def reload(self, done: Callable[[TradewindError | None], None]) -> None:
         if self.reloads and self.reloads[-1]:
-            raise self.reloads[-1]
+            done(self.reloads[-1])
+            return
         self.reloads.append(None)
+        done(None)
 
     def kick(self, cid: int) -> bool:
         self.kicked.append(cid)
@@ -150,7 +153,13 @@ def test_statsz_refuses_a_body_that_cannot_be_read(desk: Desk) -> None:
     assert json.loads(body)["error"]["code"] == 400
 
 
-@pytest.mark.parametrize("payload", [b"", b"null", b"  \r\n", b"{}"])
+@pytest.mark.parametrize("payload", [b" ", b"  \r\n", b"{}x"])
+def test_a_body_that_is_not_json_is_refused(desk: Desk, payload: bytes) -> None:
+    ((_, body),) = desk.raw("$SYS.REQ.SERVER.PING.CONNZ", payload)
+    assert json.loads(body)["error"]["code"] == 400
+
+
+@pytest.mark.parametrize("payload", [b"", b"null", b" null\r\n", b"{}"])
 def test_an_empty_body_asks_for_the_defaults(desk: Desk, payload: bytes) -> None:
     ((_, body),) = desk.raw("$SYS.REQ.SERVER.PING.CONNZ", payload)
     assert json.loads(body)["data"]["limit"] == 1024
@@ -366,6 +375,17 @@ def test_kick_of_nobody_is_an_error_and_nonsense_is_ignored(
     assert "data" not in answer
     for payload in (b"", b"{bad", b'{"cid":"5"}'):
         assert desk.raw(subject, payload) == []
+
+
+@pytest.mark.parametrize("name", ["RELOAD", "KICK", "LDM"])
+def test_filters_also_choose_who_acts(desk: Desk, name: str) -> None:
+    desk.broker.add_session(5)
+    subject = f"$SYS.REQ.SERVER.{desk.id}.{name}"
+    assert desk.raw(subject, b'{"cid":5,"server_name":"other"}') == []
+    assert desk.ask(subject, {"cid": 5, "tags": 1})["error"]["code"] == 400
+    assert desk.reloads == desk.kicked == desk.ducked == []
+    assert "error" not in desk.ask(subject, {"cid": 5, "server_name": "s1"})
+    assert len([*desk.reloads, *desk.kicked, *desk.ducked]) == 1
 
 
 def test_reload_answers_after_it_is_done(desk: Desk) -> None:

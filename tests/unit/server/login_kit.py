@@ -424,7 +424,8 @@ class Framed(Way):
     def _link(self) -> AcceptedFrameLink:
         options = websocket_options(no_tls=not self.is_secured)
         upgrading: Guests[AcceptedFrameLink] = Guests(Room(8))
-        return AcceptedFrameLink(self.turns, options, upgrading, tls=self.is_secured)
+        area = memoryview(bytearray(MIB))
+        return AcceptedFrameLink(self.turns, options, upgrading, area, tls=self.is_secured)
 
     async def begin(self) -> None:
         head = (

@@ -8,6 +8,7 @@ from tradewind.server.operators.account_book import (
     FAILURES_MAX,
     INVALID,
     MISSING,
+    RETRY_NS,
     AccountBook,
     KnownAccount,
 )
@@ -123,3 +124,12 @@ def test_revocations_count_for_jwts_that_were_issued_before() -> None:
     known = accounts.accounts[KEY.public]
     assert [known.is_revoked("U1", at) for at in (9, 10, 11)] == [True, True, False]
     assert [known.is_revoked("U2", at) for at in (-9, 5, 6)] == [True, True, False]
+
+
+def test_a_clock_that_is_set_back_does_not_prolong_the_wait_for_an_account() -> None:
+    accounts, clock, _ = book()
+    accounts.fetched(KEY.public, None)
+    assert accounts.find(KEY.public) == MISSING
+    clock.jump_ns(-365 * 86_400 * SECOND_NS)
+    clock.advance_ns(RETRY_NS)
+    assert accounts.find(KEY.public) is None

@@ -359,9 +359,9 @@ Change = Callable[[UnchangedDisk, str], None]
 
 
 def _write(disk: UnchangedDisk, root: str) -> None:
-    with disk.open(f"{root}/folder/file") as file:
+    with disk.open(f"{root}/folder/file", writes=True) as file:
         file.write(b"xy", 12)
-    with disk.open(f"{root}/folder/file") as file:
+    with disk.open(f"{root}/folder/file", writes=True) as file:
         assert file.read(0, 99) == b"0123456789\0\0xy"
         assert file.size == 14
         file.truncate(3)

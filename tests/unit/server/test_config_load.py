@@ -531,6 +531,13 @@ def test_a_refused_setting_that_is_off_is_fine(options: Any) -> None:
         ("http_port: 1, https_port: 2", "are both set"),
         ("https_port: 2", "needs a tls block"),
         ("client_advertise: 'a:b'", "host or host:port"),
+        ("client_advertise: 'a:65536'", "host or host:port"),
+        ("client_advertise: 'fd00::1'", "an IPv6 address in brackets"),
+        ("websocket {port: -1, no_tls: true, advertise: 'a:b'}", "websocket advertise 'a:b' must"),
+        ("leafnodes {port: -1, advertise: 'a:b:1'}", "leafnodes advertise 'a:b:1' must be a host"),
+        ("host: '[::]'", "host '[::]' must be without brackets: ::"),
+        ("websocket {host: '[::1]', port: -1, no_tls: true}", "must be without brackets: ::1"),
+        ("leafnodes {host: '[::1]', port: -1}", "leafnodes host '[::1]' must be without brackets"),
         ("websocket {port: -1}", "or no_tls: true"),
         ("websocket {port: -1, no_tls: true, jwt_cookie: c}", "trusted operators or trusted keys"),
         ("websocket {port: -1, no_tls: true, no_auth_user: c}", "no users or nkeys"),
@@ -570,7 +577,8 @@ def test_a_key_that_is_only_a_variable_needs_no_meaning(options: Any) -> None:
 
 def test_default_options_are_consistent() -> None:
     check_options(ServerOptions())
-    check_options(replace(ServerOptions(), client_advertise="[::1]", system_account=""))
+    for place in ("[::1]", "[::1]:65535", "a", "a.example:80", "a:0"):
+        check_options(replace(ServerOptions(), client_advertise=place, system_account=""))
 
 
 WORDS = [

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from realistic_configs import REALISTIC
 
 from tradewind.server.command import run_command
 
@@ -118,6 +119,9 @@ REFUSED = [
     "server_tags: [a",
     "server_metadata: {a: 1}",
     "authorization{user:a}",
+    "jetstream{\n  max_mem: 1G\n}",
+    "max_payload: 1_000",
+    "leafnodes { reconnect: 5 }",
     "debug: 1",
     "ping_interval: 10",
     "ping_interval: 'abc'",
@@ -226,6 +230,16 @@ def test_both_servers_judge_a_file_alike(
     assert (official_accepts, we_accept) == (accepted, accepted), official_text + our_text
     if accepted:
         assert our_text == official_text  # with the same digest
+
+
+@pytest.mark.parametrize("name", REALISTIC)
+def test_both_servers_accept_a_realistic_file(
+    config: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    config.write_text(REALISTIC[name], newline="")
+    verdict = official(config)
+    assert verdict[0], verdict[1]
+    assert ours(config, capsys) == verdict
 
 
 @pytest.mark.parametrize(("text", "official_verdict", "reason"), DIFFERS)

@@ -32,9 +32,9 @@ class GatedFile(OsFile):
 
     gate = threading.Event()
 
-    def sync(self) -> None:
+    def sync(self, *, is_named: bool = True) -> None:
         self.gate.wait(WAIT_SECONDS)
-        super().sync()
+        super().sync(is_named=is_named)
 
     def fileno(self) -> int:
         return -1
@@ -272,6 +272,43 @@ async def test_descriptor_that_cannot_be_synced_comes_back_with_its_error(tmp_pa
     os.close(read_end)
     watched.stop()
     store.close()
+
+
+def replace_by_copy(block: Path) -> None:
+    copy = block.with_suffix(".copy")
+    copy.write_bytes(block.read_bytes())
+    copy.rename(block)
+
+
+@pytest.mark.parametrize(
+    ("lose", "reason"),
+    [
+        (Path.unlink, "the file was removed or moved away (ENOENT)"),
+        (lambda path: path.rename(path.with_suffix(".old")), "removed or moved away (ENOENT)"),
+        (lambda path: path.parent.rename(path.parents[1] / "T"), "removed or moved away (ENOENT)"),
+        (replace_by_copy, "another file has taken its place (ESTALE)"),
+    ],
+    ids=["removed", "renamed", "folder renamed", "replaced"],
+)
+async def test_threads_promise_nothing_of_a_file_that_has_lost_its_name(
+    tmp_path: Path, lose: Callable[[Path], object], reason: str
+) -> None:
+    watched = Watched(tmp_path)
+    store = watched.open("S")
+    watched.put(store)
+    watched.end_turn()
+    await watched.until_promised("S", 1)
+    watched.put(store)  # chores of the first commit are done, so only descriptors are synced
+    watched.end_turn()
+    await watched.until_promised("S", 2)
+    lose(Path(store.table.last.path))
+    watched.put(store)
+    watched.end_turn()
+    await watched.until(lambda: bool(watched.failures))
+    assert reason in str(watched.failures[0])
+    assert (watched.promised["S"], store.table.synced_seq) == (2, 2)
+    watched.stop()
+    store.abandon()
 
 
 async def test_threads_can_be_stopped_twice_and_take_no_more_work(tmp_path: Path) -> None:

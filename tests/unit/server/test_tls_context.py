@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import ssl
+import weakref
 from pathlib import Path
 
 import pytest
@@ -105,14 +107,26 @@ def test_weak_versions_and_suites_are_never_offered(
         old = [cipher for cipher in context.get_ciphers() if cipher["protocol"] != "TLSv1.3"]
         assert old
         assert all(cipher["aead"] and "ecdhe" in cipher["kea"] for cipher in old)
-        assert context.options & ssl.OP_NO_TICKET
         assert context.options & ssl.OP_NO_RENEGOTIATION
         assert context.options & ssl.OP_NO_COMPRESSION
-        assert context.num_tickets == 0
     weak = limited(authority.client_context(), ssl.TLSVersion.TLSv1_2)
     weak.set_ciphers("ECDHE-ECDSA-AES128-SHA:@SECLEVEL=0")
     with pytest.raises(ssl.SSLError):
         handshake(server_context(options), weak)
+
+
+@pytest.mark.parametrize(
+    "suite", ["ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-ECDSA-AES256-GCM-SHA384"]
+)
+def test_client_chooses_among_the_default_suites(
+    options: TlsOptions, authority: Authority, suite: str
+) -> None:
+    """As a client without instructions for AES would."""
+    client = limited(authority.client_context(), ssl.TLSVersion.TLSv1_2)
+    client.set_ciphers(f"{suite}:ECDHE-ECDSA-AES128-GCM-SHA256")
+    chosen = handshake(server_context(options), client)[0].cipher()
+    assert chosen is not None
+    assert chosen[0] == suite
 
 
 def test_min_version_1_3_refuses_1_2(options: TlsOptions, authority: Authority) -> None:
@@ -222,7 +236,7 @@ def test_without_verify_no_certificate_is_asked_for(
     assert peer_certificate(connection) is None
 
 
-def test_a_session_is_never_resumed(
+def test_a_client_with_a_certificate_gets_no_ticket(
     options: TlsOptions, authority: Authority, client: Certificate
 ) -> None:
     """2026-01: so no other listener, with other authorities, can be entered by one either."""
@@ -231,6 +245,8 @@ def test_a_session_is_never_resumed(
         end = limited(client.client_context(authority), version)
         _, first = handshake(context, end)
         assert first.session is None or not first.session.has_ticket
+    assert context.options & ssl.OP_NO_TICKET
+    assert context.num_tickets == 0
 
 
 # Pinned certificates
@@ -331,3 +347,24 @@ def test_a_weak_key_is_refused(authority: Authority) -> None:
     weak = authority.server("weak", key=rsa.generate_private_key(65537, 1024))
     with pytest.raises(ServerStartError, match="too weak"):
         server_context(TlsOptions(weak.cert_file, weak.key_file))
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_context_with_several_certificates_is_freed_without_a_search_for_garbage(
+    options: TlsOptions, authority: Authority, verify: bool
+) -> None:
+    """A reload makes another one, and no collection looks at what is old."""
+    other = authority.server()
+    more = ((other.cert_file, other.key_file),)
+    wanted = replace(options, verify=verify, ca_file=authority.ca_file, more_certs=more)
+    gc.collect()
+    gc.disable()
+    try:
+        context = server_context(wanted)
+        connection, shell = context.open(ssl.MemoryBIO(), ssl.MemoryBIO())
+        context._spare = shell
+        gone = weakref.ref(context)
+        del connection, shell, context
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from tls_link_kit import CONNECT, MILLISECOND_NS, Connection, Ground, until
+from tls_link_kit import (
+    CONNECT,
+    MILLISECOND_NS,
+    Connection,
+    Ground,
+    every_step_is_cheap,
+    until,
+)
 
 from certificates import Authority
 from tradewind.options import ServerOptions
+from tradewind.server.handshakes import STEPS_PER_TURN, HandshakeTurns
 from tradewind.server.tls_pipe import (
     HANDSHAKE_BYTES_MAX,
     HANDSHAKE_READ_BYTES,
@@ -121,7 +130,8 @@ async def test_operations_behind_the_last_handshake_message_are_run(ground: Grou
     connection.transport.receive(connection.peer.take())
     assert connection.peer.handshake(connection.take_sent())
     last = connection.peer.take()
-    operations = connection.peer.encrypt(CONNECT + b"SUB a 1\r\n" * 5000 + b"PING\r\n")
+    publish = b"PUB a 1000\r\n" + bytes(1000) + b"\r\n"
+    operations = connection.peer.encrypt(CONNECT + publish * 80 + b"PING\r\n")
     assert len(operations) > HANDSHAKE_READ_BYTES
     connection.transport.receive(last + operations)
     assert (await connection.hear()).startswith(b"PONG\r\n")
@@ -389,6 +399,34 @@ async def test_endless_hello_is_cut_off(ground: Ground) -> None:
         assert connection.transport.largest_read_bytes <= HANDSHAKE_READ_BYTES
     assert HANDSHAKE_BYTES_MAX < fed <= HANDSHAKE_BYTES_MAX + 2 * HANDSHAKE_READ_BYTES
     await assert_refused(connection, "error", "no end of the handshake in 65536 bytes")
+
+
+async def test_crowd_of_hellos_costs_the_iteration_only_a_few_handshakes(ground: Ground) -> None:
+    """All others have left nothing but their bytes."""
+    settings = replace(ground.settings(), turns=HandshakeTurns(every_step_is_cheap))
+    connections = [ground.connect(settings) for _ in range(20)]
+    for connection in connections:
+        assert connection.take_sent().startswith(INFO)
+        connection.peer.handshake()
+        connection.transport.receive(connection.peer.take())
+    assert sum(bool(connection.transport.sent) for connection in connections) == STEPS_PER_TURN
+    assert len(settings.turns) == len(connections) - STEPS_PER_TURN
+    await until(lambda: all(connection.transport.sent for connection in connections))
+
+
+async def test_input_that_waits_for_its_turn_is_limited(ground: Ground) -> None:
+    settings = replace(ground.settings(), turns=HandshakeTurns(every_step_is_cheap))
+    for _ in range(STEPS_PER_TURN):
+        before = ground.connect(settings)
+        before.peer.handshake()
+        before.transport.receive(before.peer.take())
+    connection = ground.connect(settings)
+    connection.take_sent()
+    connection.transport.receive(b"\x16" * (4 * HANDSHAKE_BYTES_MAX))
+    assert connection.transport.is_paused
+    kept = 4 * HANDSHAKE_BYTES_MAX - len(connection.transport.waiting)
+    assert kept <= HANDSHAKE_BYTES_MAX + HANDSHAKE_READ_BYTES
+    await until(lambda: bool(connection.log.about_handshake()))
 
 
 @pytest.mark.parametrize("hello_bytes", [0, 1, 100, 10_000])

@@ -1,4 +1,7 @@
-"""No session is ever resumed: whoever offers an old one goes through a full handshake again."""
+"""Who may resume a session: clients that show no certificate, by tickets of the same settings.
+
+A client with a certificate that offers an old session goes through a full handshake again.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import tradewind
 from certificates import Authority, Certificate
@@ -17,8 +21,10 @@ from tradewind.options import TlsOptions, WebsocketOptions
 from tradewind.server.tls import ServerContext, server_context
 from tradewind.server.tls_codec import TlsCodec
 
-LISTENERS = ("client", "websocket", "monitor")
+LISTENERS = ("client", "websocket")
 KINDS = ("1.2 by id", "1.2 by ticket", "1.3")
+# OpenSSL forgets an id when its connection has ended without a goodbye.
+LASTING = KINDS[1:]
 SECONDS = 20
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -30,10 +36,15 @@ class Ground:
     authority: Authority
     client: Certificate
     ports: dict[str, int]
+    shows_certificate: bool = True
 
     def context(self, kind: str) -> ssl.SSLContext:
         """A client that would resume sessions in this way."""
-        context = self.client.client_context(self.authority)
+        context = (
+            self.client.client_context(self.authority)
+            if self.shows_certificate
+            else self.authority.client_context()
+        )
         version = ssl.TLSVersion.TLSv1_3 if kind == "1.3" else ssl.TLSVersion.TLSv1_2
         context.minimum_version = context.maximum_version = version
         if kind == "1.2 by id":
@@ -65,8 +76,9 @@ def options(authority: Authority) -> TlsOptions:
     return TlsOptions(own.cert_file, own.key_file, authority.ca_file, verify=True)
 
 
-@pytest.fixture(scope="module")
-def ground(authority: Authority, options: TlsOptions) -> Iterator[Ground]:
+def serve(
+    authority: Authority, options: TlsOptions, *, shows_certificate: bool
+) -> Iterator[Ground]:
     websocket = WebsocketOptions(host="127.0.0.1", port=-1, tls=options)
     https_port = free_port()
     with tradewind.serve(tls=options, websocket=websocket, https_port=https_port) as server:
@@ -75,7 +87,19 @@ def ground(authority: Authority, options: TlsOptions) -> Iterator[Ground]:
             "websocket": int(server.websocket_url.rpartition(":")[2]),
             "monitor": https_port,
         }
-        yield Ground(authority, authority.client(subject="CN=client"), ports)
+        client = authority.client(subject="CN=client")
+        yield Ground(authority, client, ports, shows_certificate)
+
+
+@pytest.fixture(scope="module")
+def ground(authority: Authority, options: TlsOptions) -> Iterator[Ground]:
+    yield from serve(authority, options, shows_certificate=True)
+
+
+@pytest.fixture(scope="module")
+def open_ground(authority: Authority, options: TlsOptions) -> Iterator[Ground]:
+    """The same with a server that asks nobody for a certificate."""
+    yield from serve(authority, replace(options, verify=False), shows_certificate=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -91,6 +115,60 @@ def test_an_offered_session_leads_to_a_full_handshake(
     assert reused is False
 
 
+@pytest.mark.parametrize("kind", LASTING)
+@pytest.mark.parametrize("listener", [*LISTENERS, "monitor"])
+def test_a_client_without_certificate_resumes(
+    open_ground: Ground, listener: str, kind: str
+) -> None:
+    context = open_ground.context(kind)
+    session, reused = open_ground.visit(listener, context, None)
+    assert reused is False
+    assert open_ground.visit(listener, context, session)[1] is True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_session_of_another_listener_is_not_resumed(open_ground: Ground, kind: str) -> None:
+    """2026-01: the other listener may ask for other certificates."""
+    context = open_ground.context(kind)
+    session, _ = open_ground.visit("client", context, None)
+    assert open_ground.visit("websocket", context, session)[1] is False
+
+
+@pytest.mark.parametrize("kind", LASTING)
+def test_sessions_end_with_the_settings_that_they_began_with(
+    authority: Authority, options: TlsOptions, kind: str
+) -> None:
+    """A reload makes another context, also if only a file has changed."""
+    settings = replace(options, verify=False)
+    client = Ground(authority, authority.client(), {}, shows_certificate=False).context(kind)
+    first = server_context(settings)
+    _, peer = connect(first, client)
+    assert connect(first, client, peer.session)[1].session_reused is True
+    _, peer = connect(server_context(settings), client, peer.session)
+    assert peer.session_reused is False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_session_without_certificate_does_not_get_past_verify(
+    authority: Authority, options: TlsOptions, ground: Ground, open_ground: Ground, kind: str
+) -> None:
+    context = open_ground.context(kind)
+    session, _ = open_ground.visit("client", context, None)
+    with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
+        ground.visit("client", context, session)
+
+
+def test_sessions_are_resumed_where_there_are_several_certificates(
+    authority: Authority, options: TlsOptions
+) -> None:
+    other = authority.server("other")
+    settings = replace(options, verify=False, more_certs=((other.cert_file, other.key_file),))
+    server = server_context(settings)
+    client = authority.client_context()
+    _, peer = connect(server, client)
+    assert connect(server, client, peer.session)[1].session_reused is True
+
+
 def test_a_session_is_not_resumed_while_its_connection_is_open(ground: Ground) -> None:
     context = ground.context("1.2 by id")
     with socket.create_connection(("127.0.0.1", ground.ports["client"]), SECONDS) as plain:
@@ -101,7 +179,9 @@ def test_a_session_is_not_resumed_while_its_connection_is_open(ground: Ground) -
 
 
 def connect(
-    context: ServerContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+    context: ServerContext,
+    client: ssl.SSLContext,
+    session: ssl.SSLSession | None = None,
 ) -> tuple[TlsCodec, ssl.SSLObject]:
     """Both ends after a handshake in memory."""
     codec = TlsCodec(context)
@@ -119,6 +199,9 @@ def connect(
         done[1] = done[1] or codec.handshake()
         incoming.write(codec.take_output())
         if all(done):
+            # With TLS 1.3 the ticket comes behind the handshake.
+            incoming.write(b"".join(codec.encrypt(b"x")))
+            assert peer.read(1) == b"x"
             return codec, peer
     raise AssertionError("the handshake did not end")
 
@@ -150,12 +233,12 @@ def test_a_newer_version_costs_no_context_per_connection(
 ) -> None:
     """What TLS 1.3 leaves nothing in is used again; what remembers a session never is."""
     server = server_context(options)
-    shells: list[ssl.SSLContext] = []
+    shells: list[ssl.SSLContext | None] = []
     open_one = ServerContext.open
 
     def recorded(
         self: ServerContext, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
-    ) -> tuple[ssl.SSLObject, ssl.SSLContext]:
+    ) -> tuple[ssl.SSLObject, ssl.SSLContext | None]:
         connection, shell = open_one(self, incoming, outgoing)
         shells.append(shell)
         return connection, shell

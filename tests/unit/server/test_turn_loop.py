@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from tls_link_kit import until
 
 from tradewind.broker.session import Session
@@ -68,4 +69,47 @@ async def test_a_session_that_is_unblocked_by_a_flush_continues_in_the_next_turn
     turns.turn_now()
     assert published == [0]
     await until(lambda: session.in_msgs == 1)
+    turns.stop()
+
+
+async def test_sessions_of_many_lost_connections_are_closed_in_parts() -> None:
+    server = InProcessServer()
+    turns = TurnLoop(server.broker)
+    turns.start(asyncio.get_running_loop(), lambda: None)
+    sessions = [server.connect().session for _ in range(1000)]
+    for session in sessions:
+        session.link = None
+        turns.lost(session, "Client Closed")
+    closed = sum(session.is_closed for session in sessions)
+    assert 0 < closed < 200
+    turns.turn_now()
+    assert closed < sum(session.is_closed for session in sessions) < 400
+    await until(lambda: all(session.is_closed for session in sessions))
+    turns.stop()
+    assert not server.broker.sessions
+
+
+async def test_a_connection_that_is_lost_while_another_is_closed_is_not_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However many were lost in this turn."""
+    server = InProcessServer()
+    broker = server.broker
+    turns = TurnLoop(broker)
+    turns.start(asyncio.get_running_loop(), lambda: None)
+    sessions = [server.connect().session for _ in range(300)]
+    late = {session.cid: server.connect().session for session in sessions[::2]}
+    session_closed = broker.session_closed
+
+    def closed(session: Session) -> None:
+        session_closed(session)
+        if (other := late.get(session.cid)) is not None:
+            other.link = None
+            turns.lost(other, "Client Closed")
+
+    monkeypatch.setattr(broker, "session_closed", closed)
+    for session in sessions:
+        session.link = None
+        turns.lost(session, "Client Closed")
+    await until(lambda: not broker.sessions)
     turns.stop()

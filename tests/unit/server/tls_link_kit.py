@@ -26,6 +26,11 @@ MILLISECOND_NS = 1_000_000
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
 
 
+def every_step_is_cheap() -> int:
+    """A processor clock that stands still, for tests of how many steps an iteration takes."""
+    return 0
+
+
 class RecordingLog:
     """Keeps lines as (level, text)."""
 
@@ -70,6 +75,10 @@ class Turns:
         )
 
     def input_done(self, link: object) -> None:
+        self.turn_needed()
+
+    def lost(self, session: Session, reason: str) -> None:
+        session.close(reason)
         self.turn_needed()
 
     def turn_needed(self) -> None:
@@ -275,7 +284,8 @@ class Ground:
     def close(self) -> None:
         """End every session: a broker is not thrown away with open ones."""
         for turns in self.turns:
-            turns.broker.close_all(ops.CLOSED_SERVER_SHUTDOWN)
+            for _ in turns.broker.close_all(ops.CLOSED_SERVER_SHUTDOWN):
+                pass
         self.turns.clear()
 
     def tls_options(self, **settings: Any) -> TlsOptions:

@@ -394,3 +394,49 @@ def test_idle_decoder_is_small() -> None:
 )
 def test_reason_of_a_close_has_its_code(reason: str, code: int) -> None:
     assert close_code_for(reason) == code
+
+
+# Into memory of the caller
+
+
+def masked(payload: bytes) -> bytes:
+    return frame(BINARY, payload, mask=b"\x01\x02\x03\x04")
+
+
+def test_frames_are_decoded_into_given_memory() -> None:
+    decoder = server_decoder(compression=False)
+    data = masked(b"hello") + masked(b"world")
+    area = memoryview(bytearray(len(data)))
+    assert decoder.feed_into(data, area) == 10
+    assert bytes(area[:10]) == b"helloworld"
+
+
+def test_frames_cut_anywhere_are_decoded_into_given_memory() -> None:
+    data = masked(b"hello") + masked(b"x" * 300)
+    for cut in range(len(data) + 1):
+        decoder, heard = server_decoder(compression=False), b""
+        for part in (data[:cut], data[cut:]):
+            area = memoryview(bytearray(len(part)))
+            heard += bytes(area[: decoder.feed_into(part, area)])
+        assert heard == b"hello" + b"x" * 300
+
+
+def test_a_violation_behind_good_frames_is_raised_after_them() -> None:
+    decoder = server_decoder(compression=False)
+    data = masked(b"good") + b"\x83\x80\0\0\0\0"
+    area = memoryview(bytearray(len(data)))
+    assert decoder.feed_into(data, area) == 4
+    assert decoder.pending
+    with pytest.raises(WebsocketError):
+        decoder.feed_into(b"", area)
+
+
+def test_memory_that_is_too_small_is_refused() -> None:
+    decoder = server_decoder(compression=False)
+    with pytest.raises(ValueError, match="11 bytes do not fit into 5"):
+        decoder.feed_into(masked(b"hello"), bytearray(5))
+
+
+def test_compressed_peers_are_not_decoded_into_given_memory() -> None:
+    with pytest.raises(ValueError, match="larger"):
+        server_decoder().feed_into(b"", bytearray(5))

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from tradewind.wire.websocket import FrameEncoder
+from tradewind.wire.websocket import COMPRESS_BYTES_MIN, FrameEncoder
 from websocket_frames import BINARY, CLOSE, PING, PONG, decode_all, frame, inflate
 
 NOISE = os.urandom(20_000)
@@ -177,3 +177,23 @@ def test_long_reason_is_cut_between_characters() -> None:
 def test_reason_with_a_lone_surrogate_is_still_sent() -> None:
     [(_, payload)] = split(FrameEncoder(False, False).encode_close(1011, "x\ud800y"))
     assert payload[2:] == b"x?y"
+
+
+@pytest.mark.parametrize("size", [1, 125, 126, 65535, 65536])
+@pytest.mark.parametrize("is_browser", [False, True])
+@pytest.mark.parametrize("compression", [False, True])
+def test_head_in_front_of_the_data_is_the_frame_or_there_is_none(
+    size: int, is_browser: bool, compression: bool
+) -> None:
+    encoder = FrameEncoder(compression, is_browser)
+    data = bytes(size)
+    head = encoder.frame_head(size)
+    if head is None:
+        assert size >= COMPRESS_BYTES_MIN if compression else is_browser and size > 4096
+    else:
+        assert head + data == encoder.encode(data)
+
+
+def test_masked_and_empty_frames_have_no_head_of_their_own() -> None:
+    assert FrameEncoder(False, False, True, lambda size: bytes(size)).frame_head(5) is None
+    assert FrameEncoder(False, False).frame_head(0) is None

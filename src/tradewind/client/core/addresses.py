@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from tradewind.client.errors import OptionsError
+from tradewind.own_addresses import address_text, is_host
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 _PORTS = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
@@ -48,8 +49,7 @@ class Address:
     @property
     def url(self) -> str:
         """The url without the login."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
+        return f"{self.scheme}://{address_text(self.host, self.port)}{self.path}"
 
     @property
     def place(self) -> _Place:
@@ -75,6 +75,10 @@ def parse_address(text: str, scheme: str = "nats") -> Address:
         )
     if not parts.hostname:
         raise OptionsError(f"server url {_shown(text)!r}: has no host")
+    if not is_host(parts.hostname):
+        raise OptionsError(
+            f"server url {_shown(text)!r}: the parts of a host name must have 1 to 63 characters"
+        )
     return Address(
         scheme=parts.scheme,
         host=parts.hostname,

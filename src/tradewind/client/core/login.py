@@ -42,6 +42,7 @@ from tradewind.client.errors import (
     error_from_wire,
 )
 from tradewind.errors import JSON_ERRORS, ProtocolError
+from tradewind.own_addresses import address_text
 from tradewind.wire.ops import PROTOCOL_VERSION
 
 CONTROL_LOST = "LOST"
@@ -170,7 +171,7 @@ class LoginAttempt:
 
         def make() -> asyncio.BaseProtocol:
             if address.is_websocket:
-                place = f"{address.host}:{address.port}"
+                place = address_text(address.host, address.port)
                 self.link = WebsocketLink(
                     self._owner, self._wire, place, address.path, options.websocket_headers
                 )

@@ -41,6 +41,7 @@ class CalloutGate:
     """Implements `broker.identity.Gate` around the gate of what is configured."""
 
     auth_required = True
+    is_required = True
 
     def __init__(
         self,

@@ -68,6 +68,7 @@ class OperatorGate:
     """Implements `broker.identity.Gate`; one for all listeners."""
 
     auth_required = True
+    is_required = True
     nonce_required = True
 
     def __init__(

@@ -20,6 +20,8 @@ from tradewind.route.permission_rules import (
 from tradewind.server.auth.configured_users import CONNECTION_TYPES
 
 _DAY_SECONDS = 86_400.0
+# In front of an IPv4 address that is written as one of IPv6.
+_MAPPED_BITS = 96
 _SECOND_NS = 1_000_000_000
 
 
@@ -33,8 +35,20 @@ def may_come_from(restrictions: UserRestrictions, address: str) -> bool:
         return False
     if isinstance(peer, ipaddress.IPv6Address) and peer.ipv4_mapped is not None:
         peer = peer.ipv4_mapped
-    networks = [network(text) for text in restrictions.src]
-    return any(found is not None and peer in found for found in networks)
+    return any(_holds(network(text), peer) for text in restrictions.src)
+
+
+def _holds(
+    found: ipaddress.IPv4Network | ipaddress.IPv6Network | None,
+    peer: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> bool:
+    """Whether an address is in a network; ::ffff:10.0.0.0/104 is another name of 10.0.0.0/8."""
+    if isinstance(found, ipaddress.IPv6Network) and isinstance(peer, ipaddress.IPv4Address):
+        mapped = found.network_address.ipv4_mapped
+        if mapped is None or found.prefixlen < _MAPPED_BITS:
+            return False
+        found = ipaddress.IPv4Network((mapped, found.prefixlen - _MAPPED_BITS))
+    return found is not None and peer in found
 
 
 def seconds_left(restrictions: UserRestrictions, now_ns: int) -> float | None:

@@ -13,6 +13,12 @@ from tradewind.durations import format_duration
 from tradewind.errors import ConfigError
 from tradewind.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, ServerOptions, UserOptions
 
+# A host, perhaps in brackets, and perhaps a port up to 65535.
+_ADVERTISED = re.compile(
+    r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+)"
+    r"(?::(?:6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]?\d{1,4}))?",
+    re.ASCII,
+)
 _ORIGIN = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s/]+\Z")
 
 
@@ -121,10 +127,32 @@ def _address_problems(options: ServerOptions) -> Iterator[str]:
         yield f"http_port ({options.http_port}) and https_port ({options.https_port}) are both set"
     if options.https_port and not options.tls:
         yield "https_port needs a tls block with a certificate"
-    _, colon, port = options.client_advertise.rpartition(":")
-    bracketed = options.client_advertise.endswith("]")
-    if colon and not bracketed and not (port.isdecimal() and int(port) <= 65535):
-        yield f"client_advertise {options.client_advertise!r} must be a host or host:port"
+    websocket, leafnodes = options.websocket, options.leafnodes
+    known = {"known_servers": options.known_servers}
+    if websocket is not None:
+        known["websocket known_servers"] = websocket.known_servers
+    for key, places in known.items():
+        if places:
+            from tradewind.server.config.known_servers import known_servers_problems
+
+            yield from known_servers_problems(key, places)
+    hosts = {"host": options.host, "http host": options.http_host}
+    advertised = {"client_advertise": options.client_advertise}
+    if websocket is not None:
+        hosts["websocket host"] = websocket.host
+        advertised["websocket advertise"] = websocket.advertise
+    if leafnodes is not None:
+        hosts["leafnodes host"] = leafnodes.host
+        advertised["leafnodes advertise"] = leafnodes.advertise
+    for key, host in hosts.items():
+        if host.startswith("["):
+            yield f"{key} {host!r} must be without brackets: {host.strip('[]')}"
+    for key, place in advertised.items():
+        if place and not _ADVERTISED.fullmatch(place):
+            yield (
+                f"{key} {place!r} must be a host or host:port, with an IPv6 address in brackets,"
+                ' such as "[fd00::1]:4222"'
+            )
 
 
 def _websocket_problems(options: ServerOptions) -> Iterator[str]:

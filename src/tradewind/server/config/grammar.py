@@ -33,6 +33,7 @@ NESTING_MAX = 64
 SIZE_MAX = 1_000_000
 VARIABLE_DEPTH_MAX = 16
 
+_PARSE_ERROR = "Parse error: "
 _SPACE = re.compile(r"[ \t]*")
 _WHITE_SPACE = re.compile(r"\s*")
 _KEY = re.compile(r"[^\s=:]*")
@@ -390,19 +391,19 @@ class _GrammarParser:
         shown = "" if _SECRET_KEY.search(key) else f" {'$' + name!r}"
         text = self._loader.environ.get(name) if name and "\0" not in name else None
         if text is None:
-            raise self._error(
+            raise self._fault(
                 f"the variable{shown} is not defined; quote a value that begins with '$'", line
             )
         if name in self._loader.variables or len(self._loader.variables) >= VARIABLE_DEPTH_MAX:
-            raise self._error(f"the environment variable{shown} refers to itself", line)
+            raise self._fault(f"the environment variable{shown} refers to itself", line)
         self._loader.variables.append(name)
         try:
             found = _GrammarParser(f"v={text or chr(34) * 2}", "environment", self._loader).parse()[
                 "v"
             ]
         except ConfigError as error:
-            reason = "" if _SECRET_KEY.search(key) else f": {error.text}"
-            raise self._error(
+            reason = "" if _SECRET_KEY.search(key) else f": {error.text.removeprefix(_PARSE_ERROR)}"
+            raise self._fault(
                 f"the environment variable{shown} is not a configuration value{reason}", line
             ) from None
         finally:
@@ -457,4 +458,8 @@ class _GrammarParser:
         return self._line
 
     def _error(self, text: str, line: int | None = None) -> ConfigError:
-        return ConfigError(text, self._path, self._here() if line is None else line)
+        """Something that is not in the grammar; tools look for the first two words."""
+        return self._fault(f"{_PARSE_ERROR}{text}", self._here() if line is None else line)
+
+    def _fault(self, text: str, line: int) -> ConfigError:
+        return ConfigError(text, self._path, line)

@@ -5,6 +5,7 @@ Owns its keys and units. It never interprets the limits, which is up to the stor
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tradewind.options import NO_SECRET, EncryptionOptions, RemoteOptions, Secret
@@ -35,11 +36,6 @@ def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]
     def limits(child: ConfigNode, name: str) -> dict[str, Any]:
         return _limits(reader, child, name)
 
-    def sync_interval(child: ConfigNode, name: str) -> int:
-        if isinstance(child.value, str) and child.value.lower() == "always":
-            return 0
-        return reader.duration_or_seconds(child, name)
-
     def remotes(child: ConfigNode, name: str) -> tuple[RemoteOptions, ...]:
         from tradewind.server.config.remote_config import read_remotes  # it brings the client
 
@@ -48,7 +44,7 @@ def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]
     store_dir = ("store_dir", text)
     memory = ("max_memory_bytes", size)
     file = ("max_file_bytes", size)
-    sync = ("sync_interval_ns", sync_interval)
+    sync = ("sync_interval_ns", partial(_sync_interval, reader))
     enabled = ("enabled", truth)
     main_key = ("key", _main_key)
     previous_key = ("previous_key", _main_key)
@@ -59,6 +55,7 @@ def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]
             "enabled": enabled,
             "enable": enabled,
             "strict": ("strict", truth),
+            "read_only": ("read_only", truth),
             "store_dir": store_dir,
             "store": store_dir,
             "storedir": store_dir,
@@ -108,6 +105,12 @@ def _encryption(node: ConfigNode, fields: dict[str, Any]) -> dict[str, Any]:
     if previous:
         raise fault(node, "prev_key needs key: the new key for data encrypted with prev_key")
     return fields
+
+
+def _sync_interval(reader: Reader, node: ConfigNode, key: str) -> int:
+    if isinstance(node.value, str) and node.value.lower() == "always":
+        return 0
+    return reader.duration_or_seconds(node, key)
 
 
 def _limits(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from urllib.parse import unquote, urlsplit
 
 from tradewind.broker.leaf_compression import MODES
 from tradewind.broker.leaves import version_numbers
-from tradewind.client.core.addresses import parse_address
 from tradewind.client.errors import OptionsError
 from tradewind.errors import ConfigError
 from tradewind.nkeys import KeyPair, NkeyError
@@ -47,6 +46,7 @@ from tradewind.server.config.reader import (
 from tradewind.server.config.remote_config import read_remote_tls
 from tradewind.server.config.transport import read_tls
 from tradewind.server.config.tree import ConfigNode
+from tradewind.server.leaf_urls import leaf_address
 from tradewind.subjects import is_valid_subject
 
 VERSION_MIN = (2, 8, 0)
@@ -64,7 +64,6 @@ _MODE_NAMES = {
     "best": "s2_best",
     **{mode: mode for mode in MODES},
 }
-_SCHEMES = ("nats-leaf", "nats", "tls", "ws", "wss")
 
 
 def read_leafnodes(reader: Reader, node: ConfigNode, key: str) -> LeafOptions:
@@ -346,23 +345,13 @@ def _urls(node: ConfigNode, key: str) -> tuple[Secret, ...]:
         raise fault(node, f"{key} must not be empty")
     kinds = set()
     for url in found:
-        scheme = url.partition("://")[0].lower()
-        if "://" not in url or scheme not in _SCHEMES:
-            names = ", ".join(f"{name}://" for name in _SCHEMES)
-            raise fault(node, f"{key} must begin with one of {names}")
         try:
-            parse_address(plain_url(url))
+            kinds.add(leaf_address(url).is_websocket)
         except OptionsError as error:
             raise fault(node, f"{key}: {error}") from None
-        kinds.add(scheme in ("ws", "wss"))
     if len(kinds) > 1:
         raise fault(node, f"{key}: either all urls are ws:// or wss://, or none is")
     return tuple(map(Secret, found))
-
-
-def plain_url(url: str) -> str:
-    """A url of a leaf node as clients write it."""
-    return url.replace("nats-leaf://", "nats://", 1) if url.startswith("nats-leaf://") else url
 
 
 def _seed(node: ConfigNode, key: str) -> Secret:

@@ -37,6 +37,7 @@ from tradewind.server.config.absent import (
 from tradewind.server.config.access import AccessReader
 from tradewind.server.config.grammar import parse_file
 from tradewind.server.config.jetstream_config import read_jetstream
+from tradewind.server.config.known_servers import known_servers
 from tradewind.server.config.loaded import LoadedConfig
 from tradewind.server.config.mappings import MappingsReader
 from tradewind.server.config.operator_config import operator_table, take_operator
@@ -270,6 +271,7 @@ _ADDRESSES: Table = {
     "net": ("host", text),
     "server_name": ("server_name", _server_name),
     "client_advertise": ("client_advertise", text),
+    "known_servers": ("known_servers", known_servers),
     "server_tags": ("server_tags", _server_tags),
     "server_metadata": ("server_metadata", text_map),
     "http": ("http", address),

@@ -18,6 +18,7 @@ from tradewind.server.config.absent import (
     refused,
 )
 from tradewind.server.config.access import AccessReader
+from tradewind.server.config.known_servers import known_servers
 from tradewind.server.config.reader import (
     Reader,
     address,
@@ -115,6 +116,7 @@ def read_websocket(
             "host": ("host", text),
             "net": ("host", text),
             "advertise": ("advertise", text),
+            "known_servers": ("known_servers", known_servers),
             "no_tls": ("no_tls", truth),
             "tls": ("tls", tls),
             "same_origin": ("same_origin", truth),

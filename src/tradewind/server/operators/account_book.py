@@ -59,10 +59,11 @@ class AccountBook:
 
     def find(self, key: str) -> KnownAccount | str | None:
         """The account, why there is none, or None: it has to be fetched."""
-        now_ns = self._clock.wall_ns()
+        now_ns = self._clock.monotonic_ns()
         known = self.accounts.get(key)
         if known is not None:
-            may_be_renewed = known.is_expired(now_ns) and now_ns >= known.fetched_ns + RETRY_NS
+            is_expired = known.is_expired(self._clock.wall_ns())
+            may_be_renewed = is_expired and now_ns >= known.fetched_ns + RETRY_NS
             if not may_be_renewed:
                 return known
         failure = self._failures.get(key)
@@ -72,10 +73,9 @@ class AccountBook:
 
     def fetched(self, key: str, token: str | None, reason: str = MISSING) -> None:
         """The answer of a resolver for an account that was not in the book, or has expired."""
-        now_ns = self._clock.wall_ns()
         known = self.accounts.get(key)
         if known is not None:
-            known.fetched_ns = now_ns
+            known.fetched_ns = self._clock.monotonic_ns()
         if token is None:
             self._fail(key, reason)
         elif known is None or token != known.token:
@@ -96,7 +96,9 @@ class AccountBook:
         if claims is None:
             return problem
         self._failures.pop(key, None)
-        self.accounts[key] = KnownAccount(claims, token, claims.scopes(), self._clock.wall_ns())
+        self.accounts[key] = KnownAccount(
+            claims, token, claims.scopes(), self._clock.monotonic_ns()
+        )
         self._changed(key)
         return ""
 
@@ -127,4 +129,4 @@ class AccountBook:
     def _fail(self, key: str, reason: str) -> None:
         if len(self._failures) >= FAILURES_MAX:
             del self._failures[next(iter(self._failures))]
-        self._failures[key] = reason, self._clock.wall_ns() + RETRY_NS
+        self._failures[key] = reason, self._clock.monotonic_ns() + RETRY_NS

@@ -8,10 +8,12 @@ which connections stay, which is up to the gate, and never closes them itself: a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tradewind.broker.identity import Identity
+from tradewind.broker.surplus import close_account_surplus
 from tradewind.wire import ops
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ class LiveConnections:
             asyncio.get_running_loop().call_soon(self._step, key)
             return
         del self._left[key]
-        self._close_surplus(key)
+        account = self._broker.accounts[key]
+        self._close_surplus(close_account_surplus(self._broker, account))
 
     def _look_at(self, session: Session) -> None:
         admission = self._broker.admission
@@ -83,14 +86,9 @@ class LiveConnections:
         if count > limit or (limit != was_limit and count >= limit):
             session.close(ops.CLOSED_MAX_SUBSCRIPTIONS, ops.ERROR_MAX_SUBSCRIPTIONS)
 
-    def _close_surplus(self, key: str) -> None:
-        """The oldest connections stay."""
-        account = self._broker.accounts[key]
-        limit = account.limits.connections_max
-        if limit < 0:
-            return
-        for cid in sorted(account.sessions)[limit:]:
-            account.sessions[cid].close(
-                ops.CLOSED_MAX_ACCOUNT_CONNECTIONS, ops.ERROR_MAX_ACCOUNT_CONNECTIONS
-            )
+    def _close_surplus(self, surplus: Iterator[None]) -> None:
+        """Close some of those above the limit of the account, and the others in later turns."""
+        closed = sum(1 for _ in islice(surplus, SESSIONS_PER_STEP))
+        if closed == SESSIONS_PER_STEP:
+            asyncio.get_running_loop().call_soon(self._close_surplus, surplus)
         self._turn_needed()

@@ -7,7 +7,7 @@ services and JetStream, and its changes are applied to open connections.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -215,8 +215,8 @@ class Operators:
                 folder.write(key, token)
                 folder.note(key, token, self._clock.wall_ns())
 
-    def reload(self, options: ServerOptions) -> None:
-        """The configuration was read again, and with it the accounts that it holds."""
+    def reload(self, options: ServerOptions) -> Iterator[None]:
+        """The configuration was read again, and with it the accounts that it holds; in steps."""
         assert options.operator is not None
         self.options = options.operator
         if isinstance(self.resolver, MemoryResolver):
@@ -229,6 +229,7 @@ class Operators:
                 self.log.error(str(error))
         self.gate = self._make_gate()
         for key in list(self.book.accounts):
+            yield
             token = self._reread(key)
             if token is not None:
                 problem = self.book.learn(key, token)
