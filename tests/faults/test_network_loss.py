@@ -6,8 +6,9 @@ No Spark is needed for this: a plan is made, the stream is changed, and the task
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tradewind.spark.filters import RowFilter, filter_of
 from tradewind.spark.network import NetworkProvider, RangeTask
 from tradewind.spark.patience import Patience
 from tradewind.spark.provider_choice import open_provider
+from tradewind.spark.reading import BatchReader
 from tradewind.spark.source_options import SourceOptions, parse_options
 
 COUNT = 1000
@@ -56,6 +58,10 @@ class Place:
         self.js.publish_async_completed()
 
     def plan(self, parts: int = 3, **options: str) -> list[Any]:
+        """Tasks that tell every loss, unless the options say otherwise."""
+        return self.plan_as_said(parts, **{"failOnDataLoss": "true", **options})
+
+    def plan_as_said(self, parts: int = 3, **options: str) -> list[Any]:
         given = self.options(**self.reads, **options)
         with closing(open_provider(given)) as provider:
             provider.states()
@@ -258,18 +264,152 @@ def test_what_is_removed_behind_the_reader_is_no_loss(
     assert found == list(range(1, COUNT + 1, 4))
 
 
-def test_a_stream_with_too_many_holes_to_name_is_read(
+def test_of_a_stream_with_too_many_holes_to_name_losses_are_counted(
+    place: Place, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tradewind.spark.network.DELETED_MAX", 1)
+    make(place, kind)
+    for seq in (7, 8, 9, 500, 900):
+        place.streams.delete_message("ORDERS", seq)
+    tasks = place.plan()
+    assert len(read(tasks)) == COUNT - 5
+    place.streams.delete_message("ORDERS", 20)
+    place.streams.delete_message("ORDERS", 25)
+    # What is lost is known as a number, for the range of the task alone.
+    with pytest.raises(DataLossError, match=r"2 messages among the sequences 7 to \d+ (were|may) "):
+        read(tasks[:1])
+    assert len(read(tasks[1:])) == (COUNT - COUNT // 3 - 2 if tasks[1:] else 0)
+
+
+def test_chosen_subjects_of_a_stream_with_too_many_holes_are_counted(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tradewind.spark.network.DELETED_MAX", 1)
     place.make()
     for seq in (7, 8, 9):
         place.streams.delete_message("ORDERS", seq)
-    tasks = place.plan()
-    assert len(read(tasks)) == COUNT - 3
-    place.streams.delete_message("ORDERS", 20)
-    with pytest.raises(DataLossError, match="among the sequences 7 to 20 were removed"):
+    tasks = place.plan(filterSubjects="orders.1")
+    place.streams.delete_message("ORDERS", 20)  # of another subject
+    assert read(tasks) == [seq for seq in range(1, COUNT + 1, 4) if seq != 9]
+    place.streams.delete_message("ORDERS", 501)
+    with pytest.raises(DataLossError, match="1 messages among the sequences"):
         read(tasks)
+
+
+def test_gaps_that_become_too_many_are_not_all_lost(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.make()
+    tasks = place.plan(1, filterSubjects="orders.1")
+    for seq in (20, 24, 28):
+        place.streams.delete_message("ORDERS", seq)
+    monkeypatch.setattr(proof, "DELETED_MAX", 1)
+    with pytest.raises(DataLossError, match="3 messages among the sequences 2 to 1000 may have"):
+        read(tasks)
+
+
+def test_what_a_limit_removes_at_the_head_only_begins_a_batch_later(
+    place: Place, kind: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    make(place, kind, max_msgs=COUNT)
+    place.streams.delete_message("ORDERS", 30)
+    tasks = place.plan_as_said(1)
+    place.publish(100)
+    assert read(tasks) == list(range(101, COUNT + 1))
+    (record,) = caplog.records
+    assert "stream ORDERS: 99 messages among the sequences 1 to 100 were removed at its head" in (
+        record.message
+    )
+    # It is another thing in the middle, or if the begin was named.
+    tasks = place.plan_as_said(1)
+    place.streams.delete_message("ORDERS", 500)
+    with pytest.raises(DataLossError, match="1 messages among the sequences 500 to 500 were rem"):
+        read(tasks)
+
+
+def read_all(reader: BatchReader, partitions: Sequence[Any]) -> list[int]:
+    return [
+        seq
+        for partition in partitions
+        for batch in reader.read(partition)
+        for seq in batch[0].to_pylist()
+    ]
+
+
+@pytest.mark.parametrize(
+    "start", [{"startingSeq": "50"}, {"startingOffsets": '{"ORDERS": 50}'}, {"startingSeq": "1"}]
+)
+def test_a_batch_whose_begin_is_named_wants_all_that_was_planned(
+    place: Place, start: dict[str, str]
+) -> None:
+    place.make(max_msgs=COUNT)
+    place.publish(10)
+    options = parse_options({"servers": place.url, "stream": "ORDERS", **start})
+    reader = BatchReader(options, ("seq",))
+    partitions = reader.partitions()
+    place.publish(60)
+    with pytest.raises(DataLossError, match=r"before they were read; raise .* failOnDataLoss=fal"):
+        read_all(reader, partitions)
+
+
+def microseconds_text(time_ns: int) -> str:
+    """The time as users write it, never later than the time itself."""
+    moment = datetime.fromtimestamp(time_ns // 10**9, UTC)
+    return moment.replace(microsecond=time_ns % 10**9 // 1000).isoformat()
+
+
+def test_a_batch_from_a_time_on_does_not_want_what_is_older(place: Place) -> None:
+    half = COUNT // 2
+    add_empty_stream(place.streams, name="ORDERS", subjects=["orders.>"], max_msgs=COUNT)
+    place.publish(half)
+    before = place.streams.get_message("ORDERS", seq=half).time_ns
+    place.publish(half)
+    start = place.streams.get_message("ORDERS", seq=half + 1).time_ns
+    assert start - before > 1000, "the second half was stored more than a microsecond later"
+    options = parse_options(
+        {"servers": place.url, "stream": "ORDERS", "startingTime": microseconds_text(start)}
+    )
+    reader = BatchReader(options, ("seq",))
+    partitions = reader.partitions()
+    place.publish(100)
+    assert read_all(reader, partitions) == list(range(half + 1, COUNT + 1))
+    place.publish(half)
+    with pytest.raises(DataLossError, match="messages among the sequences"):
+        read_all(reader, partitions)
+
+
+def test_messages_that_are_replaced_are_told_but_not_lost(
+    place: Place, kind: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    make(place, kind, max_msgs_per_subject=100)
+    tasks = place.plan(1)
+    first = COUNT - 400 + 1
+    assert read(tasks) == list(range(first, COUNT + 1))
+    place.publish(8)
+    assert read(tasks) == list(range(first + 8, COUNT + 1))
+    (record,) = caplog.records
+    assert f"8 messages among the sequences {first} to {first + 7} were removed" in record.message
+
+
+@pytest.mark.parametrize(
+    ("used_by", "advice"),
+    [
+        ("spark", "set failOnDataLoss=false to continue without them"),
+        ("pipeline", "set data_loss: continue on the source to continue without them"),
+        ("sql", "run the query again"),
+        ("job", "run the job again"),
+    ],
+)
+def test_an_error_advises_what_the_command_offers(place: Place, used_by: str, advice: str) -> None:
+    place.make()
+    tasks = place.plan_as_said(usedBy=used_by)
+    place.streams.delete_message("ORDERS", 20)
+    with pytest.raises(DataLossError) as caught:
+        read(tasks)
+    text = str(caught.value)
+    assert text.endswith(advice)
+    assert ("failOnDataLoss" in text) == ("storeDir" in text) == (used_by == "spark")
+    assert ("--store" in text) == (used_by == "sql")
 
 
 def test_rows_of_a_bucket_may_be_replaced_at_any_time(place: Place) -> None:

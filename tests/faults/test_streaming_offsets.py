@@ -5,6 +5,7 @@ No Spark is needed for this: the reader is called as Spark calls it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 import tradewind.sync
 from harness import ServerProcess
 from jetstream_servers import add_empty_stream, jetstream_on_both
+from tradewind.client.streams.api_requests import ApiRequests
+from tradewind.spark import network
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.reading import BatchReader
 from tradewind.spark.source_options import parse_options
@@ -115,6 +118,96 @@ def test_every_key_is_in_a_batch_though_some_change(server: str, connection: Any
     assert {row["key"]: row["value"] for row in rows} == {
         f"key{number}": b"1" if number % 2 else b"2" for number in range(50)
     }
+
+
+@pytest.mark.parametrize("retention", ["limits", "interest"])
+def test_a_changelog_is_followed_though_messages_are_replaced(
+    server: str, connection: Any, following: Following, retention: str
+) -> None:
+    """It is no bucket, but it keeps only the last messages of a subject too."""
+    manager = connection.jetstream_manager()
+    add_empty_stream(
+        manager.streams,
+        name="PRICES",
+        subjects=["prices.>"],
+        retention=retention,
+        allow_direct=True,
+        max_msgs_per_subject=1,
+    )
+    if retention == "interest":
+        manager.consumers.add("PRICES", durable_name="keeper", ack_policy="explicit")
+    follower = following(("seq", "subject"), servers=server, stream="PRICES")
+    for number in range(30):
+        publish(connection, f"prices.{number % 3}", 1)
+    start, end = follower.plan()
+    publish(connection, "prices.0", 1)
+    publish(connection, "prices.1", 1)
+    assert [row["subject"] for row in follower.read(start, end)] == ["prices.2"]
+    for number in range(30):
+        publish(connection, f"prices.{number % 3}", 1)
+    rows = follower.read(*follower.plan())
+    assert [(row["seq"], row["subject"]) for row in rows] == [
+        (60 + number, f"prices.{number}") for number in range(3)
+    ]
+    # A restart finds the stream to begin behind what it has read.
+    again = following(("seq", "subject"), servers=server, stream="PRICES")
+    again.offset = start
+    assert len(again.read(*again.plan())) == 3
+
+
+def test_the_server_is_asked_once_for_a_batch(
+    server: str, connection: Any, following: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_empty_stream(connection.jetstream_manager().streams, name="ORDERS", subjects=["orders.>"])
+    follower = following(("seq",), servers=server, stream="ORDERS")
+    asked: list[str] = []
+    pauses: list[float] = []
+    call_raw, sleep = ApiRequests.call_raw, network.time.sleep
+
+    async def counted(self: ApiRequests, endpoint: str, *words: str, **more: Any) -> Any:
+        asked.append(endpoint)
+        return await call_raw(self, endpoint, *words, **more)
+
+    own_thread = threading.current_thread()
+
+    def counted_sleep(seconds: float) -> None:
+        if threading.current_thread() is own_thread:
+            pauses.append(seconds)
+        sleep(seconds)
+
+    monkeypatch.setattr(ApiRequests, "call_raw", counted)
+    monkeypatch.setattr(network.time, "sleep", counted_sleep)
+    for number in range(3):
+        publish(connection, "orders.x", 5)
+        asked.clear()
+        pauses.clear()
+        start, end = follower.plan()
+        partitions = follower.reader.partitions(start, end)
+        assert asked == ["stream_info"]
+        assert len(pauses) == 1
+        rows = [
+            seq
+            for partition in partitions
+            for batch in follower.reader.read(partition)
+            for seq in batch[0].to_pylist()
+        ]
+        assert rows == list(range(5 * number + 1, 5 * number + 6))
+
+
+def test_what_is_removed_before_spark_asks_for_the_parts_is_lost(
+    server: str, connection: Any, following: Following
+) -> None:
+    streams = connection.jetstream_manager().streams
+    add_empty_stream(streams, name="ORDERS", subjects=["orders.>"])
+    publish(connection, "orders.x", 10)
+    follower = following(("seq",), servers=server, stream="ORDERS")
+    start, end = follower.plan()
+    streams.delete_message("ORDERS", 5)
+    with pytest.raises(DataLossError, match="1 messages among the sequences 5 to 5 were removed"):
+        follower.read(start, end)
+    # Another run does not know that it was there.
+    again = following(("seq",), servers=server, stream="ORDERS")
+    assert [row["seq"] for row in again.read(start, end)] == [1, 2, 3, 4, 6, 7, 8, 9, 10]
 
 
 @pytest.mark.parametrize("options", [{"startingOffsets": "latest"}, {"startingSeq": "1000"}])

@@ -116,12 +116,15 @@ def test_messages_that_are_removed_between_planning_and_reading_are_an_error(
             js.publish_async("short.x", b"%d" % number)
         js.publish_async_completed()
         reader = spark.read.format("jetstream").options(servers=url, stream="SHORT")
-        strict, lenient = reader.load().rdd, reader.option("failOnDataLoss", "false").load().rdd
-        assert strict.getNumPartitions() == lenient.getNumPartitions() == 1
+        later = reader.load().rdd
+        strict = reader.option("failOnDataLoss", "true").load().rdd
+        lenient = reader.option("failOnDataLoss", "false").load().rdd
+        assert {frame.getNumPartitions() for frame in (later, strict, lenient)} == {1}
         streams.purge("SHORT", keep=10)
         with pytest.raises(Exception, match="90 messages among the sequences 1 to 90 were removed"):
             strict.collect()
-        assert [row["seq"] for row in lenient.collect()] == list(range(91, 101))
+        for frame in (later, lenient):
+            assert [row["seq"] for row in frame.collect()] == list(range(91, 101))
         streams.delete("SHORT")
 
 

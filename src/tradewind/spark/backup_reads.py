@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api.request_types import StreamSnapshotRequest
 from tradewind.api.responses import StreamSnapshotResponse
+from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import ClientError, OperationTimeoutError
 from tradewind.errors import CorruptRecord
 from tradewind.spark.arrow import batches
@@ -34,6 +35,7 @@ from tradewind.store.format.s2 import Decompressor, S2Error
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tradewind.api.stream_types import StreamInfo
     from tradewind.client.connection import Connection
     from tradewind.client.core.message import Msg
     from tradewind.client.core.subscription import Subscription
@@ -72,11 +74,14 @@ class BackupTask:
         decoder = rest.rows.decoder()
         assert rest.planned is not None
         proof = RangeProof(rest.stream, rest.rows.first_seq, rest.rows.last_seq, rest.planned)
-        why, seconds = "", address.options.timeout_seconds
+        seconds = rest.timeout_seconds
         with CONNECTIONS.lent(address, seconds) as lent:
             backup = StreamBackup(lent.connection, rest.stream, rest.rows.last_seq, decoder, proof)
             pieces = backup.pieces()
+            why = ""
             try:
+                if not lent.run(rest.may_begin(lent.connection)):
+                    return
                 while lent.run(backup.collect(pieces)):
                     yield from batches(decoder, rest.stream, columns)
                     decoder.clear()
@@ -85,15 +90,19 @@ class BackupTask:
             finally:
                 lent.run(pieces.aclose())
             yield from batches(decoder, rest.stream, columns)
-            if not why:
-                lent.run(patiently(lambda: proof.finish(lent.connection), seconds))
+            judge = proof.pause if why else proof.finish
+            try:
+                lent.run(patiently(lambda: judge(lent.connection), seconds))
+            except StreamNotFoundError:
+                if not lent.run(rest.is_lost(lent.connection)):
+                    raise
                 return
-            lent.run(patiently(lambda: proof.check(lent.connection), seconds))
-        yield from self._rest(proof.after_seq, why).batches(columns)
+        if why:
+            yield from self._rest(proof, why).batches(columns)
 
-    def _rest(self, after_seq: int, why: str) -> RangeTask:
+    def _rest(self, proof: RangeProof, why: str) -> RangeTask:
         """What follows a backup that has stopped."""
-        stream = self.rest.stream
+        stream, after_seq = self.rest.stream, proof.after_seq
         text = f"stream {stream}: its backup stopped after sequence {after_seq}: {why}"
         if not self.goes_on:
             raise DataLossError(f"{text}; set allow_direct on the stream to continue without it")
@@ -101,11 +110,12 @@ class BackupTask:
         rest, planned = self.rest, self.rest.planned
         assert planned is not None
         first_seq, last_seq = max(after_seq + 1, rest.rows.first_seq), rest.rows.last_seq
-        return replace(
-            rest,
-            rows=rest.rows.between(first_seq, last_seq),
-            planned=planned.between(first_seq, last_seq),
-        )
+        rows = rest.rows.between(first_seq, last_seq)
+        count = planned.count
+        if count is not None:
+            # A consumer leaves subjects out, which were counted here.
+            count = None if rows.patterns else count - proof.seen
+        return replace(rest, rows=rows, planned=planned.between(first_seq, last_seq, count))
 
 
 class StreamBackup:
@@ -230,6 +240,11 @@ def _check_place(message: Msg, index: int) -> None:
 
 class BackupProvider(NetworkProvider):
     """The streams of a server that the options choose, each read as one backup."""
+
+    def _filters_of(self, info: StreamInfo, rows: RowFilter) -> tuple[str, ...]:
+        """None: a backup has all subjects."""
+        del info, rows
+        return ()
 
     def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> list[BackupTask]:
         """See `Provider`."""

@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tradewind.spark.arrow import batches
+from tradewind.spark.block_proof import BlockPlan, BlockProof
 from tradewind.spark.block_summary import members_between
-from tradewind.spark.errors import DataLossError
+from tradewind.spark.data_loss import promised_from, rule_of
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.planning import choose_blocks, divide, part_count
 from tradewind.spark.provider_contract import ReadState
 from tradewind.spark.rows import TIME_NS_MIN, RowDecoder
 from tradewind.spark.store_files import StreamFiles, Vanished, find_streams
 from tradewind.spark.stream_contents import TAIL, StreamContents, StreamContentsReader, key_of
-from tradewind.store.folder.stream_folder import limits_of
+from tradewind.spark.tiers import TABLE_KEY
+from tradewind.store.contract import limits_of
 from tradewind.store.format.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
@@ -49,39 +51,50 @@ class BlockTask:
     age_floor_ns: int
     ttl_now_ns: int
     torn_number: int  # of the block that may be written to at this moment
-    fails_on_data_loss: bool
+    plan: BlockPlan
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See `Task`."""
+        """See `ReadTask`. Rows are given only of the stream that the task was planned for."""
+        if not self._is_same_stream():
+            return
         removed, _ = SequenceSet.decode(self.removed)
         decoder = self.rows.decoder(
             age_floor_ns=self.age_floor_ns, ttl_now_ns=self.ttl_now_ns, removed=removed
         )
+        proof = BlockProof(self.files, self.plan, removed)
         held_bytes = 0
-        for number, first_seq, last_seq in self.part:
-            held_bytes += self._take(decoder, number, first_seq, last_seq)
+        for place in range(len(self.part)):
+            held_bytes += self._take(decoder, proof, place)
             if decoder.row_count >= ROWS_PER_BATCH_MIN or held_bytes >= BYTES_HELD_MAX:
+                if not self._is_same_stream():
+                    return
                 yield from batches(decoder, self.files.name, columns)
                 decoder.clear()
                 held_bytes = 0
-        yield from batches(decoder, self.files.name, columns)
+        if self._is_same_stream():
+            yield from batches(decoder, self.files.name, columns)
+            proof.finish()
 
-    def _take(self, decoder: RowDecoder, number: int, first_seq: int, last_seq: int) -> int:
+    def _is_same_stream(self) -> bool:
+        """Whether what was read so far is of the stream that was planned with."""
+        if self.files.is_still_there():
+            return True
+        first_seq, last_seq = self.part[0][1], self.part[-1][2]
+        self.plan.rule.lost(
+            f"stream {self.files.name} was deleted, or deleted and recreated, after the read of its"
+            f" sequences {first_seq} to {last_seq} was planned"
+        )
+        return False
+
+    def _take(self, decoder: RowDecoder, proof: BlockProof, place: int) -> int:
         """Decode one block; returns its size."""
+        number, first_seq, last_seq = self.part[place]
         try:
             data = self.files.read_block_into(number, decoder.memory)
         except Vanished:
-            lost = (
-                f"stream {self.files.name}: block {number} with the sequences {first_seq} to"
-                f" {last_seq} was removed before it was read"
-            )
-            if self.fails_on_data_loss:
-                raise DataLossError(
-                    f"{lost}; set failOnDataLoss=false to continue without them"
-                ) from None
-            logger.warning("%s", lost)
+            proof.vanished(first_seq, last_seq)
             return 0
-        damaged_before = decoder.damaged_bytes
+        rows_before, damaged_before = decoder.row_count, decoder.damaged_bytes
         decoder.take_block(
             data,
             key_of(self.files.name, number),
@@ -89,7 +102,7 @@ class BlockTask:
             first_seq=first_seq,
             last_seq=last_seq,
             ends_torn=number >= self.torn_number,
-            skips_damage=not self.fails_on_data_loss,
+            skips_damage=not self.plan.rule.fails,
         )
         if damaged := decoder.damaged_bytes - damaged_before:
             logger.warning(
@@ -97,6 +110,8 @@ class BlockTask:
                 self.files.block_path(number),
                 damaged,
             )
+        rows = decoder.row_count - rows_before
+        proof.took(place, number, data, first_seq, last_seq, rows if self.rows.is_by_seq else None)
         return len(data)
 
 
@@ -132,10 +147,8 @@ class BlocksProvider:
         result = []
         for name, viewer in self._viewers.items():
             view = viewer.view(TAIL)
-            first_seq = view.first_seq
             limits = limits_of(viewer.files.config)
-            if limits.age_max_ns and not limits.message_ttl and first_seq <= view.last_seq:
-                first_seq = max(first_seq, viewer.seq_at_time(time.time_ns() - limits.age_max_ns))
+            first_seq = max(view.first_seq, _unaged_from(viewer, view, time.time_ns()))
             # What age removes next is still in the files and their summary.
             is_exact = not limits.age_max_ns and not limits.message_ttl
             result.append(
@@ -147,6 +160,8 @@ class BlocksProvider:
                     limits.subject_msgs_max,
                     messages=view.messages if is_exact else None,
                     bytes=view.bytes if is_exact else None,
+                    replaces=_replaces(viewer.files),
+                    table=(viewer.files.config.get("metadata") or {}).get(TABLE_KEY, ""),
                 )
             )
         return result
@@ -177,13 +192,15 @@ class BlocksProvider:
         oldest_ns = TIME_NS_MIN if limits.message_ttl else age_floor_ns
         chosen = choose_blocks(
             view.blocks,
-            max(rows.first_seq, view.floor),
+            max(rows.first_seq, view.floor, _unaged_from(viewer, view, now_ns)),
             min(rows.last_seq, view.last_seq),
             max(rows.first_time_ns, oldest_ns),
             rows.last_time_ns,
         )
         total_bytes = sum(block.size for block in chosen)
         count = part_count(total_bytes, os.cpu_count() or 1, partitions_min)
+        rule = rule_of(self._options, name, replaces=_replaces(viewer.files), from_files=True)
+        from_seq = promised_from(self._options, name, self.seq_at_time)
         return [
             BlockTask(
                 files=viewer.files,
@@ -193,13 +210,27 @@ class BlocksProvider:
                 age_floor_ns=age_floor_ns,
                 ttl_now_ns=now_ns if limits.message_ttl else 0,
                 torn_number=view.last_number,
-                fails_on_data_loss=self._options.fails_on_data_loss,
+                plan=BlockPlan(
+                    rule,
+                    tuple(view.identities[number] for number, _, _ in part),
+                    now_ns,
+                    from_seq,
+                ),
             )
             for part in divide(chosen, count)
         ]
 
     def expect(self, names: Iterable[str]) -> None:
         """See `GrowingProvider`. A folder is listed as a whole, so nothing is missed."""
+
+    def begin(self, name: str, after_seq: int) -> int:
+        """See `GrowingProvider`. Only if the next message is gone, all blocks may be looked at."""
+        viewer = self._viewer(name)
+        view = viewer.view(after_seq + 1)
+        if after_seq >= view.last_seq or _has(view, after_seq + 1):
+            return min(view.first_seq, after_seq + 1)
+        whole = viewer.view()
+        return max(viewer.first_message(whole), _unaged_from(viewer, whole, time.time_ns()))
 
     def seq_at_time(self, name: str, time_ns: int) -> int:
         """See `Provider`."""
@@ -231,3 +262,24 @@ class BlocksProvider:
 
     def close(self) -> None:
         """Nothing is open between two calls."""
+
+
+def _replaces(files: StreamFiles) -> bool:
+    """Whether messages go when newer ones of their subject come."""
+    is_limited = limits_of(files.config).subject_msgs_max > 0
+    return is_limited and not files.config.get("discard_new_per_subject")
+
+
+def _unaged_from(viewer: StreamContentsReader, view: StreamContents, now_ns: int) -> int:
+    """The first sequence that is not too old; messages with a time of their own have another."""
+    limits = limits_of(viewer.files.config)
+    if not limits.age_max_ns or limits.message_ttl or view.first_seq > view.last_seq:
+        return 0
+    return viewer.seq_at_time(now_ns - limits.age_max_ns)
+
+
+def _has(view: StreamContents, seq: int) -> bool:
+    """Whether nothing says that this message is gone."""
+    if seq < view.floor or seq in view.removed:
+        return False
+    return any(block.first_seq <= seq <= block.last_seq for block in view.blocks)

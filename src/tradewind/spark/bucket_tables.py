@@ -22,11 +22,13 @@ import pyarrow.compute as pc
 
 from tradewind.spark.arrow import arrow_schema, record_batch
 from tradewind.spark.columns import BUCKET, OBJECTS, PUT, BucketRows, ObjectRow
+from tradewind.spark.data_loss import rule_of
 from tradewind.spark.errors import DataLossError
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.planning import part_count
 
 if TYPE_CHECKING:
+    from tradewind.spark.data_loss import LossRule
     from tradewind.spark.provider_contract import Provider, ReadState, ReadTask
     from tradewind.spark.source_options import SourceOptions
 
@@ -128,7 +130,7 @@ class ObjectTask:
     bucket: str
     objects: tuple[StoredObject, ...]
     parts: tuple[ReadTask, ...]
-    fails_on_data_loss: bool
+    rule: LossRule
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See `ReadTask`. One batch per object, as soon as it is complete."""
@@ -177,11 +179,7 @@ class ObjectTask:
         return self._row(stored, None).slice(0, 0)
 
     def _lost(self, stored: StoredObject, what: str) -> None:
-        if self.fails_on_data_loss:
-            raise DataLossError(
-                f"object {stored.info.name!r} of {self.bucket}: {what}; set failOnDataLoss=false"
-                " to continue without it"
-            )
+        self.rule.lost(f"object {stored.info.name!r} of {self.bucket}: {what}")
 
     def _row(self, stored: StoredObject, content: bytes | None) -> pa.RecordBatch:
         info = stored.info
@@ -207,10 +205,11 @@ def _object_tasks(options: SourceOptions, provider: Provider, state: ReadState) 
     objects = [stored for _, stored in sorted(found.items()) if not stored.info.deleted]
     total_bytes = sum(stored.info.size for stored in objects)
     count = min(part_count(total_bytes, os.cpu_count() or 1, options.partitions_min), len(objects))
+    rule = rule_of(options, state.name, replaces=True)
     result = []
     for index in range(count):
         chosen = tuple(objects[index::count])
         chunks = tuple(_chunk_subject(bucket, stored.info).encode() for stored in chosen)
         parts = tuple(provider.tasks(state.name, RowFilter(patterns=(chunks,)), 0))
-        result.append(ObjectTask(bucket, chosen, parts, options.fails_on_data_loss))
+        result.append(ObjectTask(bucket, chosen, parts, rule))
     return result

@@ -63,6 +63,12 @@ class RowFilter:
         return self.streams is None or name in self.streams
 
     @property
+    def is_by_seq(self) -> bool:
+        """Whether rows are chosen by nothing but their sequence."""
+        times = (self.first_time_ns, self.last_time_ns)
+        return not self.patterns and not self.prefixes and times == (TIME_NS_MIN, TIME_NS_MAX)
+
+    @property
     def is_empty(self) -> bool:
         """Whether no row can pass."""
         return (

@@ -1,8 +1,8 @@
-"""Finds a Java installation for Spark.
+"""Finds a Java installation for Spark, and says how it is started.
 
 Owns the search: JAVA_HOME, then the path, then the one that pip installed with `tradewind[spark]`.
 The latter lacks a module that Spark requests but does not need; a small wrapper script removes the
-request.
+request. Owns the options of sessions that end soon.
 """
 
 from __future__ import annotations
@@ -22,6 +22,24 @@ VERSION_MIN: Final = 17
 MISSING_MODULE_FLAG: Final = "--add-modules=jdk.incubator.vector"
 _VERSION: Final = re.compile(r'version "(\d+)')
 _ANSWER_SECONDS: Final = 60
+# The second compiler of Java and a collector with threads of its own take half of the processor
+# time of a session that ends after a few questions, and gain nothing by then. The room for code is
+# what it would be with both compilers: Spark makes code for each query.
+_SHORT_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+_COLLECTOR_OPTION: Final = "-XX:+UseSerialGC"
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_OPTION_VARIABLES: Final = (
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+    "SPARK_SUBMIT_OPTS",
+)
+
+
+def short_session_options() -> str:
+    """The options of Java for a session that ends soon. A collector that is chosen stays."""
+    is_chosen = any(_COLLECTOR.search(os.environ.get(name, "")) for name in _OPTION_VARIABLES)
+    return _SHORT_OPTIONS if is_chosen else f"{_SHORT_OPTIONS} {_COLLECTOR_OPTION}"
 
 
 def find_java_home() -> Path:

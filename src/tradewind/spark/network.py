@@ -39,6 +39,7 @@ from tradewind.client.errors import (
 from tradewind.client.streams.ordered import OrderedMessages
 from tradewind.client.streams.packed import Packed
 from tradewind.spark.arrow import batches
+from tradewind.spark.data_loss import FILES, promised_from, rule_of
 from tradewind.spark.errors import DataLossError, OptionError
 from tradewind.spark.filters import RowFilter, filter_of
 from tradewind.spark.kept_connections import KeptConnection
@@ -46,10 +47,20 @@ from tradewind.spark.lent import CONNECTIONS
 from tradewind.spark.logins import resolve_servers, spark_name
 from tradewind.spark.patience import Patience, passes, patiently
 from tradewind.spark.planning import MESSAGES_AHEAD_MAX, messages_ahead, part_count, ranges
-from tradewind.spark.proof import DELETED_MAX, Gap, Planned, RangeProof, removed_count
+from tradewind.spark.proof import (
+    DELETED_MAX,
+    Gap,
+    Planned,
+    RangeProof,
+    head_of,
+    is_gone,
+    removed_count,
+)
 from tradewind.spark.provider_contract import ReadState
+from tradewind.spark.range_counts import RangeCounts
 from tradewind.spark.rows import RowDecoder
 from tradewind.spark.store_files import is_pattern
+from tradewind.spark.tiers import TABLE_KEY
 from tradewind.subjects import collide
 
 if TYPE_CHECKING:
@@ -137,12 +148,44 @@ class RangeTask:
                 self._direct(connection) if self.by_direct else self._ordered(connection, decoder)
             )
             try:
+                if not lent.run(self.may_begin(connection)):
+                    return
                 while lent.run(self._collect(chunks, decoder)):
                     yield from batches(decoder, self.stream, columns)
                     decoder.clear()
                 yield from batches(decoder, self.stream, columns)
+            except StreamNotFoundError:
+                if not lent.run(self.is_lost(connection)):
+                    raise
+                yield from batches(decoder, self.stream, columns)
             finally:
                 lent.run(_finish(chunks))
+
+    async def may_begin(self, connection: Connection) -> bool:
+        """Whether rows of the stream can be given before it is known that it is the planned one.
+
+        They can if the task fails otherwise: then nobody uses them.
+        """
+        if self.planned is None or self.planned.rule.fails:
+            return True
+        streams = connection.jetstream_manager().streams
+        info = await patiently(lambda: streams.info(self.stream), self.timeout_seconds)
+        if info.created == self.planned.created:
+            return True
+        self.planned.rule.lost(f"stream {self.stream} was deleted and recreated while it was read")
+        return False
+
+    async def is_lost(self, connection: Connection) -> bool:
+        """Whether the stream is gone, which is reported, and not only missing for a moment."""
+        if self.planned is None or not await is_gone(connection, self.stream):
+            return False
+        self.planned.rule.lost(f"stream {self.stream} was deleted while it was read")
+        return True
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long a server that is away is waited for."""
+        return self.address.options.timeout_seconds
 
     async def _collect(
         self, chunks: AsyncIterator[Packed | list[Msg]], decoder: RowDecoder
@@ -170,7 +213,7 @@ class RangeTask:
         return RangeProof(self.stream, self.rows.first_seq, self.rows.last_seq, self.planned)
 
     async def _ordered(self, connection: Connection, decoder: RowDecoder) -> AsyncIterator[Packed]:
-        seconds = self.address.options.timeout_seconds
+        seconds = self.timeout_seconds
         proof = self._proof()
         patience = Patience(seconds)
         position = self.rows.first_seq - 1
@@ -267,7 +310,7 @@ class RangeTask:
 
     async def _direct(self, connection: Connection) -> AsyncIterator[list[Msg]]:
         """The same without a consumer; the stream has to allow direct access."""
-        seconds = self.address.options.timeout_seconds
+        seconds = self.timeout_seconds
         proof = self._proof()
         next_seq = self.rows.first_seq
         while next_seq <= self.rows.last_seq:
@@ -340,7 +383,9 @@ class NetworkProvider:
         self._expected: set[str] = set()
         self._infos: dict[str, StreamInfo] = {}
         self._states: list[ReadState] = []
-        self._planned: dict[str, Planned] = {}
+        # Each with what the server had said when it was planned.
+        self._planned: dict[str, tuple[StreamInfo, Planned]] = {}
+        self._counts = RangeCounts(self._kept.run)
 
     def expect(self, names: Iterable[str]) -> None:
         """See `GrowingProvider`."""
@@ -422,7 +467,7 @@ class NetworkProvider:
             rows.between(first, last),
             info.config.retention != "limits",
             messages_ahead(info.state.bytes, info.state.messages),
-            self._plan(info).between(first, last),
+            self._plan_of(info, rows, [(first, last)])[0],
         )
 
     def tasks(self, name: str, rows: RowFilter, partitions_min: int) -> Sequence[ReadTask]:
@@ -434,33 +479,49 @@ class NetworkProvider:
         state = _state(info)
         first, last = whole.rows.first_seq, whole.rows.last_seq
         if whole.by_direct and not info.config.allow_direct:
+            files = f", or {how}" if (how := FILES.get(self._options.used_by)) else ""
             raise OptionError(
                 "stream",
                 f"{name} has retention {info.config.retention}: a consumer would change what it"
-                " keeps; set allow_direct on the stream, or read its blocks (storeDir)",
+                f" keeps; set allow_direct on the stream{files}",
             )
         share = (last - first + 1) / max(state.last_seq - state.first_seq + 1, 1)
         count = part_count(int(info.state.bytes * share), os.cpu_count() or 1, partitions_min)
-        planned = self._plan(info)
         if self._options.bucket and not self._options.history and last == state.last_seq:
             # A key that changes now has its value behind the end: one task continues to where
             # nothing is left, and so has a value of each key.
-            return [replace(whole, rows=rows, planned=planned)]
+            return [replace(whole, rows=rows)]
+        bounds = ranges(first, last, count)
         return [
-            replace(whole, rows=rows.between(low, high), planned=planned.between(low, high))
-            for low, high in ranges(first, last, count)
+            replace(whole, rows=rows.between(*bound), planned=planned)
+            for bound, planned in zip(bounds, self._plan_of(info, rows, bounds), strict=True)
         ]
+
+    def _plan_of(self, info: StreamInfo, rows: RowFilter, bounds: Sequence[Gap]) -> list[Planned]:
+        """What is gone already, for each of these ranges."""
+        planned = self._plan(info)
+        counts: Sequence[int | None] = [None] * len(bounds)
+        if planned.deleted is None:
+            counts = self._counts.of(info, self._filters_of(info, rows), bounds, planned.from_seq)
+        return [planned.between(*bound, count) for bound, count in zip(bounds, counts, strict=True)]
+
+    def _filters_of(self, info: StreamInfo, rows: RowFilter) -> tuple[str, ...]:
+        """The subjects that tasks let the server choose by."""
+        return _server_filters(rows) if info.config.retention == "limits" else ()
 
     def _plan(self, info: StreamInfo) -> Planned:
         """What is gone already; the same as before, if nothing was removed since."""
         name, state = info.config.name, info.state
         known = self._planned.get(name)
         removed = removed_count(state)
-        if known and (known.created, known.removed_count) == (info.created, removed):
-            return known
-        is_exact = not self._options.is_table
+        if known and known[0] is info:
+            return known[1]
+        rule = rule_of(self._options, name, replaces=_state(info).replaces)
+        if known and known[1].is_of(info.created, removed, rule):
+            self._planned[name] = (info, known[1])
+            return known[1]
         deleted: array[int] | None = array("Q")
-        if state.num_deleted and is_exact:
+        if state.num_deleted and rule.is_proved:
             deleted = None
             if state.num_deleted <= DELETED_MAX:
                 detailed = self._kept.run(
@@ -469,9 +530,15 @@ class NetworkProvider:
                     )
                 )
                 deleted, removed = array("Q", detailed.state.deleted), removed_count(detailed.state)
-        fails = self._options.fails_on_data_loss
-        self._planned[name] = Planned(info.created, removed, deleted, is_exact, fails)
-        return self._planned[name]
+        from_seq = promised_from(self._options, name, self.seq_at_time)
+        planned = Planned(info.created, removed, deleted, rule, from_seq)
+        self._planned[name] = (info, planned)
+        return planned
+
+    def begin(self, name: str, after_seq: int) -> int:
+        """See `GrowingProvider`."""
+        del after_seq
+        return head_of(self._infos[name].state)
 
     def seq_at_time(self, name: str, time_ns: int) -> int:
         """See `Provider`. A consumer that starts at the time knows it; nothing is read from it.
@@ -546,16 +613,18 @@ def next_pace(seconds: float, took_seconds: float, *, is_idle: bool) -> float:
 
 
 def _state(info: StreamInfo) -> ReadState:
-    state = info.state
-    first_seq = state.first_seq if state.messages else state.last_seq + 1
+    state, config = info.state, info.config
+    kept_per_subject = max(config.max_msgs_per_subject, 0)
     return ReadState(
-        info.config.name,
+        config.name,
         parse_time(info.created),
-        first_seq,
+        head_of(state),
         state.last_seq,
-        max(info.config.max_msgs_per_subject, 0),
+        kept_per_subject,
         state.messages,
         state.bytes,
+        replaces=kept_per_subject > 0 and not config.discard_new_per_subject,
+        table=(config.metadata or {}).get(TABLE_KEY, ""),
     )
 
 

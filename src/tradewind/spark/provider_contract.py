@@ -22,7 +22,9 @@ class ReadState:
 
     `created_ns` tells it from another stream of the same name. `subject_msgs_max` is how many
     messages of a subject it keeps, 0 if that is not limited or not known. How many messages and
-    bytes it has is None where that is not known without a look at all of it.
+    bytes it has is None where that is not known without a look at all of it. `replaces`: a message
+    goes when enough newer ones of its subject have come. `table` is what its metadata says of a
+    lake table (`tiers`).
     """
 
     name: str
@@ -32,6 +34,8 @@ class ReadState:
     subject_msgs_max: int = 0
     messages: int | None = None
     bytes: int | None = None
+    replaces: bool = False
+    table: str = ""
 
 
 class ReadTask(Protocol):
@@ -59,6 +63,12 @@ class GrowingProvider(Provider, Protocol):
 
     def expect(self, names: Iterable[str]) -> None:
         """These streams were there before; one that seems to be missing is looked for again."""
+
+    def begin(self, name: str, after_seq: int) -> int:
+        """The first sequence that has a message, for a query that has read up to `after_seq`.
+
+        It is exact if it is above `after_seq + 1`; otherwise the query has missed nothing.
+        """
 
     def seq_at_time(self, name: str, time_ns: int) -> int:
         """The first sequence of a message that is not older; one behind the last if none is."""

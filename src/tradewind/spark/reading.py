@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from tradewind.spark.bucket_tables import table_tasks
 from tradewind.spark.errors import OptionError
 from tradewind.spark.features import HAS_PUSHDOWN, need
 from tradewind.spark.filters import bounds_of, filter_of, push_filters
 from tradewind.spark.positions import check_named
 from tradewind.spark.provider_choice import open_provider
+from tradewind.spark.tiers import all_tasks
 from tradewind.spark.worker import spare_modules
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class BatchReader(DataSourceReader):
             for state in states:
                 rows = bounds_of(self._options, state.name, self._rows)
                 if rows.has_stream(state.name) and not rows.is_empty:
-                    tasks = table_tasks(self._options, provider, state, rows)
+                    tasks = all_tasks(self._options, provider, state, rows)
                     found += [TaskPartition(task) for task in tasks]
         finally:
             provider.close()

@@ -15,8 +15,11 @@ from tradewind.client.streams.packed cimport Packed, PackedHead
 from tradewind.route.sublist cimport subject_matches
 from tradewind.spark.memory cimport Memory, Piece
 from tradewind.store.format.hash cimport Key
+from tradewind.store.format.lengths cimport (
+    MARK_LENGTHS, NOWHERE, Segment, has_possible_lengths, read_segment)
 from tradewind.store.format.records cimport (
-    RECORD_MAX, RECORD_MIN, RECORD_OK, Record, header_value, parse_record, record_is_intact)
+    RECORD_MAX, RECORD_MIN, RECORD_OK, Record, header_value, mark_kind, parse_record,
+    record_is_intact)
 from tradewind.store.format.sequence_set cimport SequenceSet
 from tradewind.store.format.sequence_tree cimport sequences_contains, sequences_count
 
@@ -105,11 +108,25 @@ cdef class RowDecoder:
         """Collect up to the first byte that is not a record, and return its position."""
         cdef Record record
         cdef Row row
+        cdef Segment segment
+        # Behind damage nobody knows where a segment begins, until the next one does.
+        segment.end = 0 if position == 0 else size
+        segment.is_proved = False
+        segment.wrong = NOWHERE
         while position < size:
+            if position == segment.end:
+                read_segment(data, size, position, &segment)
             if parse_record(data + position, size - position, &record) != RECORD_OK \
                     or not record_is_intact(&key.state, &record):
                 return position
+            if not record.tombstone and not record.erased and (
+                    segment.wrong == position
+                    or not segment.is_proved and not has_possible_lengths(&record)):
+                return position
             position += record.size
+            if record.tombstone and record.seq == 0 \
+                    and mark_kind(record.timestamp) == MARK_LENGTHS:
+                segment.end = position
             if record.tombstone or record.seq <= newest[0]:
                 continue
             newest[0] = record.seq

@@ -60,7 +60,9 @@ class BatchWriter(DataSourceArrowWriter):
         self._is_named = bool(options.txn_app_id)
         query = options.txn_app_id or str(uuid.uuid4())
         self._token = query_token(query, options.target)
-        self._run = str(uuid.uuid4()) if self._is_named else ""
+        # With the same partitions each time, their own marks say all, as in a streaming query.
+        self._has_run = self._is_named and not options.txn_same_partitions
+        self._run = str(uuid.uuid4()) if self._has_run else ""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one partition, on an executor."""
@@ -71,6 +73,8 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All rows are stored. If nobody can repeat this write, its marks can go."""
         written = [message for message in messages if isinstance(message, Written)]
+        if self._is_named and not self._has_run:
+            return
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._finish(written) if self._is_named else self._forget())
 

@@ -35,6 +35,7 @@ _NAMES: Final = {
     "marksbucket": "marks_bucket",
     "txnappid": "txn_app_id",
     "txnversion": "txn_version",
+    "txnsamepartitions": "txn_same_partitions",
     "timeoutseconds": "timeout_seconds",
     "failonunknown": "fails_on_unknown",
 }
@@ -43,6 +44,7 @@ _SPELLINGS: Final = {
     "marks_bucket": "marksBucket",
     "txn_app_id": "txnAppId",
     "txn_version": "txnVersion",
+    "txn_same_partitions": "txnSamePartitions",
     "timeout_seconds": "timeoutSeconds",
     "fails_on_unknown": "failOnUnknown",
 }
@@ -67,6 +69,7 @@ class SinkOptions:
     marks_bucket: str = MARKS_BUCKET
     txn_app_id: str = ""
     txn_version: int | None = None
+    txn_same_partitions: bool = False
     timeout_seconds: int = TIMEOUT_SECONDS
     fails_on_unknown: bool = True
 
@@ -124,7 +127,7 @@ def _parse(target: str, text: str) -> object:
         return parse_positive(name, text, TIMEOUT_SECONDS_MAX)
     if target == "txn_version":
         return 0 if text == "0" else parse_positive(name, text, (1 << 62) - 1)
-    if target == "fails_on_unknown":
+    if target in ("fails_on_unknown", "txn_same_partitions"):
         return parse_one_of(name, text, ("true", "false")) == "true"
     if not text:
         raise OptionError(name, "it is empty")
@@ -160,3 +163,5 @@ def _check_together(options: SinkOptions) -> None:
         raise OptionError("idColumn", "in a bucket the key tells rows apart")
     if bool(options.txn_app_id) != (options.txn_version is not None):
         raise OptionError("txnVersion", "set both txnAppId and txnVersion, or neither")
+    if options.txn_same_partitions and not options.txn_app_id:
+        raise OptionError("txnSamePartitions", "only for a write with txnAppId and txnVersion")

@@ -39,6 +39,8 @@ PARTITIONS_MAX: Final = 100_000
 # How long a server that is away is waited for.
 TIMEOUT_SECONDS: Final = 30
 TIMEOUT_SECONDS_MAX: Final = 3600
+# What reads: errors advise only what it offers, see `data_loss`.
+USERS: Final = ("spark", "pipeline", "sql", "job")
 # How long a batch waits for its minimum of messages.
 TRIGGER_DELAY_NS: Final = 15 * MINUTE_NS
 _NAMES: Final = {
@@ -70,8 +72,10 @@ _NAMES: Final = {
     "minpartitions": "partitions_min",
     "failondataloss": "fails_on_data_loss",
     "pushdown": "pushdown",
+    "tiers": "tiers",
     "timeoutseconds": "timeout_seconds",
     "ackconsumer": "ack_consumer",
+    "usedby": "used_by",
 }
 # What the source for Kafka calls the same, for messages: there is one name for a thing here.
 _KAFKA_NAMES: Final = {
@@ -86,6 +90,7 @@ _KAFKA_NAMES: Final = {
     "subscribe": "stream",
     "subscribepattern": "stream",
 }
+_NO_OPTIONS: Final = ("login", "is_followed", "is_sample")
 # As users write them, for messages.
 _SPELLINGS: Final = {
     "store_dir": "storeDir",
@@ -108,6 +113,7 @@ _SPELLINGS: Final = {
     "fails_on_data_loss": "failOnDataLoss",
     "timeout_seconds": "timeoutSeconds",
     "ack_consumer": "ackConsumer",
+    "used_by": "usedBy",
 }
 
 
@@ -142,10 +148,16 @@ class SourceOptions:
     msgs_per_trigger_min: int = 0
     trigger_delay_ns: int = TRIGGER_DELAY_NS
     partitions_min: int = 0
-    fails_on_data_loss: bool = True
+    fails_on_data_loss: bool | None = None
     pushdown: bool = False
+    # Whether messages that only the table of a stream in two tiers has are read too.
+    tiers: bool = True
     timeout_seconds: int = TIMEOUT_SECONDS
     ack_consumer: str = ""
+    used_by: str = "spark"
+    # Not options: whether a streaming query reads, and whether some of the messages will do.
+    is_followed: bool = False
+    is_sample: bool = False
 
     def is_said(self, name: str) -> bool:
         """Whether a field is another one than without its option."""
@@ -218,7 +230,7 @@ def spelling(field: str) -> str:
 
 
 def _field_names() -> list[str]:
-    return [one.name for one in fields(SourceOptions) if one.name != "login"]
+    return [one.name for one in fields(SourceOptions) if one.name not in _NO_OPTIONS]
 
 
 def _parse(field: str, text: str) -> object:
@@ -237,11 +249,13 @@ def _parse(field: str, text: str) -> object:
         return text
     if field == "read_mode":
         return parse_one_of(name, text, READ_MODES)
+    if field == "used_by":
+        return parse_one_of(name, text, USERS)
     if field == "starting":
         return parse_positions(name, text, "earliest", parse_moment_ns)
     if field == "ending":
         return parse_positions(name, text, "latest", parse_moment_ns)
-    if field in ("fails_on_data_loss", "history", "pushdown"):
+    if field in ("fails_on_data_loss", "history", "pushdown", "tiers"):
         return parse_one_of(name, text, ("true", "false")) == "true"
     if field in ("starting_time_ns", "ending_time_ns"):
         return parse_moment_ns(name, text)

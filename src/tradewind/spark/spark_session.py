@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.spark.errors import SparkSetupError
 from tradewind.spark.java import find_java_home
+from tradewind.spark.local_master import LOCAL_MASTER
+from tradewind.spark.python_launcher import launcher_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +40,12 @@ DEFAULTS: Final = {
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|seed|jwt|credential|nats_url",
     "spark.sql.redaction.options.regex": "(?i)url|servers|seed|jwt",
 }
+# Which Python Spark starts: the first one names that of tasks, the second one that of the driver.
+PYTHON_VARIABLES: Final = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+# A query that is stopped inside foreachBatch has Spark match the text of the error with a regular
+# expression that takes 100 B of the stack for each character. One that is too small ends the thread
+# with a stack trace of a thousand lines, on the terminal of whoever has no log file.
+JAVA_OPTIONS: Final = "-Xss16m -XX:MaxJavaStackTraceDepth=200"
 EMBEDDED: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -44,7 +53,7 @@ EMBEDDED: Final = {
 
 
 def get_session(
-    master: str = "local[*]", settings: Mapping[str, str] | None = None
+    master: str = LOCAL_MASTER, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """The running session, or a new one; it becomes the active one of the thread that asks.
 
@@ -73,8 +82,8 @@ def get_session(
         return running
     os.environ["JAVA_HOME"] = str(find_java_home())
     # The setting alone is not enough: the first workers are started by the environment.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    for name in PYTHON_VARIABLES:
+        os.environ.setdefault(name, sys.executable)
     os.environ.setdefault("SPARK_AUTH_SOCKET_TIMEOUT", str(WORKER_SECONDS))
     is_embedded = master.startswith("local")
     if is_embedded:
@@ -82,13 +91,31 @@ def get_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     chosen = DEFAULTS | (EMBEDDED if is_embedded else {}) | dict(settings or {})
     builder = sql.SparkSession.builder.master(master)
-    options = f"-Dlog4j2.configurationFile=file:{LOG_SETTINGS}"
+    options = f"-Dlog4j2.configurationFile=file:{LOG_SETTINGS} {JAVA_OPTIONS}"
     java = chosen.pop("spark.driver.extraJavaOptions", "")
     builder = builder.config("spark.driver.extraJavaOptions", f"{options} {java}".strip())
     for name, value in chosen.items():
         builder = builder.config(name, value)
-    session: SparkSession = builder.getOrCreate()
+    with _quick_python() if is_embedded else nullcontext():
+        session: SparkSession = builder.getOrCreate()
     return session
+
+
+@contextmanager
+def _quick_python() -> Iterator[None]:
+    """Have the Java that starts meanwhile start its Python processes quickly, on this machine only.
+
+    Programs that this process starts later must not inherit it: it ends with this process.
+    """
+    is_default = all(os.environ[name] == sys.executable for name in PYTHON_VARIABLES)
+    program = launcher_program() if is_default else ""
+    if program:
+        os.environ.update(dict.fromkeys(PYTHON_VARIABLES, program))
+    try:
+        yield
+    finally:
+        if program:
+            os.environ.update(dict.fromkeys(PYTHON_VARIABLES, sys.executable))
 
 
 def _make_active(session: SparkSession) -> None:

@@ -92,6 +92,14 @@ class StreamFiles:
             )
         return sorted(found, key=lambda block: block.number)
 
+    def block_identity(self, number: int) -> tuple[int, int] | None:
+        """That of a block file now, see `ReadBlockFile`; None if it is gone."""
+        try:
+            status = Path(self.block_path(number)).stat()
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns
+
     def read_block(self, number: int, size: int = -1) -> bytes:
         """The plain bytes of a block, at most `size` of them if it is not compressed."""
         path = self.block_path(number)
@@ -161,11 +169,7 @@ class StreamFiles:
         """The keys of the stream, in this process; None: it is not encrypted."""
         if not self.is_encrypted:
             return None
-        root = self.folder.split(f"/{JETSTREAM_FOLDER}/{self.account}/{STREAMS_FOLDER}/")[0]
-        folder = StreamFolder(
-            OsDisk(root), root, self.account, self.name, ring=key_ring(self.keys), converts=False
-        )
-        return folder.vault
+        return _folder_of(self._root, self.account, self.name, self.keys).vault
 
     def _plain(self, number: int, data: bytes, offset: int = 0) -> bytes:
         """What was read of a block, decrypted if it has a key."""
@@ -189,6 +193,24 @@ class StreamFiles:
         """
         with _opened(self.block_path(number)) as file, suppress(OSError):
             os.fdatasync(file.fileno())
+
+    def is_still_there(self) -> bool:
+        """Whether the folder still has this stream, not none or a later one of the same name.
+
+        Numbers of blocks and sequences begin anew in a later one: its files look like those of this
+        one. What was read before this says yes is of this stream.
+        """
+        try:
+            now = open_stream(self._root, self.account, self.name, self.keys)
+        except Vanished:
+            return False
+        return now.created_ns == self.created_ns
+
+    @property
+    def _root(self) -> Path:
+        """The folder that the server was given."""
+        inside = f"/{JETSTREAM_FOLDER}/{self.account}/{STREAMS_FOLDER}/{self.name}"
+        return Path(self.folder.removesuffix(inside))
 
     def block_path(self, number: int) -> str:
         """The path of a block file."""
@@ -243,9 +265,7 @@ def open_stream(
     root: Path, account: str, name: str, keys: tuple[str, str] = ("", "")
 ) -> StreamFiles:
     """The configuration of one stream; StoreError says why it cannot be read."""
-    folder = StreamFolder(
-        OsDisk(str(root)), str(root), account, name, ring=key_ring(keys), converts=False
-    )
+    folder = _folder_of(root, account, name, keys)
     try:
         meta = folder.read_meta()
         changed_ns = Path(folder.path, META_FILE).stat().st_mtime_ns
@@ -263,6 +283,12 @@ def open_stream(
         account,
         keys,
         folder.vault is not None,
+    )
+
+
+def _folder_of(root: Path, account: str, name: str, keys: tuple[str, str]) -> StreamFolder:
+    return StreamFolder(
+        OsDisk(str(root)), str(root), account, name, ring=key_ring(keys), converts=False
     )
 
 

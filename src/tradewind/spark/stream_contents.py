@@ -30,7 +30,7 @@ from tradewind.spark.block_summary import (
     summarize_block,
 )
 from tradewind.spark.store_files import ReadBlockFile, StreamFiles, Vanished
-from tradewind.store.folder.stream_folder import limits_of
+from tradewind.store.contract import limits_of
 from tradewind.store.format.hash import Key, key_for
 from tradewind.store.format.index_file import StreamIndex, decode_index
 from tradewind.store.format.layout import block_key_text
@@ -77,6 +77,8 @@ class StreamContents:
     is_whole: bool = True  # no block was left out
     messages: int | None = None  # how many there are, if that is known without counting
     bytes: int | None = None  # and their size
+    # Of all block files, by number, before they were looked at.
+    identities: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class StreamContentsReader:
@@ -109,6 +111,7 @@ class StreamContentsReader:
         if self._latest is not None and self._latest[0] == moment and self._latest[1] <= from_seq:
             return self._latest[2]
         view = self._made(blocks, self._index(index_data), from_seq)
+        view.identities = {block.number: block.identity for block in blocks}
         self._latest = (moment, 0 if view.is_whole else from_seq, view)
         return view
 
@@ -321,6 +324,14 @@ class StreamContentsReader:
             if is_full:
                 return min(seq, view.last_seq), messages, size
         return view.last_seq, messages, size
+
+    def first_message(self, view: StreamContents) -> int:
+        """The sequence of the first message of a whole view, one behind the last if none is there.
+
+        Other than `first_seq` of the view, which messages at the head may be removed from.
+        """
+        seq, messages, _ = self.advance(view, view.first_seq - 1, 1, 1 << 62)
+        return seq if messages else view.last_seq + 1
 
 
 def key_of(stream: str, number: int) -> Key:

@@ -8,11 +8,13 @@ stream was created:
 A batch can therefore be read again, also after a restart, and yields the same messages as long as
 these are not removed. `parts` is the number of partitions: a repeated batch has the same ones on
 any machine, so that a sink can recognise the rows of a partition. Nothing is kept on the server.
-Missing sequences inside a batch are normal. Data is lost if the stream begins after the point where
-the query wants to continue, if it ends before it, or if it is another stream of the same name. What
-`ackConsumer` acknowledges is kept by the server, see `acking`; the offsets only record (`acks`)
-that such a consumer existed when they were planned. A bucket keeps only the last changes, so it may
-begin anywhere.
+What `ackConsumer` acknowledges is kept by the server, see `acking`; the offsets only record
+(`acks`) that such a consumer existed when they were planned.
+
+A batch is planned when its end is chosen: its tasks are made then, and kept until Spark asks for
+them. So everything that was there at that moment is accounted for, and the streams are looked at
+once for a batch. A batch of an earlier run is planned anew. What counts as data loss is decided by
+`data_loss`.
 
 `after` is where the batch begins that last moved the offset; a stream without it was never read. A
 stream that appears while the query runs is read from its beginning, because all of its messages are
@@ -21,7 +23,7 @@ newer than the query.
 
 from __future__ import annotations
 
-import logging
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -31,7 +33,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from tradewind.clock import SystemClock
 from tradewind.spark.acking import Acknowledger
 from tradewind.spark.bucket_tables import table_tasks
-from tradewind.spark.errors import DataLossError, OptionError
+from tradewind.spark.data_loss import rule_of
+from tradewind.spark.errors import OptionError
 from tradewind.spark.features import limits
 from tradewind.spark.filters import filter_of
 from tradewind.spark.holding import Holding
@@ -48,10 +51,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
     from tradewind.clock import Clock
+    from tradewind.spark.data_loss import LossRule
     from tradewind.spark.provider_contract import GrowingProvider, ReadState, ReadTask
     from tradewind.spark.source_options import SourceOptions
 
-logger = logging.getLogger(__name__)
 UNLIMITED = 1 << 62
 Offset = dict[str, dict[str, int]]
 
@@ -81,11 +84,13 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
         if options.object_store:
             raise OptionError("objectStore", "objects are read by spark.read, not readStream")
         # A stream of changes is the history of a bucket that continues.
-        self._options = replace(options, history=bool(options.bucket))
+        self._options = replace(options, history=bool(options.bucket), is_followed=True)
         self._columns = tuple(columns)
         self._provider: GrowingProvider | None = None
         self._until: Offset | None = None
         self._seen: list[ReadState] | None = None
+        # The batch that was planned last: what Spark will ask for, and the answer.
+        self._batch: tuple[str, list[TaskPartition]] | None = None
         self._reached: Offset = {}
         self._reporter = Reporter()
         self._holding = Holding(
@@ -166,7 +171,7 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
                 if not self._acks.has_mark(point):
                     self._acks.begin(name, point)
         self.commit(start)
-        self._has_lost = False
+        self._has_lost, self._batch = False, None
         self._open().expect(start)
         states = {state.name: state for state in self._open().states()}
         self._seen = list(states.values())
@@ -185,15 +190,20 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
             elif begin is start.get(name):
                 result[name] = begin  # as it was, or Spark would take it for something new
         for name in start.keys() - states.keys():
-            self._lost(f"stream {name} was deleted; it had been read up to {start[name]['seq']}")
+            rule = rule_of(self._options, name, replaces=False)
+            seq = start[name]["seq"]
+            self._lost(rule, f"stream {name} was deleted; it had been read up to {seq}")
         if self._is_held(behind, limit):
             self._reached = start
             return start
         self._advance_offsets(result, behind, limit)
+        tasks: list[TaskPartition] = []
         for name, seq, _ in behind:
             rows = filter_of(self._options).between(seq + 1, result[name]["seq"])
             parts = self._open().tasks(name, rows, self._options.partitions_min)
             result[name] |= {"parts": max(len(parts), 1), "after": seq, **self._mark}
+            tasks += self._divided(states[name], seq + 1, result[name])
+        self._batch = (_text_of(start, result), tasks)
         self._reached = result
         return result
 
@@ -233,64 +243,80 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
             if self._acks is not None:
                 self._acks.begin(state.name, begin)
             return begin
+        rule = self._rule(state)
         if start["created_ns"] != state.created_ns:
             self._lost(
+                rule,
                 f"stream {state.name} is not the one that was read before: it was deleted and"
-                f" recreated; the other one had been read up to sequence {start['seq']}"
+                f" recreated; the other one had been read up to sequence {start['seq']}",
             )
             return {"created_ns": state.created_ns, "seq": state.first_seq - 1}
         if start["seq"] > state.last_seq:
             self._lost(
+                rule,
                 f"stream {state.name} ends at sequence {state.last_seq}, but had been read up to"
-                f" {start['seq']}: sequences {state.last_seq + 1} to {start['seq']} are gone"
+                f" {start['seq']}: sequences {state.last_seq + 1} to {start['seq']} are gone",
             )
             return {"created_ns": state.created_ns, "seq": state.last_seq}
         self._check_begin(state, start["seq"])
         return start
 
     def _check_begin(self, state: ReadState, after_seq: int) -> None:
-        """Whether limits were faster; of a bucket these are changes that others have replaced."""
-        if after_seq + 1 < state.first_seq and not self._options.bucket:
-            self._lost(
-                f"stream {state.name}: sequences {after_seq + 1} to {state.first_seq - 1} were"
-                " removed before they were read"
-            )
+        """Whether limits were faster."""
+        if after_seq >= state.last_seq:
+            return
+        begin = max(state.first_seq, self._open().begin(state.name, after_seq))
+        if not self._rule(state).check_begin(after_seq, begin):
+            self._has_lost = True
 
-    def _lost(self, what: str) -> None:
-        if self._options.fails_on_data_loss:
-            raise DataLossError(f"{what}; set failOnDataLoss=false to continue without them")
+    def _rule(self, state: ReadState) -> LossRule:
+        return rule_of(self._options, state.name, replaces=state.replaces)
+
+    def _lost(self, rule: LossRule, what: str) -> None:
+        rule.lost(what)
         self._has_lost = True
-        logger.warning("%s", what)
 
     # ---------------------------------------------------------------- reading
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Divide one batch."""
-        provider = self._open()
-        rows = filter_of(self._options)
-        states = {state.name: state for state in provider.states()}
+        """Divide one batch, as it was planned; one of an earlier run is planned now."""
+        batch, self._batch = self._batch, None
+        if batch is not None and batch[0] == _text_of(start, end):
+            return batch[1]
+        states = {state.name: state for state in self._open().states()}
         found: list[InputPartition] = []
         for name, until in sorted(end.items()):
             begin = start.get(name)
+            rule = rule_of(self._options, name, replaces=False)
             if name not in states:
-                self._lost(f"stream {name} was deleted while it was read")
+                self._lost(rule, f"stream {name} was deleted while it was read")
                 continue
             state = states[name]
             if until["created_ns"] != state.created_ns:
-                self._lost(f"stream {name} was deleted and recreated while it was read")
+                self._lost(rule, f"stream {name} was deleted and recreated while it was read")
                 continue
             if until["seq"] > state.last_seq:
                 self._lost(
+                    rule,
                     f"stream {name} ends at sequence {state.last_seq}, but a batch was planned up"
-                    f" to {until['seq']}: sequences {state.last_seq + 1} to {until['seq']} are gone"
+                    f" to {until['seq']}: sequences {state.last_seq + 1} to {until['seq']} are"
+                    " gone",
                 )
-            first = self._first_of(state, begin, until)
-            if first > until["seq"]:
-                continue
-            for low, high in ranges(first, until["seq"], until.get("parts", 1)):
-                part = rows.between(low, high)
-                tasks = table_tasks(self._options, provider, state, part)
-                found.append(TaskPartition(InTurn(tuple(tasks))))
+            found += self._divided(state, self._first_of(state, begin, until), until)
+        return found
+
+    def _divided(
+        self, state: ReadState, first_seq: int, until: dict[str, int]
+    ) -> list[TaskPartition]:
+        """The partitions of one stream: the same ones whenever a batch is planned."""
+        if first_seq > until["seq"]:
+            return []
+        found = []
+        rows = filter_of(self._options)
+        for low, high in ranges(first_seq, until["seq"], until.get("parts", 1)):
+            part = rows.between(low, high)
+            tasks = table_tasks(self._options, self._open(), state, part)
+            found.append(TaskPartition(InTurn(tuple(tasks))))
         return found
 
     def _first_of(
@@ -334,3 +360,8 @@ class StreamReader(DataSourceStreamReader, limits.SupportsTriggerAvailableNow):
             self._provider = None
         if self._acks is not None:
             self._acks.close()
+
+
+def _text_of(start: Offset, end: Offset) -> str:
+    """A batch as Spark writes it down: the offsets themselves are changed by others."""
+    return json.dumps([start, end], sort_keys=True)

@@ -17,8 +17,10 @@ from tradewind.client.connection import Connection
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.spark import backup_reads
 from tradewind.spark.backup_reads import BackupStopped, StreamBackup
+from tradewind.spark.data_loss import rule_of
 from tradewind.spark.filters import RowFilter
 from tradewind.spark.proof import Planned, RangeProof
+from tradewind.spark.source_options import SourceOptions
 from tradewind.store.backup.archive import MAGIC, append_entry
 from tradewind.store.format.s2 import Compressor
 
@@ -104,7 +106,8 @@ def sent(data: bytes) -> list[Message]:
 def read(server: Server, first_seq: int = 1, last_seq: int = 50) -> list[int]:
     """The sequences that arrive, and the proof of them."""
     decoder = RowFilter(first_seq, last_seq).decoder()
-    planned = Planned("", 0, array("Q", [7]), is_exact=True, fails=True)
+    rule = rule_of(SourceOptions(fails_on_data_loss=True), "ORDERS", replaces=False)
+    planned = Planned("", 0, array("Q", [7]), rule)
     proof = RangeProof("ORDERS", first_seq, last_seq, planned)
     backup = StreamBackup(cast(Connection, server), "ORDERS", last_seq, decoder, proof)
     found: list[int] = []

@@ -197,8 +197,8 @@ def test_what_is_held_back_is_reported_as_waiting(place: Place) -> None:
     (report,) = (query.reader.reportLatestOffset() or {}).values()
     assert report["seq"] == 3
     assert report["waiting_ns"] == first_ns
-    place.store.table.remove(1)
     place.store.table.remove(2)
+    place.store.table.remove(3)
     place.add(2)
     assert query.look() == 5
     (report,) = (query.reader.reportLatestOffset() or {}).values()

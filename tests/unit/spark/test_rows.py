@@ -87,6 +87,22 @@ def test_the_first_message_is_found_in_the_head_of_a_block() -> None:
         assert first_message(data[:size]) == ((1, 1000) if size >= place + 30 else (0, 0))
 
 
+def test_a_length_that_no_checksum_covers_is_damage_too() -> None:
+    """The lowest bit of a subject length takes a byte of the payload into the subject."""
+    disk = SimulatedDisk()
+    disk.make_directory("/disk/S")
+    store, _ = open_store(disk, "/disk/S", "S", now_ns=1)
+    for seq in range(1, 31):
+        store.table.store(b"orders.aaaaaa", b"", b"p" * 20, seq)
+    store.close()
+    data = bytearray(disk.read_file("/disk/S/msgs/1.blk"))
+    data[data.index(b"orders.") - 2] ^= 2
+    with pytest.raises(CorruptRecord, match="no intact record; sequence 0 is in front of it"):
+        take(bytes(data))
+    decoder = take(bytes(data), skips_damage=True)
+    assert seqs(decoder) == [*range(2, 31)]
+
+
 def test_damage_is_named_or_passed_over_with_nothing_else_lost() -> None:
     data = bytearray(make_block([("add", b"a")] * 9))
     place = bytes(data).index(b"p" * 20, len(data) // 2)

@@ -1,0 +1,62 @@
+"""Streams in two tiers: what a lake table has may have left the stream.
+
+Owns a batch read of such a stream: the part that is sealed from the files of the table, the rest
+from the stream. It knows no lake: `tradewind.pipelines.tables.tier_tasks` does, which is loaded
+only for a stream whose metadata asks for tiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tradewind.spark.bucket_tables import table_tasks
+from tradewind.spark.errors import OptionError
+
+if TYPE_CHECKING:
+    from tradewind.spark.filters import RowFilter
+    from tradewind.spark.provider_contract import Provider, ReadState, ReadTask
+    from tradewind.spark.source_options import SourceOptions
+
+# In the metadata of a stream: its table, as JSON.
+TABLE_KEY: Final = "tradewind.table"
+LAKES: Final = "tradewind.pipelines.tables.tier_tasks:tier_tasks"
+
+
+class _Tiers(msgspec.Struct):
+    """As much of a table as matters here."""
+
+    tiers: bool = False
+
+
+def all_tasks(
+    options: SourceOptions, provider: Provider, state: ReadState, rows: RowFilter
+) -> Sequence[ReadTask]:
+    """The parts of a read of one stream, from its table as far as that goes."""
+    if options.is_table or not options.tiers or not _has_tiers(state):
+        return table_tasks(options, provider, state, rows)
+    module, _, function = LAKES.partition(":")
+    try:
+        sealed_tasks: Any = getattr(import_module(module), function)
+    except ImportError as error:
+        raise OptionError(
+            "stream",
+            f"{state.name} has its older messages in a lake table, which needs {error.name};"
+            " pip install 'tradewind[spark,delta,iceberg]'",
+        ) from None
+    # The table is looked at after the stream: what the stream lost before is in it.
+    tasks, until_seq = sealed_tasks(state, rows.between(1, state.last_seq), options.partitions_min)
+    rest = rows.between(until_seq + 1, state.last_seq)
+    return [*tasks, *(() if rest.is_empty else table_tasks(options, provider, state, rest))]
+
+
+def _has_tiers(state: ReadState) -> bool:
+    if not state.table:
+        return False
+    try:
+        return msgspec.json.decode(state.table, type=_Tiers).tiers
+    except msgspec.DecodeError:
+        return False  # whoever writes the table says what is wrong with it
