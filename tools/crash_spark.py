@@ -1,6 +1,8 @@
 """Kill Spark's jobs and everything they need, and count what became of the rows.
 
-    python tools/crash_spark.py [--kills 300] [--seed 0] [--jobs stream,parquet,delta,iceberg]
+    python tools/crash_spark.py [--kills 300] [--seed 0]
+                                [--jobs stream,parquet,delta,iceberg,upsert-delta,upsert-iceberg,
+                                        table,shared]
                                 [--victims worker,server,executor,java,python,everything]
                                 [--seconds 3600]
 
@@ -9,8 +11,9 @@ and victims take turns until there were as many kills as wanted, or the time is 
 the Python workers of tasks, the server, one of two executors, and of the driver its Java, its
 Python, or all of it at once. Each kill comes at a step of a batch that the seed chooses, and up to
 60 ms later; a job whose run has ended by it goes on from its checkpoint. Only the exact moment does
-not follow from the seed. Prints a table of the rounds that have come to their end, also if it is
-stopped. Exits with 1 if a row was lost or is there twice, or if a reader could see that.
+not follow from the seed. Beside upserts, the table is maintained all the time: small files are
+joined and old versions forgotten. Prints a table of the rounds that have come to their end, also if
+it is stopped. Exits with 1 if a row was lost or is there twice, or if a reader could see that.
 """
 
 from __future__ import annotations

@@ -427,3 +427,65 @@ def test_templates_need_a_server_that_has_them(cli: Cli, write: Write) -> None:
     assert refused.code != 0
     assert "only a Tradewind server has templates" in refused.err
     assert "templates" not in cli("export", "--json").ok().json
+
+
+TABLES = """\
+streams:
+  ORDERS:
+    subjects: [orders.>]
+    metadata: {team: shop}
+    table: {to: lake/orders, partition: [day], every: 30s}
+kv:
+  PRICES:
+    table: {to: /lake/prices, format: delta}
+"""
+
+
+def test_tables_are_declared_exported_changed_and_given_up(
+    cli: Cli, write: Write, streams: JetStreamManager, tmp_path: Path
+) -> None:
+    assert cli("apply", write(TABLES), "--force").code == 0
+    kept = streams.streams.info("ORDERS").config.metadata
+    assert kept["team"] == "shop"
+    assert msgspec.json.decode(kept["tradewind.table"]) == {
+        "to": f"{tmp_path}/lake/orders",
+        "partition": ["day"],
+        "every": "30s",
+    }
+    bucket = msgspec.json.decode(
+        streams.streams.info("KV_PRICES").config.metadata["tradewind.table"]
+    )
+    assert bucket == {"to": "/lake/prices", "format": "delta", "rows": "latest"}
+    assert "0 to add, 0 to change" in cli("apply", write(TABLES), "--force").out
+    exported = cli("export").out
+    assert f"to: {tmp_path}/lake/orders" in exported
+    assert "tradewind.table" not in exported
+    assert "0 to change" in cli("apply", write(exported), "--dry-run").out
+    changed = cli("apply", write(TABLES.replace("30s", "5m")), "--force").out
+    assert "every: 5m" in changed
+    without = TABLES.replace("    table: {to: lake/orders, partition: [day], every: 30s}\n", "")
+    assert "- table:" in cli("apply", write(without), "--force").out
+    assert streams.streams.info("ORDERS").config.metadata["team"] == "shop"
+    assert "tradewind.table" not in streams.streams.info("ORDERS").config.metadata
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("{to: lake, formt: delta}", "'formt'; did you mean"),
+        ("{format: delta}", "`to` is missing"),
+        ("{to: lake, every: soon}", "'soon' is not a duration"),
+        ("{to: lake, rows: latest}", "latest is for buckets"),
+        ("{to: lake, format: csv}", "'csv'"),
+        ("{to: lake, partition: day}", "partition:"),
+        ("lake", "expected a mapping"),
+    ],
+)
+def test_wrong_tables_are_refused_with_their_line(
+    offline: Cli, write: Write, table: str, problem: str
+) -> None:
+    text = f"streams:\n  ORDERS:\n    subjects: [orders.>]\n    table: {table}\n"
+    outcome = offline("apply", write(text))
+    assert outcome.code != 0
+    assert "declared.yaml:4" in outcome.err
+    assert problem in outcome.err

@@ -132,6 +132,7 @@ NOT_WALKED = {
     "sql": "needs Spark, and writes by `write_text`",
     "stream": "changes something, and names what the user named",
     "sub": "runs until it is stopped, and prints lines and bodies",
+    "table": "prints tables, columns and lines",
     "template": "changes something, and names what the user named",
     "top": "redraws its lines by LiveScreen",
     "transaction": "names what the user named",
@@ -186,8 +187,11 @@ def encoded(text: str) -> bytes:
 def ask(raw: RawClient, subject: str, body: object) -> None:
     """Ask the API, and wait for its answer, whatever it is."""
     data = msgspec.json.encode(body) if body is not None else b""
-    inbox = f"_INBOX.{secrets.token_hex(8)}"
-    raw.send(f"SUB {inbox} 1\r\nUNSUB 1 1\r\nPUB $JS.API.{subject} {inbox} {len(data)}\r\n")
+    # Each with a number of its own: nats-server may still know the one before.
+    number = secrets.token_hex(8)
+    inbox = f"_INBOX.{number}"
+    raw.send(f"SUB {inbox} {number}\r\nUNSUB {number} 1\r\n")
+    raw.send(f"PUB $JS.API.{subject} {inbox} {len(data)}\r\n")
     raw.send(data + b"\r\n")
     raw.read_message()
 

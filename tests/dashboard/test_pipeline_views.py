@@ -23,6 +23,14 @@ from tradewind.pipelines.status import (
     State,
     write_status,
 )
+from tradewind.pipelines.tables.stream_tables import put_table
+from tradewind.pipelines.tables.table_spec import TABLE_KEY, TableSpec
+from tradewind.pipelines.tables.table_status import (
+    LakeFigures,
+    TableStatus,
+    state_place,
+    write_table_status,
+)
 from tradewind.spark.stream_lag import StreamLag
 
 if TYPE_CHECKING:
@@ -300,3 +308,38 @@ def test_hostile_names_and_errors_are_shown_and_never_run(
         assert page.locator("script:not([src])").count() == 0, path
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
     context.close()
+
+
+def test_tables_of_streams_are_shown_with_their_figures(
+    visitor: Web, server: ServerProcess, folder: Path, nats: Connection, tmp_path: Path
+) -> None:
+    assert "Tables of streams" not in visitor.text("/pipelines")
+    manager = nats.jetstream_manager()
+    spec = TableSpec(str(tmp_path / "lake"), format="delta")
+    manager.streams.add(name="ORDERS", subjects=["orders.>"])
+    put_table(manager, "ORDERS", spec)
+    wrong = {TABLE_KEY: '{"to": 7}'}
+    manager.streams.add(name="WRONG", subjects=["wrong"], metadata=wrong)
+    wait_for(lambda: "ORDERS delta in" in visitor.text("/pipelines"))
+    assert "no status here" in visitor.text("/pipelines")
+    assert "metadata tradewind.table" in visitor.text("/pipelines")
+    now = time.time_ns()
+    figures = LakeFigures(1234, 5, 6000, "7", now - 90_000_000_000)
+    status = TableStatus(
+        *("ORDERS", spec.to, "delta", "failed", os.getpid(), os.uname().nodename, now, now),
+        figures=figures,
+        behind_messages=42,
+        rescued=3,
+        error=HOSTILE,
+    )
+    write_table_status(state_place("ORDERS", spec), status)
+    wait_for(lambda: "failed 1,234 5" in visitor.text("/pipelines"))
+    text = visitor.text("/pipelines")
+    assert "ago 42 3" in text
+    assert HOSTILE not in visitor.page("/pipelines")
+    with running_dashboard(settings(server, folder, needs_login=True)) as dashboard:
+        guarded = Web(dashboard.url)
+        with guarded.client:
+            fields = {"csrf": guarded.token("/login"), "token": "any", "next": "/"}
+            guarded.client.post("/login", data=fields)
+            wait_for(lambda: "no status here" in guarded.text("/pipelines"))

@@ -195,7 +195,7 @@ def test_a_service_is_started_if_there_is_none(
 
     monkeypatch.setattr(caller_module, "start", start)
     assert "does not start; see the log" in web.text(answered(web, "select 1"))
-    assert started[0][-4:] == ["--master", "local[*]", "--idle", "1800s"]
+    assert started[0][-4:] == ["--master", "local[*,4]", "--idle", "1800s"]
 
 
 def test_nothing_runs_for_those_who_may_not(server: ServerProcess, desks: Desks) -> None:

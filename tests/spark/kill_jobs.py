@@ -7,6 +7,7 @@ or in the server: a sign is a set of names, and something has happened when a ne
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
@@ -20,15 +21,24 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import parquet
 from spark_kit import run_query
 
+from tradewind.pipelines.delta_tables import DeltaLake
+from tradewind.pipelines.iceberg_tables import IcebergLake
 from tradewind.pipelines.loading import load_pipeline
+from tradewind.pipelines.maintenance import MaintenancePolicy, maintain
+from tradewind.pipelines.model import Iceberg
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.runner import Runner, running
+from tradewind.pipelines.tables import table_job
+from tradewind.pipelines.tables.table_job import TableWork
+from tradewind.pipelines.tables.table_spec import TableSpec
 
 if TYPE_CHECKING:
     from kill_kit import Target
     from pyspark.sql import SparkSession
 
 BATCH_ROWS = 60
+# Of upserts: not all of a batch before, and some of the one before that.
+KEYS = 97
 RUN_SECONDS = 600
 SLOW = "coalesce(reflect('java.lang.Thread', 'sleep', 1L), '')"
 PIPELINE = """\
@@ -39,9 +49,22 @@ sources:
   orders: {{stream: IN, batch: {rows}}}
 steps:
   slow:
-    sql: "select seq, concat(subject, {slow}) as subject from orders"
+    sql: "select seq, {columns}concat(subject, {slow}) as subject from orders"
 sinks:
   lake: {{from: slow, {sink}}}
+"""
+SHARED_PIPELINE = f"""\
+pipeline: shared
+checkpoint: state
+trigger: now
+sources:
+  orders: {{stream: IN, batch: {BATCH_ROWS}, share: true}}
+steps:
+  slow:
+    sql: "select seq, data, concat(subject, {SLOW}) as subject from orders"
+sinks:
+  lake: {{from: slow, parquet: lake}}
+  copy: {{from: slow, stream: OUT, subject: "out.{{subject}}", data: data}}
 """
 Sign = Callable[[], set[str]]
 
@@ -70,6 +93,10 @@ class Job(ABC):
     def __init__(self, server: str, folder: Path) -> None:
         self.server = server
         self.folder = folder
+
+    def payload(self, number: int) -> bytes:
+        """What is published, counted from 0; of two that follow each other it is the same."""
+        return b"%d" % (number // 2)
 
     def signs(self, target: Target) -> dict[str, Sign]:
         """How each step of a batch is known, in their order."""
@@ -145,6 +172,7 @@ class LakeJob(Job):
     """A pipeline into a lake, with a file for each subject."""
 
     sink: str
+    columns = ""
 
     def __init__(self, server: str, folder: Path) -> None:
         super().__init__(server, folder)
@@ -153,7 +181,8 @@ class LakeJob(Job):
 
     def run(self, spark: SparkSession) -> None:
         path = self.folder / "lake.yaml"
-        path.write_text(PIPELINE.format(rows=BATCH_ROWS, slow=SLOW, sink=self.sink))
+        text = PIPELINE.format(rows=BATCH_ROWS, slow=SLOW, sink=self.sink, columns=self.columns)
+        path.write_text(text)
         pipeline = load_pipeline(path)
         runner = Runner(
             pipeline, spark, PipelineAddress(self.server), lambda *_: None, is_once=True
@@ -250,26 +279,180 @@ class IcebergJob(TableJob):
     def found(self, target: Target) -> Counter[Any]:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        from tradewind.pipelines.lakes import open_catalog
-        from tradewind.pipelines.model import Iceberg
-
-        if not self._has_tables():
+        if not self.has_tables():
             return Counter()
-        catalog = open_catalog(Iceberg("lake.orders", "lake"), str(self.lake))
         try:
-            table = catalog.load_table("lake.orders")
+            table = load_iceberg(self.lake)
         except (NoSuchNamespaceError, NoSuchTableError):
             return Counter()
         files = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
         return _rows_of(files)
 
-    def _has_tables(self) -> bool:
+    def has_tables(self) -> bool:
         """Whether the catalog is made: to open it earlier would make it beside the job."""
         if not (self.lake / "catalog.db").exists():
             return False
         with closing(sqlite3.connect(f"file:{self.lake}/catalog.db?mode=ro", uri=True)) as catalog:
             found = catalog.execute("select name from sqlite_master").fetchall()
         return {("iceberg_tables",), ("iceberg_namespace_properties",)} <= set(found)
+
+
+class Upserts(TableJob):
+    """Rows that replace others, while the files that they are in are joined by somebody else.
+
+    A row replaces the one that is `KEYS` rows older. Maintenance runs all the time, forgets all
+    versions but three, and is never killed; what it does is committed between any two steps.
+    """
+
+    columns = f"cast(seq % {KEYS} as int) as k, "
+
+    def look(self) -> None:
+        """Maintain the table, if it is there already."""
+        if (table := self.table()) is not None and table.is_there:
+            maintain(table, MaintenancePolicy(expire_seconds=0, keep_snapshots=3))
+
+    @abstractmethod
+    def table(self) -> DeltaLake | IcebergLake | None:
+        """The table; None if opening it would make a part of it."""
+
+    def expected(self, target: Target) -> Counter[Any]:
+        return _last_of_each_key(target.last_seq("IN"))
+
+    def check(self, target: Target) -> None:
+        found = self.found(target)
+        last_seq = max(found, default=0)
+        assert found == _last_of_each_key(last_seq)
+        assert last_seq % BATCH_ROWS == 0
+
+
+class DeltaUpserts(Upserts, DeltaJob):
+    """A Delta table."""
+
+    title = "upserts to Delta beside maintenance"
+    sink = "delta: lake, mode: upsert, key: k"
+
+    def writing_signs(self, target: Target) -> dict[str, Sign]:
+        return {
+            "some files written": names(self.lake, "*.parquet"),
+            "in the table's log": names(self.lake, "_delta_log/*.json"),
+        }
+
+    def table(self) -> DeltaLake:
+        return DeltaLake(str(self.lake))
+
+
+class IcebergUpserts(Upserts, IcebergJob):
+    """An Iceberg table."""
+
+    title = "upserts to Iceberg beside maintenance"
+    sink = "iceberg: {table: lake.orders, warehouse: lake}, mode: upsert, key: k"
+
+    def table(self) -> IcebergLake | None:
+        return (
+            IcebergLake(Iceberg("lake.orders", ""), str(self.lake)) if self.has_tables() else None
+        )
+
+
+def _last_of_each_key(last_seq: int) -> Counter[Any]:
+    return Counter(range(max(last_seq - KEYS, 0) + 1, last_seq + 1))
+
+
+class StreamTableJob(IcebergJob):
+    """The table of a stream, whose payloads get new fields, do not fit, or are no JSON at all."""
+
+    title = "stream to its table"
+
+    def __init__(self, server: str, folder: Path) -> None:
+        super().__init__(server, folder)
+        to = str(self.lake)
+        self._spec = TableSpec(to, table="lake.orders", dead_letters="OUT", partition=["subject"])
+        self.checkpoint = self.lake / "_tradewind" / "IN" / "queries" / "table"
+
+    def payload(self, number: int) -> bytes:
+        if number % 25 == 7:
+            return b"no JSON %d" % number
+        fields = {"id": "text" if number % 10 == 3 else number, f"new_{number // 150}": number}
+        return json.dumps(fields).encode()
+
+    def writing_signs(self, target: Target) -> dict[str, Sign]:
+        letters = {"some letters published": lambda: {str(target.last_seq("OUT"))}}
+        return letters | super().writing_signs(target)
+
+    def run(self, spark: SparkSession) -> None:
+        work = TableWork(
+            spark, PipelineAddress(self.server), is_once=True, batch_messages=BATCH_ROWS
+        )
+        job = table_job.TableJob("IN", self._spec, work)
+        while not job.is_over:
+            job.poll()
+            threading.Event().wait(0.05)
+        assert job.status.state == "done", job.status.error
+
+    def expected(self, target: Target) -> Counter[Any]:
+        found: Counter[Any] = Counter()
+        for number in range(target.last_seq("IN")):
+            payload = self.payload(number)
+            found[payload if payload.startswith(b"no") else (number + 1, payload)] += 1
+        return found
+
+    def found(self, target: Target) -> Counter[Any]:
+        """Letters, and rows as the payloads that they must have been made of."""
+        rows: Counter[Any] = Counter(target.payloads("OUT"))
+        if super().found(target):
+            table = load_iceberg(self.lake)
+            own = {"seq", "subject", "time", "headers", "_rescued"}
+            for row in table.scan().to_arrow().to_pylist():
+                fields = {name: row[name] for name in row if name not in own}
+                fields |= json.loads(row["_rescued"] or "{}")
+                kept = {name: value for name, value in fields.items() if value is not None}
+                rows[row["seq"], json.dumps(kept).encode()] += 1
+        return rows
+
+    def check(self, target: Target) -> None:
+        Job.check(self, target)
+
+
+def load_iceberg(lake: Path) -> Any:
+    """The table of a warehouse, whoever writes to it."""
+    from tradewind.pipelines.lakes import open_catalog
+
+    return open_catalog(Iceberg("lake.orders", "lake"), str(lake)).load_table("lake.orders")
+
+
+class SharedJob(Job):
+    """A folder of Parquet files and the stream OUT, written by one query one after the other."""
+
+    title = "stream to Parquet and stream, shared"
+
+    def __init__(self, server: str, folder: Path) -> None:
+        super().__init__(server, folder)
+        self.checkpoint = folder / "state" / "queries" / "orders_shared"
+        self.lake = folder / "lake"
+
+    def writing_signs(self, target: Target) -> dict[str, Sign]:
+        return {
+            "all files listed": names(self.folder / ".lake.staging", "*/list.json"),
+            "first sink done": names(self.checkpoint, "sinks/lake/published.json"),
+            "some rows of the second": lambda: {str(target.last_seq("OUT"))},
+        }
+
+    def run(self, spark: SparkSession) -> None:
+        path = self.folder / "shared.yaml"
+        path.write_text(SHARED_PIPELINE)
+        pipeline = load_pipeline(path)
+        address = PipelineAddress(self.server)
+        runner = Runner(pipeline, spark, address, lambda *_: None, is_once=True)
+        with running(runner, pipeline.checkpoint):
+            runner.wait(Event(), lambda _status: None)
+        assert runner.status.state == "done", runner.status.error
+
+    def expected(self, target: Target) -> Counter[Any]:
+        rows: Counter[Any] = Counter(range(1, target.last_seq("IN") + 1))
+        return rows + target.payloads("IN")
+
+    def found(self, target: Target) -> Counter[Any]:
+        files = [str(file) for file in self.lake.rglob("*.parquet")]
+        return _rows_of(files) + target.payloads("OUT")
 
 
 def _rows_of(files: list[str]) -> Counter[Any]:
@@ -285,4 +468,8 @@ JOBS: dict[str, type[Job]] = {
     "parquet": ParquetJob,
     "delta": DeltaJob,
     "iceberg": IcebergJob,
+    "upsert-delta": DeltaUpserts,
+    "upsert-iceberg": IcebergUpserts,
+    "table": StreamTableJob,
+    "shared": SharedJob,
 }

@@ -93,11 +93,11 @@ class Target:
                 if time.monotonic() > deadline:
                     raise
 
-    def fill(self, last_seq: int) -> None:
-        """Publish until IN ends there; of two rows that follow each other payloads are equal."""
+    def fill(self, last_seq: int, payload: Callable[[int], bytes]) -> None:
+        """Publish until IN ends there."""
         js = self.connection.jetstream()
         for number in range(self.last_seq("IN"), last_seq):
-            js.publish_async(f"in.{number % 3}", b"%d" % (number // 2))
+            js.publish_async(f"in.{number % 3}", payload(number))
         js.publish_async_completed()
 
     def payloads(self, stream: str) -> Counter[bytes]:
@@ -175,7 +175,7 @@ class DriverHost:
     """A driver of its own, with its own Java; it runs the job whenever it is told to."""
 
     def __init__(self, job: Job, master: str, log: Path) -> None:
-        kind = next(name for name, made in JOBS.items() if isinstance(job, made))
+        kind = next(name for name, made in JOBS.items() if type(job) is made)
         program = Path(__file__).with_name("kill_driver.py")
         arguments = [sys.executable, str(program), kind, job.server, str(job.folder), master]
         with log.open("ab") as output:
@@ -285,7 +285,8 @@ class Campaign:
         host = self._live_host()
         if host.is_over():
             batches = BATCHES_WAITING if victim in DRIVER_VICTIMS else self._batches_per_run
-            self._target.fill(self._committed_seq() + batches * BATCH_ROWS)
+            last_seq = self._committed_seq() + batches * BATCH_ROWS
+            self._target.fill(last_seq, self.job.payload)
             host.begin()
         step, sign = self._chance.choice(list(self.job.signs(self._target).items()))
         before = sign()

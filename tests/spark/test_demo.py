@@ -46,8 +46,9 @@ def test_the_main_job_ends_by_itself_and_goes_on_after_ctrl_c(
 
     def draw(moment: DemoMoment) -> None:
         pictures.append(picture(moment))
-        # Ctrl-C, as soon as figures of this run have come through the pipeline.
-        if moment.figures.totals().orders > published and not moment.is_stopping:
+        # Ctrl-C, as soon as figures of this run have come through the pipeline and into the table.
+        has_rows = any(table.figures.rows > 0 for table in moment.tables)
+        if has_rows and moment.figures.totals().orders > published and not moment.is_stopping:
             os.kill(os.getpid(), signal.SIGINT)
 
     run_demo(DemoSettings(folder, 0, 0, orders_per_second=50), Screen(lines.append, draw))
@@ -55,6 +56,7 @@ def test_the_main_job_ends_by_itself_and_goes_on_after_ctrl_c(
     assert pictures
     more = int(number(r"Published ([\d,]+) orders", second))
     assert f"stream ORDERS has {published + more:,} messages" in second
+    assert int(number(r"Table of ORDERS: ([\d,]+) rows", second)) > 0
     if "next run does" not in second:
         assert f"from {published + more:,} orders in" in second
         assert "the same as the sum over the stream" in second

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.timeout(2 * RUN_SECONDS)
-@pytest.mark.parametrize("kind", ["stream", "parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("kind", ["stream", "parquet", "delta", "iceberg", "table"])
 def test_each_row_is_there_once_whatever_is_killed(
     spark: SparkSession, kind: str, tmp_path: Path
 ) -> None:

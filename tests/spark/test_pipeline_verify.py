@@ -43,7 +43,7 @@ steps:
   kept: {{sql: "select seq, subject, id, region, amount from orders where id <> 5"}}
   sums: {{sql: 'select region, count(*) as n from orders group by region'}}
 sinks:
-  delta: {{from: kept, delta: lake/delta, partition_by: region}}
+  delta: {{from: kept, delta: lake/delta, partition_by: [region, "bucket(2, id)"]}}
   now: {{from: kept, iceberg: {{table: a.now, warehouse: lake/ice}}, mode: upsert, key: region}}
 """
     place.publish_orders(0, 10)

@@ -110,12 +110,16 @@ def test_tables_of_delta_and_iceberg_hold_each_row_once(place: Place) -> None:
 
     text = f"""{HEAD}{ORDERS}    batch: 4
 sinks:
-  delta: {{from: orders, delta: lake/delta, partition_by: region}}
-  iceberg: {{from: orders, iceberg: {{table: sales.orders, warehouse: lake/ice}}}}
+  delta: {{from: orders, delta: lake/delta, partition_by: [region, "bucket(2, id)"]}}
+  iceberg:
+    from: orders
+    iceberg: {{table: sales.orders, warehouse: lake/ice}}
+    partition_by: day(time)
+  files: {{from: orders, parquet: lake/files, partition_by: hour(time)}}
 """
     place.publish_orders(0, 9)
     status = place.run(text)
-    assert [query.batches for query in status.queries] == [3, 3]
+    assert [query.batches for query in status.queries] == [3, 3, 3]
     path = str(place.folder / "lake" / "delta")
     target = Iceberg("sales.orders", str(place.folder / "lake" / "ice"))
     # The last batch comes again, as it does when the driver dies before it is noted as done.
@@ -127,11 +131,11 @@ sinks:
     queries = place.folder / "state" / "queries"
     delta = SinkQuery("test.delta", queries / "delta")
     writers = [
-        table_writer(DeltaLake(path), delta, TableSink(["region"])),
+        table_writer(DeltaLake(path), delta, TableSink(["region", "bucket(2, id)"])),
         table_writer(
             IcebergLake(target, target.warehouse),
             SinkQuery("t.i", queries / "iceberg"),
-            TableSink(),
+            TableSink(["day(time)"]),
         ),
     ]
 
@@ -146,7 +150,11 @@ sinks:
         with pytest.raises(PipelineError, match="the checkpoint is older than the table"):
             write(last, 1)
     assert ids() == [list(range(9))] * 2
-    assert deltalake.DeltaTable(path).metadata().partition_columns == ["region"]
+    columns = deltalake.DeltaTable(path).metadata().partition_columns
+    assert columns == ["region", "id_bucket_2"]
+    files = place.spark.read.parquet(str(place.folder / "lake" / "files"))
+    assert files.where("time_hour <> date_format(time, 'yyyy-MM-dd-HH')").count() == 0
+    assert sorted(row["id"] for row in files.collect()) == list(range(9))
     # Without its checkpoint a sink begins again, and what is new arrives.
     shutil.rmtree(place.folder / "state")
     place.publish_orders(9, 1)
@@ -340,6 +348,14 @@ def test_check_finds_modes_columns_and_streams_that_do_not_exist(place: Place) -
     assert "11: show: mode append does not suit sums" in error(whole + SHOW % "sums")
     sink = "sinks:\n  kept: {from: sums, bucket: B, key: '{regio}', create: true, mode: update}\n"
     assert "sums has no column 'regio'; did you mean 'region'?" in error(whole + sink)
+    for entry, message in (
+        ("day(tim)", "orders has no column 'tim'; did you mean 'time'?"),
+        ("day(region)", "day(region) needs a timestamp or a date, and region is string"),
+        ("week(time)", "'week(time)' is not known; use a column, month(COLUMN), day(COLUMN)"),
+        ("'bucket(4, id)'", "bucket(N, COLUMN) is for Delta and Iceberg tables"),
+    ):
+        sink = f"sinks:\n  lake:\n    from: orders\n    parquet: lake\n    partition_by: {entry}\n"
+        assert f"14: {message}" in error(whole + sink).replace("partition_by: ", "")
     text = (HEAD + ORDERS + SHOW % "orders").replace("stream: ORDERS", "stream: ODRERS")
     assert "5: stream 'ODRERS' does not exist; did you mean 'ORDERS'?" in error(text)
     sink = "sinks:\n  kept: {from: orders, bucket: B, key: '{id}'}\n"

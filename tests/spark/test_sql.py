@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pipeline_kit import Place, orders_place
 
 import tradewind.sync
-from harness import ServerProcess
+from harness import ServerProcess, wait_for
 from tradewind.cli.main import run
 from tradewind.pipelines import schemas
 from tradewind.pipelines.errors import PipelineError
@@ -50,6 +51,32 @@ def test_messages_outside_the_sample_count_as_they_are(
     (total,) = values(place, "select sum(amount), count(amount) from ORDERS")
     assert total == (sum(range(20)) + 16 * 0.5 + 1, 21)
     assert values(place, "select count(*) from ORDERS where amount is null") == [(2,)]
+
+
+def test_a_stream_at_its_limits_is_asked_while_it_is_written(place: Place) -> None:
+    """Its first messages are gone when the first task begins."""
+    streams = place.connection.jetstream_manager().streams
+    streams.add(name="RECENT", subjects=["recent.>"], max_msgs=5000)
+    for _ in range(6000):
+        place.connection.jetstream().publish_async("recent.x", b'{"n": 1}')
+    place.connection.jetstream().publish_async_completed()
+    is_over = Event()
+
+    def write() -> None:
+        with tradewind.sync.connect(place.url) as connection:
+            js = connection.jetstream()
+            while not is_over.is_set():
+                js.publish("recent.x", b'{"n": 1}')  # one at a time: most stay for a while
+
+    writer = Thread(target=write)
+    writer.start()
+    try:
+        wait_for(lambda: streams.info("RECENT").state.first_seq > 1100)
+        ((count,),) = values(place, "select count(n) from RECENT")
+    finally:
+        is_over.set()
+        writer.join()
+    assert 0 < count <= 5000
 
 
 def test_names_with_a_dash_and_statements_about_tables(place: Place) -> None:

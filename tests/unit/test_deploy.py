@@ -146,3 +146,21 @@ def test_systemd_accepts_a_unit(tmp_path: Path) -> None:
         command = [tool, "verify", str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_unit_of_the_tables_runs_a_command_that_exists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (DEPLOY / "tradewind-tables.service").read_text()
+    (called,) = re.findall(r"^ExecStart=/usr/local/bin/tradewind (.+)$", text, re.MULTILINE)
+    run([*called.split(), "--help"])
+    assert "Keep the tables" in capsys.readouterr().out
+    tool = shutil.which("systemd-analyze")
+    if tool is not None:
+        path = tmp_path / "tradewind-tables.service"
+        there = text.replace("/usr/local/bin/tradewind", "/bin/true")
+        path.write_text(re.sub("^(User|Group)=tradewind$", r"\1=root", there, flags=re.MULTILINE))
+        done = subprocess.run(
+            [tool, "verify", str(path)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr

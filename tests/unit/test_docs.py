@@ -278,11 +278,12 @@ def test_python_blocks_compile(page: str, code: str) -> None:
     ast.parse(textwrap.dedent(code), page)
 
 
+SPARK_PAGES = ("docs/SPARK.md", "docs/SPARK_RECIPES.md", "docs/PIPELINES.md", "docs/TABLES.md")
 RUNNABLE = [
     (page, code)
     for page, code in blocks("python")
     if not re.search(r"\b(nats|pytest|pytest_asyncio|harness)\b", code)
-    and page not in ("docs/SPARK.md", "docs/PIPELINES.md")  # tests/spark
+    and page not in SPARK_PAGES  # tests/spark
     and not page.startswith("docs/walkthroughs/")  # tests/walkthroughs
 ]
 
@@ -303,6 +304,7 @@ def test_some_blocks_run() -> None:
         "README.md",
         "docs/CLIENT.md",
         "docs/DEAD_LETTERS.md",
+        "docs/DECODERS.md",
         "docs/INTEGRITY.md",
         "docs/DISASTER_RECOVERY.md",
         "docs/EMBEDDING.md",

@@ -123,6 +123,12 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "sub", "tradewind.cli.messaging.subscribe:app", "Subscribe to subjects", ("subscribe",)
     ),
     CommandEntry(
+        "table",
+        "tradewind.cli.spark.table_commands:app",
+        "Keep streams and buckets as lake tables",
+        ("tables",),
+    ),
+    CommandEntry(
         "template", "tradewind.cli.streams.template:app", "Streams created by their first publish"
     ),
     CommandEntry("top", "tradewind.cli.servers.top:app", "Live view of a server's load"),
@@ -131,5 +137,8 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "transaction",
         "tradewind.cli.streams.transaction:app",
         "Publish, acknowledge and delete messages in one commit",
+    ),
+    CommandEntry(
+        "view", "tradewind.cli.spark.view_commands:app", "Materialized views of SQL queries"
     ),
 )

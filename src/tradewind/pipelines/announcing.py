@@ -40,8 +40,9 @@ class Note(msgspec.Struct, frozen=True):
 def announced(pipeline: Pipeline) -> Iterator[None]:
     """Have others of this user find a pipeline while it runs; that it cannot be is no error."""
     path: Path | None = None
-    with suppress(PipelineError, OSError):
-        path = _write(pipeline)
+    if pipeline.document.path.exists():  # jobs and tables have no file that others could read
+        with suppress(PipelineError, OSError):
+            path = _write(pipeline)
     try:
         yield
     finally:

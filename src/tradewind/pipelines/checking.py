@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tradewind.client.errors import ClientError
 from tradewind.errors import TradewindError
-from tradewind.pipelines.errors import PipelineFileError
 from tradewind.pipelines.frames import Frames, build_frames
 from tradewind.pipelines.lakes import check_libraries
 from tradewind.pipelines.loading import near
@@ -112,8 +111,6 @@ def _check_mode(pipeline: Pipeline, name: str, frame: DataFrame, spark: SparkSes
     try:
         checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), output)
     except PySparkException as error:
-        place = pipeline.document.place(("sinks", name, "mode"))
         text = f"{name}: mode {mode} does not suit {pipeline.sinks[name].input}: "
-        raise PipelineFileError(
-            pipeline.document.path, place.key_line, text + short_reason(error)
-        ) from None
+        keys = ("sinks", name, "mode")
+        raise pipeline.document.error(keys, text + short_reason(error)) from None

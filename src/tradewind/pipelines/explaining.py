@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tradewind.pipelines.model import Pipeline, Sink, Source, Step, texts
+from tradewind.pipelines.sinks import target_text
 
 if TYPE_CHECKING:
     from tradewind.pipelines.frames import Frames
@@ -64,6 +65,8 @@ def _source_text(source: Source) -> str:
         parts.append(f"from {source.start}")
     if source.batch:
         parts.append(f"at most {source.batch} at once")
+    if source.share:
+        parts.append("read once for the sinks that can share it")
     payload = source.payload
     if payload is not None:
         bad = (
@@ -87,8 +90,6 @@ def _step_text(step: Step, uses: list[str]) -> str:
 
 
 def _sink_text(sink: Sink) -> str:
-    target = sink.iceberg.table if sink.iceberg else getattr(sink, sink.kind)
-    shown = sink.kind if sink.console else f"{sink.kind} {target}"
     extra = {
         "stream": f" as {sink.subject}",
         "bucket": f" as {sink.key}",
@@ -98,7 +99,7 @@ def _sink_text(sink: Sink) -> str:
         extra += f" with the key {', '.join(texts(sink.key))}{deleted}"
     if columns := texts(sink.partition_by):
         extra += f" by {', '.join(columns)}"
-    return f"{sink.mode} to {shown}{extra}"
+    return f"{sink.mode} to {target_text(sink)}{extra}"
 
 
 def _columns(frames: Frames | None, name: str) -> Iterator[str]:

@@ -6,14 +6,14 @@ except for the sample from which a schema is inferred.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.pipelines.column_templates import quoted_sql
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.intervals import spark_interval
+from tradewind.pipelines.intervals import parse_interval_ms, spark_interval
 from tradewind.pipelines.model import Payload, Pipeline, Source, Watermark
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.schema_reasons import Field, reason_of
@@ -33,10 +33,23 @@ SHOWN_CHARACTERS: Final = 100
 
 @dataclass
 class Frames:
-    """Tables by name; of sources with a dead letter also the rows that do not fit."""
+    """Tables by name; of sources with a dead letter also the rows that do not fit.
+
+    `raw` has the rows of sources before their payloads are decoded, and `decoders` what does that.
+    """
 
     tables: dict[str, DataFrame] = field(default_factory=dict)
     bad: dict[str, DataFrame] = field(default_factory=dict)
+    raw: dict[str, DataFrame] = field(default_factory=dict)
+    decoders: dict[str, Callable[[DataFrame, Frames], None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Rows for sources, as these would read them, and the schemas of their payloads."""
+
+    frames: Mapping[str, DataFrame] = field(default_factory=dict)
+    schemas: Mapping[str, str] = field(default_factory=dict)
 
 
 def build_frames(
@@ -46,11 +59,12 @@ def build_frames(
     *,
     may_freeze: bool,
     extra: Mapping[str, Mapping[str, str]] | None = None,
+    samples: Samples | None = None,
 ) -> Frames:
     """All tables of a pipeline; an error names the line. `address` is what the user's command says.
 
     Without `may_freeze` an inferred schema is not written down. `extra` are more options for the
-    streams of some sources.
+    streams of some sources. What `samples` has is taken instead of what sources would read.
     """
     from pyspark.errors import PySparkException
 
@@ -58,18 +72,26 @@ def build_frames(
     for name, source in pipeline.sources.items():
         try:
             builder = _FrameBuilder(pipeline, spark, address, name, source, (extra or {}).get(name))
-            builder.build(frames, may_freeze=may_freeze)
+            builder.build(frames, samples or Samples(), may_freeze=may_freeze)
         except PySparkException as error:
             raise pipeline.document.error(("sources", name), short_reason(error)) from None
         frames.tables[name].createOrReplaceTempView(name)
-    for name, step in pipeline.steps.items():
+    build_steps(pipeline, spark, frames, pipeline.steps)
+    return frames
+
+
+def build_steps(
+    pipeline: Pipeline, spark: SparkSession, frames: Frames, names: Iterable[str]
+) -> None:
+    """Add the tables of steps, each made from tables that are there."""
+    for name in names:
+        step = pipeline.steps[name]
         frame = step_frame(pipeline, spark, name, step, frames.tables)
         if step.watermark is not None:
             keys = ("steps", name, "watermark")
             frame = with_watermark(pipeline, frame, step.watermark, keys)
         frames.tables[name] = frame
         frame.createOrReplaceTempView(name)
-    return frames
 
 
 def with_watermark(
@@ -87,8 +109,14 @@ def with_watermark(
 def source_options(pipeline: Pipeline, source: Source, address: PipelineAddress) -> dict[str, str]:
     """The options of the format `jetstream` for a stream or a bucket."""
     options = PipelineAddress.first_of(source, pipeline.head, address).spark_options()
+    if source.store and not source.ack_consumer:
+        options = {}
     if source.store:
-        options = {"storeDir": pipeline.place(source.store)}
+        options["storeDir"] = pipeline.place(source.store)
+    if source.read_mode != "auto":
+        options["readMode"] = source.read_mode
+    options |= timeout_option(source.timeout)
+    options["usedBy"] = "pipeline"
     if source.bucket:
         return options | {"bucket": source.bucket}
     options["stream"] = ",".join(source.streams)
@@ -101,9 +129,29 @@ def source_options(pipeline: Pipeline, source: Source, address: PipelineAddress)
             options["startingOffsets"] = source.start
     else:
         options["startingTime"] = source.start
-    if source.data_loss == "continue":
-        options["failOnDataLoss"] = "false"
+    if source.data_loss is not None:
+        options["failOnDataLoss"] = "false" if source.data_loss == "continue" else "true"
     return options
+
+
+def trigger_options(source: Source) -> dict[str, str]:
+    """The options of a source that is followed: how much a batch has, and who acknowledges it."""
+    numbers = {
+        "maxMsgsPerTrigger": source.batch,
+        "maxBytesPerTrigger": source.batch_bytes,
+        "minMsgsPerTrigger": source.batch_min,
+    }
+    options = {name: str(number) for name, number in numbers.items() if number}
+    if source.batch_wait:
+        options["maxTriggerDelay"] = f"{parse_interval_ms(source.batch_wait)}ms"
+    if source.ack_consumer:
+        options["ackConsumer"] = source.ack_consumer
+    return options
+
+
+def timeout_option(timeout: str) -> dict[str, str]:
+    """How long a server that is away is waited for, if the file says it."""
+    return {"timeoutSeconds": str(parse_interval_ms(timeout) // 1000)} if timeout else {}
 
 
 class _FrameBuilder:
@@ -124,10 +172,25 @@ class _FrameBuilder:
         self._name = name
         self._source = source
         self._extra = dict(extra or {})
+        # The schema of the payloads as soon as it is known.
+        self._schema_text = ""
 
-    def build(self, frames: Frames, *, may_freeze: bool) -> None:
+    def build(self, frames: Frames, samples: Samples, *, may_freeze: bool) -> None:
+        """Add the table of the source, whose rows a sample may have."""
+        self._schema_text = samples.schemas.get(self._name, "")
+        if self._name in samples.frames:
+            frame = samples.frames[self._name]
+        elif self._source.kind in PAYLOAD_COLUMN:
+            frame = self._jetstream()
+        else:
+            frame = self._folder()
+        frames.raw[self._name] = frame
+        frames.decoders[self._name] = partial(self.decode, may_freeze=may_freeze)
+        self.decode(frame, frames, may_freeze=may_freeze)
+
+    def decode(self, frame: DataFrame, frames: Frames, *, may_freeze: bool) -> None:
+        """Add the table that is made from rows of the source."""
         source = self._source
-        frame = self._folder() if source.kind not in PAYLOAD_COLUMN else self._jetstream()
         is_early = source.watermark is not None and source.watermark.column in frame.columns
         if is_early:
             frame = self._late(frame)
@@ -162,8 +225,8 @@ class _FrameBuilder:
         source = self._source
         options = source_options(self._pipeline, source, self._address)
         options |= self._extra
-        if source.is_followed and source.batch:
-            options["maxMsgsPerTrigger"] = str(source.batch)
+        if source.is_followed:
+            options |= trigger_options(source)
         reader: Any = self._spark.readStream if source.is_followed else self._spark.read
         frame: DataFrame = reader.format("jetstream").options(**options).load()
         return frame
@@ -208,7 +271,7 @@ class _FrameBuilder:
 
         pipeline, name = self._pipeline, self._name
         keys = ("sources", name, "payload", "schema")
-        ddl = declared_ddl(payload.schema)
+        ddl = declared_ddl(payload.schema) or self._schema_text
         if not ddl:
             frozen = read_frozen(pipeline.checkpoint, name)
             if frozen is None:
@@ -225,6 +288,7 @@ class _FrameBuilder:
                     freeze(pipeline.checkpoint, name, inferred)
             else:
                 ddl = frozen.schema
+        self._schema_text = ddl
         try:
             return StructType.fromDDL(ddl)
         except PySparkException as error:

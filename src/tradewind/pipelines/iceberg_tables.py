@@ -9,22 +9,38 @@ also in the properties of the table, because snapshots expire.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.lake_files import LakeFile, local_path, partition_text, sync_file
+from tradewind.pipelines.lake_files import (
+    LakeFile,
+    WrittenFile,
+    field_text,
+    local_path,
+    sync_file,
+)
+from tradewind.pipelines.lake_partitions import PartitionField, partition_fields
 from tradewind.pipelines.lake_schemas import merged_schema, plain_schema, stored_schema
 from tradewind.pipelines.lake_tables import ConflictError, TableChange
-from tradewind.pipelines.lakes import MARK_WRITER, is_written, library, open_catalog
+from tradewind.pipelines.lakes import (
+    COMPACTED,
+    LATEST,
+    MARK_WRITER,
+    is_written,
+    latest_of,
+    library,
+    open_catalog,
+)
 from tradewind.pipelines.model import Iceberg
 
 logger = logging.getLogger(__name__)
-LATEST: Final = "tradewind.latest."
 DATA_FOLDER: Final = "data"
 
 
@@ -54,6 +70,10 @@ class IcebergStorage:
     def size_bytes(self, path: str) -> int:
         """See `Storage`."""
         return len(self.io.new_input(self._path(path)))
+
+    def remove(self, path: str) -> None:
+        """See `Storage`."""
+        self.io.delete(self._path(path))
 
 
 class IcebergLake:
@@ -107,13 +127,17 @@ class IcebergLake:
         from pyiceberg.exceptions import CommitFailedException
 
         table = self.load()
+        wanted = partition_fields(partition_by)
+        for one in wanted:
+            one.check(rows)
         if table is None:
-            table = self._create(rows, partition_by)
-        parts = _partition_columns(table)
-        if list(partition_by) != parts:
+            table = self._create(rows, wanted)
+        fields = _fields_of(table)
+        if wanted != fields:
+            parts, said = ([one.notation for one in some] for some in (fields, wanted))
             raise PipelineError(
                 f"{self._target.table} is partitioned by {parts or 'nothing'}, and partition_by"
-                f" says {list(partition_by) or 'nothing'}: a table keeps its partitions"
+                f" says {said or 'nothing'}: a table keeps its partitions"
             )
         present = _schema_of(table)
         merged = merged_schema(present, rows)
@@ -126,7 +150,11 @@ class IcebergLake:
                 return self.prepare(rows, partition_by)
         return merged
 
-    def _create(self, rows: pa.Schema, partition_by: Sequence[str]) -> Any:
+    def partition_by(self) -> list[str]:
+        """See `LakeTable`."""
+        return [one.notation for one in _fields_of(self._loaded())]
+
+    def _create(self, rows: pa.Schema, fields: Sequence[PartitionField]) -> Any:
         """Make the table with its partitions at once: one without would have to stay without."""
         from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
 
@@ -139,8 +167,9 @@ class IcebergLake:
                 ) as transaction,
                 transaction.update_spec() as update,
             ):
-                for column in partition_by:
-                    update.add_identity(column)
+                for one in fields:
+                    transform = f"bucket[{one.buckets}]" if one.buckets else one.transform
+                    update.add_field(one.column, transform, one.name)
         except (CommitFailedException, TableAlreadyExistsError):
             logger.info("%s was created by another writer in the meantime", self._target.table)
         return self._loaded()
@@ -154,49 +183,54 @@ class IcebergLake:
         if latest is not None:
             return is_written(marks, [msgspec.json.decode(latest, type=dict[str, str])])
         # Of a query that has not written here yet, or by a version that knew no such property.
-        summaries = (snapshot.summary for snapshot in reversed(table.snapshots()))
-        commits = [one.additional_properties for one in summaries if one is not None]
-        return is_written(marks, commits)
+        return is_written(marks, commits_of(table))
+
+    def latest_marks(self) -> dict[str, dict[str, str]]:
+        """See `LakeTable`."""
+        table = self.load()
+        return {} if table is None else latest_of([table.properties, *commits_of(table)])
 
     def files(self, columns: Sequence[str] = ()) -> list[LakeFile]:
         """See `LakeTable`."""
         table = self._loaded()
         return [lake_file(table, task, columns) for task in planned(table)]
 
+    def pinned(self, columns: Sequence[str] = ()) -> tuple[Any, list[LakeFile]] | None:
+        """The library's table as it is now, which later commits do not change, and its files.
+
+        None if it is not there.
+        """
+        table = self.load()
+        if table is None:
+            return None
+        return table, [lake_file(table, task, columns) for task in planned(table)]
+
     def commit(self, change: TableChange, marks: Mapping[str, str]) -> None:
         """See `LakeTable`."""
         from pyiceberg.exceptions import CommitFailedException, ValidationException
-        from pyiceberg.io.pyarrow import parquet_files_to_data_files
 
         table = self._loaded()
-        folder = f"{table.location()}/{DATA_FOLDER}"
-        paths = [f"{folder}/{file.path}" for file in change.added]
-        gone = {file.path for file in change.removed}
-        old = [task.file for task in planned(table) if task.file.file_path in gone] if gone else []
-        if len(old) != len(gone):
-            raise ConflictError("a file that is replaced is no longer in the table")
-        if change.replaces_all:
-            old = [task.file for task in planned(table)]
+        old: list[Any] = []
+        if not change.is_append:
+            present = {task.file.file_path: task.file for task in planned(table)}
+            change.check(present)
+            gone = list(present) if change.replaces_all else [file.path for file in change.removed]
+            old = [present[path] for path in gone]
+            _commit_once(table)
         try:
             with table.transaction() as transaction:
+                if change.keeps_rows:
+                    transaction.set_properties({COMPACTED: str(time.time_ns() // 1_000_000)})
                 if marks:
                     latest = msgspec.json.encode(dict(marks)).decode()
                     transaction.set_properties({LATEST + marks[MARK_WRITER]: latest})
-                if not old:
-                    # The names of these files are ours alone, so none can be in the table already.
-                    transaction.add_files(
-                        paths, snapshot_properties=dict(marks), check_duplicate_files=False
-                    )
-                else:
-                    _name_columns(transaction)
-                    snapshot = transaction.update_snapshot(snapshot_properties=dict(marks))
-                    with snapshot.overwrite() as overwrite:
-                        for one in old:
-                            overwrite.delete_data_file(one)
-                        for one in parquet_files_to_data_files(
-                            table.io, transaction.table_metadata, iter(paths)
-                        ):
-                            overwrite.append_data_file(one)
+                _name_columns(transaction)
+                snapshot = transaction.update_snapshot(snapshot_properties=dict(marks))
+                with snapshot.overwrite() if old else _append_of(snapshot, table) as files:
+                    for one in old:
+                        files.delete_data_file(one)
+                    for one in _data_files(table, transaction.table_metadata, change.added):
+                        files.append_data_file(one)
         except (CommitFailedException, ValidationException) as error:
             raise ConflictError(str(error).splitlines()[0]) from None
 
@@ -210,6 +244,17 @@ def _ensure_namespace(catalog: Any, namespace: str) -> None:
             raise
 
 
+def _commit_once(table: Any) -> None:
+    """Have a commit fail where another was first, instead of being put on top of that.
+
+    The setting is only that of the object: what is committed are changes, not the whole.
+    """
+    from pyiceberg.table import TableProperties
+
+    settings = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    table.metadata = table.metadata.model_copy(update={"properties": settings})
+
+
 def _name_columns(transaction: Any) -> None:
     """Have the columns of files without ids known by their names, as `add_files` does."""
     from pyiceberg.table import TableProperties
@@ -218,6 +263,12 @@ def _name_columns(transaction: Any) -> None:
     if metadata.name_mapping() is None:
         mapping = metadata.schema().name_mapping.model_dump_json()
         transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: mapping})
+
+
+def commits_of(table: Any) -> list[dict[str, str]]:
+    """What the snapshots of a table say of themselves, the latest first."""
+    summaries = (snapshot.summary for snapshot in reversed(table.snapshots()))
+    return [one.additional_properties for one in summaries if one is not None]
 
 
 def planned(table: Any) -> list[Any]:
@@ -245,25 +296,93 @@ def lake_file(table: Any, task: Any, columns: Sequence[str] = ()) -> LakeFile:
         if low is not None and high is not None:
             kind = known.field_type
             bounds[name] = (from_bytes(kind, low), from_bytes(kind, high))
-    names = _partition_columns(table)
-    values = [one.partition[index] for index in range(len(names))]
-    partition = {name: partition_text(value) for name, value in zip(names, values, strict=True)}
+    if one.spec_id != table.spec().spec_id:
+        raise PipelineError(
+            f"{'.'.join(table.name())} has files of an older partition spec; have the writer that"
+            " changed it rewrite its data files first"
+        )
+    partition = {
+        part.name: field_text(part, one.partition[index])
+        for index, part in enumerate(_fields_of(table))
+    }
     return LakeFile(one.file_path, one.file_size_in_bytes, one.record_count, partition, bounds)
 
 
-def _partition_columns(table: Any) -> list[str]:
-    """The columns that a table is partitioned by; PipelineError if it is not by their values."""
+def _fields_of(table: Any) -> list[PartitionField]:
+    """How a table is partitioned; PipelineError if it is by a transform that is not known here."""
     schema = table.schema()
-    columns = []
+    found = []
     for part in table.spec().fields:
-        name = schema.find_column_name(part.source_id)
-        if str(part.transform) != "identity":
+        column = schema.find_column_name(part.source_id)
+        text = str(part.transform)
+        if text.startswith("bucket["):
+            found.append(PartitionField(column, "bucket", int(text[7:-1])))
+        elif text in ("identity", "month", "day", "hour"):
+            found.append(PartitionField(column, text))  # type: ignore[arg-type]  # one of these
+        else:
             raise PipelineError(
-                f"{'.'.join(table.name())} is partitioned by {part.transform} of {name}; tables are"
-                " written here that are partitioned by columns as they are"
+                f"{'.'.join(table.name())} is partitioned by {text} of {column}; tables are written"
+                " here that are partitioned by columns, month, day, hour or bucket"
             )
-        columns.append(name)
-    return columns
+    return found
+
+
+def _append_of(snapshot: Any, table: Any) -> Any:
+    """An append, which joins small manifests if the table asks for that."""
+    from pyiceberg.table import TableProperties
+
+    setting = table.properties.get(TableProperties.MANIFEST_MERGE_ENABLED, "false")
+    return snapshot.merge_append() if setting.lower() == "true" else snapshot.fast_append()
+
+
+def _data_files(table: Any, metadata: Any, files: Sequence[WrittenFile]) -> Iterator[Any]:
+    """New files as a commit has them, with the partition that each was written for.
+
+    What keeps an order is taken from the bounds of the file, where an empty text is not null;
+    a bucket cannot be.
+    """
+    from pyiceberg.io.pyarrow import (
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+    )
+    from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+    from pyiceberg.partitioning import PartitionSpec
+    from pyiceberg.typedef import Record
+    from pyiceberg.utils.concurrent import ExecutorFactory
+
+    schema, spec = metadata.schema(), metadata.spec()
+    plan = compute_statistics_plan(schema, metadata.properties)
+    mapping = parquet_path_to_id_mapping(schema)
+
+    def made(file: WrittenFile) -> Any:
+        path = f"{table.location()}/{DATA_FOLDER}/{file.path}"
+        with table.io.new_input(path).open() as stream:
+            parquet = pq.read_metadata(stream)
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=parquet, stats_columns=plan, parquet_column_mapping=mapping
+        )
+        values = []
+        # By their order: another writer may have called them otherwise.
+        for part, text in zip(spec.fields, file.partition.values(), strict=True):
+            if part.transform.preserves_order:
+                values.append(statistics.partition(PartitionSpec(part), schema)[0])
+            else:
+                values.append(None if text is None else int(text))
+        return DataFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=path,
+            file_format=FileFormat.PARQUET,
+            partition=Record(*values),
+            file_size_in_bytes=file.size_bytes,
+            sort_order_id=None,
+            spec_id=metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+    return iter(ExecutorFactory.get_or_create().map(made, files))
 
 
 def _schema_of(table: Any) -> pa.Schema:

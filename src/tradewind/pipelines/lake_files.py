@@ -23,6 +23,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.lake_partitions import PartitionField, partition_fields
 from tradewind.pipelines.lake_schemas import aligned
 
 FILE_BYTES_MAX: Final = 256 << 20
@@ -73,6 +74,9 @@ class Storage(Protocol):
     def size_bytes(self, path: str) -> int:
         """How large a file is."""
 
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
 
 @dataclass(frozen=True)
 class ArrowStorage:
@@ -80,7 +84,8 @@ class ArrowStorage:
 
     folder: str
 
-    def _open(self) -> tuple[pafs.FileSystem, str]:
+    def opened(self) -> tuple[pafs.FileSystem, str]:
+        """The file system of the folder, and its path there."""
         if "://" not in self.folder:
             return pafs.LocalFileSystem(), self.folder
         parts = urlsplit(self.folder)
@@ -95,7 +100,7 @@ class ArrowStorage:
 
     def writer(self, path: str) -> Any:
         """See `Storage`."""
-        system, base = self._open()
+        system, base = self.opened()
         whole = f"{base}/{path}"
         if isinstance(system, pafs.LocalFileSystem):
             system.create_dir(str(Path(whole).parent), recursive=True)
@@ -103,19 +108,24 @@ class ArrowStorage:
 
     def reader(self, path: str) -> Any:
         """See `Storage`."""
-        system, base = self._open()
+        system, base = self.opened()
         return system.open_input_file(f"{base}/{path}")
 
     def sync(self, path: str) -> None:
         """See `Storage`."""
-        system, base = self._open()
+        system, base = self.opened()
         if isinstance(system, pafs.LocalFileSystem):
             sync_file(f"{base}/{path}")
 
     def size_bytes(self, path: str) -> int:
         """See `Storage`."""
-        system, base = self._open()
+        system, base = self.opened()
         return int(system.get_file_info(f"{base}/{path}").size)
+
+    def remove(self, path: str) -> None:
+        """See `Storage`."""
+        system, base = self.opened()
+        system.delete_file(f"{base}/{path}")
 
 
 def sync_file(path: str) -> None:
@@ -143,6 +153,11 @@ def partition_text(value: Any) -> str | None:
     if isinstance(value, date):
         return value.isoformat()
     return str(value)
+
+
+def field_text(field: PartitionField, value: Any) -> str | None:
+    """The value of one entry of `partition_by` as a text; None is null."""
+    return partition_text(value) if field.transform == "identity" else field.text(value)
 
 
 def partition_folder(partition: Mapping[str, str | None]) -> str:
@@ -173,15 +188,15 @@ def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:
 
 
 def split_by(
-    batch: pa.RecordBatch, columns: Sequence[str]
+    batch: pa.RecordBatch, fields: Sequence[PartitionField]
 ) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
     """The rows of each partition, with its values."""
-    if not columns:
+    if not fields:
         yield (), batch
         return
     codes: Any = None
-    for name in columns:
-        encoded = batch.column(name).dictionary_encode("encode")
+    for part in fields:
+        encoded = part.values(batch.column(part.column)).dictionary_encode("encode")
         indices = encoded.indices.cast(pa.int64())
         size = len(encoded.dictionary)
         codes = indices if codes is None else pc.add(pc.multiply(codes, size), indices)
@@ -191,9 +206,10 @@ def split_by(
     rows = batch if len(counts) == 1 else batch.take(pc.sort_indices(codes))
     start = 0
     for count in counts.field("counts").take(by_code).to_pylist():
-        part = rows.slice(start, count)
+        inside = rows.slice(start, count)
         start += count
-        yield tuple(part.column(name)[0].as_py() for name in columns), part
+        first = inside.slice(0, 1)
+        yield tuple(part.values(first.column(part.column))[0].as_py() for part in fields), inside
 
 
 # -------------------------------------------------------------------------- writing
@@ -214,8 +230,9 @@ class _Open:
 class FileWriter:
     """Writes rows to files of one table; `prefix` names the batch that they belong to.
 
-    `keeps_partition` has the columns of the partition in the files too, as Iceberg wants it; in a
-    Delta table they are only in the log.
+    `partition_by` has columns and transforms of columns (`lake_partitions`). `keeps_partition` has
+    the columns of the partition in the files too, as Iceberg wants it; in a Delta table they are
+    only in the log.
     """
 
     storage: Storage
@@ -225,11 +242,15 @@ class FileWriter:
     keeps_partition: bool
     _open: dict[tuple[Any, ...], _Open] = field(default_factory=dict)
     _done: list[WrittenFile] = field(default_factory=list)
+    _fields: list[PartitionField] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._fields = partition_fields(self.partition_by)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows; columns that the table has and they do not are null."""
         rows = aligned(batch, self.schema)
-        for key, part in split_by(rows, self.partition_by):
+        for key, part in split_by(rows, self._fields):
             file = self._open.pop(key, None) or self._begin(key)
             self._open[key] = file  # the last one is the one that was used last
             kept = part if self.keeps_partition else part.select(self._file_columns())
@@ -247,11 +268,14 @@ class FileWriter:
         return self._done
 
     def _file_columns(self) -> list[str]:
-        return [name for name in self.schema.names if name not in self.partition_by]
+        divided = {part.name for part in self._fields}
+        return [name for name in self.schema.names if name not in divided]
 
     def _begin(self, key: tuple[Any, ...]) -> _Open:
-        texts = [partition_text(value) for value in key]
-        partition = dict(zip(self.partition_by, texts, strict=True))
+        partition = {
+            part.name: field_text(part, value)
+            for part, value in zip(self._fields, key, strict=True)
+        }
         path = f"{partition_folder(partition)}{self.prefix}-{uuid4().hex}.parquet"
         schema = self.schema
         if not self.keeps_partition:

@@ -9,8 +9,9 @@ with another writer is retried on the new state of the table.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tradewind.pipelines.arrow_jobs import Batches, arrow_schema, map_in_arrow, spread
+from tradewind.pipelines.batch_steps import BatchStep, RowStep
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lake_files import (
     FileWriter,
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 COMMITS_MAX: Final = 20
-_FILES: Final = "files string, keys binary"
+# Attempts to write a batch, each with columns that the one before has found.
+ATTEMPTS_MAX: Final = 4
+_FILES: Final = "files string, keys binary, note string"
+_NOTES: Final = "note string"
 _CHANGES: Final = "change string"
 
 
@@ -45,11 +50,30 @@ class ConflictError(Exception):
 
 @dataclass(frozen=True)
 class TableChange:
-    """One commit: files that come, files that go, or all that were there before."""
+    """One commit: files that come, files that go, or all that were there before.
+
+    An upsert has looked for its keys in the files of `planned_with`. It does not hold for a table
+    that has others: they may have the same keys. An append holds whatever the table has. A change
+    that keeps all rows only puts them into other files; no batch belongs to it.
+    """
 
     added: Sequence[WrittenFile]
     removed: Sequence[LakeFile] = ()
     replaces_all: bool = False
+    planned_with: frozenset[str] | None = None
+    keeps_rows: bool = False
+
+    @property
+    def is_append(self) -> bool:
+        """Whether the commit is right on top of any other."""
+        return not self.removed and not self.replaces_all and self.planned_with is None
+
+    def check(self, present: Collection[str]) -> None:
+        """Raise ConflictError unless the change holds for a table with the files `present`."""
+        if any(file.path not in present for file in self.removed):
+            raise ConflictError("a file that is replaced is no longer in the table")
+        if self.planned_with is not None and not self.planned_with.issuperset(present):
+            raise ConflictError("files have been added to the table meanwhile")
 
 
 class _Rewritten(msgspec.Struct, frozen=True):
@@ -65,14 +89,27 @@ class LakeTable(Protocol):
     keeps_partition: bool
 
     @property
+    def is_there(self) -> bool:
+        """Whether the table exists."""
+
+    @property
     def storage(self) -> Storage:
         """Where its files are; only of a table that is there."""
+
+    def schema(self) -> pa.Schema:
+        """Its columns; only of a table that is there."""
 
     def prepare(self, rows: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
         """Make the table, or add columns that it does not have; returns its columns."""
 
+    def partition_by(self) -> list[str]:
+        """How it is divided, as `lake_partitions` writes it; only of a table that is there."""
+
     def has_batch(self, marks: Mapping[str, str]) -> bool:
         """Whether a batch is committed; PipelineError if the checkpoint is older than the table."""
+
+    def latest_marks(self) -> dict[str, dict[str, str]]:
+        """The marks of the latest batch of each writer, whatever has expired or was joined."""
 
     def files(self, columns: Sequence[str] = ()) -> list[LakeFile]:
         """All files, with the bounds of some columns; PipelineError if they do not say it all."""
@@ -83,15 +120,20 @@ class LakeTable(Protocol):
 
 @dataclass(frozen=True)
 class TableSink:
-    """How rows come into a table: appended, instead of all others (`complete`), or by key."""
+    """How rows come into a table: appended, instead of all others (`complete`), or by key.
+
+    With a step, the rows that are written are those that it makes; the key is one of the rows
+    before it.
+    """
 
     partition_by: Sequence[str] = ()
     is_complete: bool = False
     upsert: Upsert | None = None
+    step: BatchStep | None = None
 
 
 @dataclass(frozen=True)
-class _FilesJob:
+class FilesJob:
     """Writes the rows of one part of a batch; runs in an executor."""
 
     storage: Storage
@@ -100,42 +142,92 @@ class _FilesJob:
     prefix: str
     keeps_partition: bool
     keys: Sequence[str] = ()
+    step: RowStep | None = None
 
     def writer(self) -> FileWriter:
+        """A writer of files of the table."""
         return FileWriter(
             self.storage, self.schema, self.partition_by, self.prefix, self.keeps_partition
         )
 
     def __call__(self, batches: Batches) -> Batches:
+        """One row: the files, the keys of an upsert, and what the step has to say."""
         writer = self.writer()
+        task = self.step.task() if self.step is not None else None
         found: list[pa.RecordBatch] = []
+        is_needed = True
         for batch in batches:
-            rows = batch
+            rows: pa.RecordBatch | None = batch
             if self.keys:
                 found.append(batch.select(list(self.keys)))
                 kept = batch.filter(pc.invert(batch.column(DELETED)))
                 rows = kept.drop_columns([DELETED])
-            if rows.num_rows:
+            if task is not None:
+                rows = task.rows(rows)
+                is_needed = is_needed and rows is not None
+            if rows is not None and rows.num_rows and is_needed:
                 writer.write(rows)
-        keys = b""
-        if found:
-            table = pa.Table.from_batches(found)
-            check_unique(table)
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, table.schema) as stream:
-                stream.write_table(table)
-            keys = sink.getvalue().to_pybytes()
-        files = msgspec.json.encode(writer.close()).decode()
+        files = writer.close()
+        if not is_needed:
+            remove_files(self.storage, files)
+            files = []
         yield pa.RecordBatch.from_pydict(
-            {"files": pa.array([files], pa.string()), "keys": pa.array([keys], pa.binary())}
+            {
+                "files": pa.array([msgspec.json.encode(files).decode()], pa.string()),
+                "keys": pa.array([_packed(found)], pa.binary()),
+                "note": pa.array([task.note() if task is not None else ""], pa.string()),
+            }
         )
+
+
+def _packed(found: Sequence[pa.RecordBatch]) -> bytes:
+    """The keys of an upsert, each of which must be there once."""
+    if not found:
+        return b""
+    table = pa.Table.from_batches(found)
+    check_unique(table)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+@dataclass(frozen=True)
+class _LearnJob:
+    """Runs a step without writing, for what it learns; runs in an executor."""
+
+    step: RowStep
+
+    def __call__(self, batches: Batches) -> Batches:
+        task = self.step.task()
+        for batch in batches:
+            task.rows(batch)
+        yield pa.RecordBatch.from_pydict({"note": pa.array([task.note()], pa.string())})
+
+
+@dataclass(frozen=True)
+class WrittenRows:
+    """The files of a batch, which no table names yet, and how they were made."""
+
+    files: list[WrittenFile]
+    keys: pa.Table | None
+    job: FilesJob
+    notes: Sequence[str] = ()
+
+
+def remove_files(storage: Storage, files: Sequence[WrittenFile]) -> None:
+    """Remove files that no table names; one that stays is an orphan, and no error."""
+    for file in files:
+        with suppress(Exception):  # each file system has its own
+            storage.remove(file.path)
 
 
 @dataclass(frozen=True)
 class _RewriteJob:
     """Takes rows by their keys out of files; runs in an executor."""
 
-    files: _FilesJob
+    files: FilesJob
     keys: Any = field(repr=False)  # a broadcast of Spark
 
     def __call__(self, batches: Batches) -> Batches:
@@ -157,53 +249,93 @@ def table_writer(table: LakeTable, query: SinkQuery, sink: TableSink) -> BatchWr
         if table.has_batch(marks):
             return
         rows = latest_rows(batch, sink.upsert) if sink.upsert else batch
-        schema = arrow_schema(batch)
+
+        def prepare(columns: pa.Schema) -> FilesJob:
+            target = table.prepare(columns, sink.partition_by)
+            return FilesJob(
+                table.storage,
+                target,
+                tuple(sink.partition_by),
+                f"part-{marks[MARK_WRITER]}-{int(marks[MARK_BATCH]):08}",
+                table.keeps_partition,
+                tuple(sink.upsert.key) if sink.upsert else (),
+            )
+
         with _named(query.sink):
-            target = table.prepare(schema, sink.partition_by)
-        job = _FilesJob(
-            table.storage,
-            target,
-            tuple(sink.partition_by),
-            f"part-{marks[MARK_WRITER]}-{int(marks[MARK_BATCH]):08}",
-            table.keeps_partition,
-            tuple(sink.upsert.key) if sink.upsert else (),
-        )
-        added, keys = _write_files(rows, job)
+            if sink.step is None:
+                written = write_files(rows, prepare(arrow_schema(batch)))
+            else:
+                known = table.schema() if table.is_there else None
+                written = write_by_step(rows, sink.step, known, prepare)
+                assert written.job.step is not None
+                sink.step.settle(batch, number, written.job.step, written.notes)
         if sink.upsert is not None:
-            if keys is not None:
-                _commit_upsert(table, batch.sparkSession, job, added, keys, marks)
-            return
-        if added or sink.is_complete:
+            if written.keys is not None:
+                _commit_upsert(table, batch.sparkSession, written, marks)
+        elif written.files or sink.is_complete:
+            added = written.files
             _commit(table, lambda: TableChange(added, replaces_all=sink.is_complete), marks)
+        if sink.step is not None:
+            sink.step.committed(written.notes)
 
     return write
 
 
-def _write_files(rows: DataFrame, job: _FilesJob) -> tuple[list[WrittenFile], pa.Table | None]:
+def write_by_step(
+    rows: DataFrame,
+    steps: BatchStep,
+    known: pa.Schema | None,
+    prepare: Callable[[pa.Schema], FilesJob],
+) -> WrittenRows:
+    """Write the rows that a step makes, with all columns that it finds.
+
+    `prepare` makes a table ready for some columns. The files of an attempt that has found more are
+    removed.
+    """
+    step = steps.begin(known)
+    if step.is_blind:
+        notes = [row["note"] for row in map_in_arrow(rows, _LearnJob(step), _NOTES).collect()]
+        seeing = steps.again(step, notes)
+        assert seeing is not None
+        step = seeing
+    for attempt in range(ATTEMPTS_MAX):
+        job = replace(prepare(step.schema), step=step)
+        written = write_files(rows, job)
+        more = steps.again(step, written.notes)
+        if more is None:
+            return written
+        remove_files(job.storage, written.files)
+        step = more
+        logger.info("a batch is written again with more columns (attempt %d)", attempt + 2)
+    raise PipelineError(
+        f"the columns of a batch were not found in {ATTEMPTS_MAX} attempts; declare a schema"
+    )
+
+
+def write_files(rows: DataFrame, job: FilesJob) -> WrittenRows:
     """What the executors have written, and the keys of an upsert; all else stays with them."""
     found = map_in_arrow(rows, job, _FILES).collect()
     added = [
         file for row in found for file in msgspec.json.decode(row["files"], type=list[WrittenFile])
     ]
     parts = [pa.ipc.open_stream(bytes(row["keys"])).read_all() for row in found if row["keys"]]
-    return added, pa.concat_tables(parts) if parts else None
+    keys = pa.concat_tables(parts) if parts else None
+    return WrittenRows(added, keys, job, [row["note"] for row in found if row["note"]])
 
 
 def _commit_upsert(
-    table: LakeTable,
-    spark: SparkSession,
-    job: _FilesJob,
-    added: Sequence[WrittenFile],
-    keys: pa.Table,
-    marks: Mapping[str, str],
+    table: LakeTable, spark: SparkSession, written: WrittenRows, marks: Mapping[str, str]
 ) -> None:
     """Commit the rows of a batch instead of those that have their keys."""
+    added, keys, job = written.files, written.keys, replace(written.job, step=None)
+    assert keys is not None
     broadcast = spark.sparkContext.broadcast(keys)
     work = _RewriteJob(job, broadcast)
     bounds = KeyBounds(keys)
 
     def change() -> TableChange:
-        candidates = {file.path: file for file in table.files(job.keys) if bounds.may_hold(file)}
+        files = table.files(job.keys)
+        candidates = {file.path: file for file in files if bounds.may_hold(file)}
         texts = [
             msgspec.json.encode(msgspec.structs.replace(file, bounds={})).decode()
             for file in candidates.values()
@@ -211,7 +343,11 @@ def _commit_upsert(
         rows = map_in_arrow(spread(spark, texts), work, _CHANGES).collect() if texts else []
         rewritten = [msgspec.json.decode(row["change"], type=_Rewritten) for row in rows]
         others = [file for one in rewritten for file in one.added]
-        return TableChange([*added, *others], [candidates[one.path] for one in rewritten])
+        return TableChange(
+            [*added, *others],
+            [candidates[one.path] for one in rewritten],
+            planned_with=frozenset(file.path for file in files),
+        )
 
     try:
         _commit(table, change, marks)

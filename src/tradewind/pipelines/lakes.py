@@ -11,40 +11,61 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID, uuid5
 
 import msgspec
 
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.model import Iceberg
 from tradewind.pipelines.places import Place, names_in
+from tradewind.spark.stream_lag import offset_of
 
 logger = logging.getLogger(__name__)
 MARK_SINK: Final = "tradewind.sink"
 MARK_WRITER: Final = "tradewind.writer"
 MARK_BATCH: Final = "tradewind.batch"
 MARK_OFFSETS: Final = "tradewind.offsets"
+# Up to where the streams are in the table: {"ORDERS": {"created_ns": ..., "seq": ...}}.
+MARK_UNTIL: Final = "tradewind.until"
+# What is behind it is the id of a writer: the marks of its latest batch as JSON, kept where the
+# commit that had them may be gone.
+LATEST: Final = "tradewind.latest."
+# When small files were last joined, in milliseconds; a transaction id of Delta, a property of
+# Iceberg.
+COMPACTED: Final = "tradewind.compacted"
 # The tables that pyiceberg makes in a new catalog of SQL.
 CATALOG_TABLES: Final = 2
+# A log of offsets begins with its version and Spark's own settings.
+OFFSET_LINES: Final = 2
 BatchWriter = Callable[[Any, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SinkQuery:
-    """The query of a sink, by its name in the pipeline and the folder where Spark keeps it."""
+    """The query of a sink, by its name in the pipeline and the folder where Spark keeps it.
+
+    `part` tells the sinks apart that one query writes.
+    """
 
     sink: str
     checkpoint: Place
+    part: str = ""
 
     @property
     def query_id(self) -> str:
-        """What Spark calls the query; a new checkpoint gets a new one."""
+        """What Spark calls the query; a new checkpoint gets a new one, and so does each part."""
         found: str = msgspec.json.decode((self.checkpoint / "metadata").read_bytes())["id"]
-        return found
+        return str(uuid5(UUID(found), self.part)) if self.part else found
+
+    @property
+    def notes(self) -> Place:
+        """Where the sink may keep what it has done."""
+        return self.checkpoint / "sinks" / self.part if self.part else self.checkpoint
 
     def committed(self) -> str | None:
         """What Spark has planned for the last batch that is done; None if there is none."""
@@ -62,7 +83,18 @@ class SinkQuery:
             MARK_WRITER: self.query_id,
             MARK_BATCH: str(number),
             MARK_OFFSETS: hashlib.sha256(planned).hexdigest()[:32],
+            MARK_UNTIL: _until(planned),
         }
+
+
+def _until(planned: bytes) -> str:
+    """The sequences at which a batch ends, by stream, out of the offsets that Spark has planned."""
+    points = {
+        stream: {"created_ns": point.get("created_ns", 0), "seq": point["seq"]}
+        for line in planned.decode().splitlines()[OFFSET_LINES:]
+        for stream, point in offset_of(line).items()
+    }
+    return msgspec.json.encode(points, order="sorted").decode()
 
 
 def is_written(marks: Mapping[str, str], commits: Sequence[Mapping[str, str]]) -> bool:
@@ -86,6 +118,29 @@ def is_written(marks: Mapping[str, str], commits: Sequence[Mapping[str, str]]) -
             marks[MARK_SINK],
         )
     return False
+
+
+def marks_in(entry: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The marks that a commit has: of its own batch, and of those before that it repeats."""
+    own = {key: value for key, value in entry.items() if key.startswith("tradewind.")}
+    found = [own] if MARK_WRITER in own else []
+    found += [
+        msgspec.json.decode(value, type=dict[str, str])
+        for key, value in own.items()
+        if key.startswith(LATEST)
+    ]
+    return found
+
+
+def latest_of(entries: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """The marks of the latest batch of each writer; batches of one have rising numbers."""
+    found: dict[str, dict[str, str]] = {}
+    for entry in entries:
+        for marks in marks_in(entry):
+            known = found.get(marks[MARK_WRITER])
+            if known is None or int(known[MARK_BATCH]) < int(marks[MARK_BATCH]):
+                found[marks[MARK_WRITER]] = marks
+    return found
 
 
 def open_catalog(target: Iceberg, warehouse: str) -> Any:

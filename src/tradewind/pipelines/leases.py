@@ -41,12 +41,18 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Lease:
-    """A lease that is held; `problem` says why it no longer is."""
+    """A lease that is held; `problem` says why it no longer is.
 
-    def __init__(self, file: RemoteFolder, owner: Owner, now: Clock) -> None:
+    `now` is for others to read; how long ago it was renewed is measured by `passed`, which does not
+    go back when somebody sets the clock.
+    """
+
+    def __init__(self, file: RemoteFolder, owner: Owner, now: Clock, passed: Clock) -> None:
         self._file = file
         self._owner = owner
         self._now = now
+        self._passed = passed
+        self._renewed = passed()
         self.problem = ""
 
     def renew(self) -> None:
@@ -58,11 +64,12 @@ class Lease:
             if found is None or found.token != self._owner.token:
                 self.problem = "another runner has taken the checkpoint over"
                 return
+            began = self._passed()
             renewed = msgspec.structs.replace(self._owner, renewed=self._now())
             self._file.write(msgspec.json.encode(renewed))
-            self._owner = renewed
+            self._owner, self._renewed = renewed, began
         except (PipelineError, OSError) as error:
-            if self._now() - self._owner.renewed > LEASE_SECONDS / 2:
+            if self._passed() - self._renewed > LEASE_SECONDS / 2:
                 self.problem = f"the lock of the checkpoint could not be renewed: {error}"
 
     def release(self) -> None:
@@ -72,7 +79,9 @@ class Lease:
             self._file.remove()
 
 
-def take_lease(checkpoint: RemoteFolder, now: Clock = time.time) -> Lease:
+def take_lease(
+    checkpoint: RemoteFolder, now: Clock = time.time, passed: Clock = time.monotonic
+) -> Lease:
     """Have the lease of a checkpoint; PipelineError if another runner has it."""
     file = checkpoint / LEASE_FILE
     host, pid = os.uname().nodename, os.getpid()
@@ -80,6 +89,11 @@ def take_lease(checkpoint: RemoteFolder, now: Clock = time.time) -> Lease:
     if found is not None:
         age = now() - found.renewed
         is_gone = found.host == host and not is_process(found.pid)
+        if age < -LEASE_SECONDS and not is_gone:
+            raise PipelineError(
+                f"checkpoint {checkpoint} is in use by process {found.pid} of {found.host}, whose"
+                f" clock was {-age:.0f} s ahead of this one; if that one is gone, remove {file}"
+            )
         if age < LEASE_SECONDS and not is_gone:
             raise PipelineError(
                 f"checkpoint {checkpoint} is in use by process {found.pid} of {found.host}; if that"
@@ -93,7 +107,7 @@ def take_lease(checkpoint: RemoteFolder, now: Clock = time.time) -> Lease:
         raise PipelineError(
             f"checkpoint {checkpoint} is in use: another runner has just started"
         ) from None
-    return Lease(file, owner, now)
+    return Lease(file, owner, now, passed)
 
 
 def _read(file: RemoteFolder) -> Owner | None:

@@ -15,9 +15,21 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from tradewind.pipelines.case_messages import check_cases
 from tradewind.pipelines.column_templates import parse_template
-from tradewind.pipelines.document import Key, PipelineDocument, read_document
+from tradewind.pipelines.document import Key, PipelineDocument
+from tradewind.pipelines.entry_keys import (
+    SINK_KEYS,
+    SOURCE_KEYS,
+    STEP_KEYS,
+    check_interval,
+    check_names,
+    check_reading,
+    check_restart,
+    check_writing,
+)
 from tradewind.pipelines.errors import PipelineFileError
+from tradewind.pipelines.including import SECTIONS, read_whole
 from tradewind.pipelines.intervals import parse_interval_ms
 from tradewind.pipelines.model import (
     SINK_KINDS,
@@ -25,43 +37,23 @@ from tradewind.pipelines.model import (
     STEP_KINDS,
     Head,
     Pipeline,
+    PipelineCase,
     Placed,
     Sink,
     Source,
     Step,
     texts,
 )
+from tradewind.pipelines.pipeline_parameters import Parameters
 from tradewind.pipelines.places import problem_of
+from tradewind.pipelines.shared_marks import check_acknowledged
 from tradewind.pipelines.spark_settings import check_settings
 from tradewind.spark.errors import OptionError
-from tradewind.spark.logins import LOGIN_FIELDS
 
 TABLES_MAX: Final = 1000
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_SECTIONS: Final = ("sources", "steps", "sinks")
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*?)`(?: - at `(.*)`)?")
 _PATH_PART: Final = re.compile(r"\.([A-Za-z_]\w*)|\[(\d+)\]")
-_SERVER_KEYS: Final = {"server", "context", *LOGIN_FIELDS}
-_SOURCE_KEYS: Final = {
-    "stream": {"subjects", "start", "start_seq", "payload", "data_loss", "store"} | _SERVER_KEYS,
-    "bucket": {"payload", "store"} | _SERVER_KEYS,
-    "parquet": {"schema"},
-    "json": {"schema"},
-    "csv": {"schema"},
-}
-_SINK_KEYS: Final = {
-    "stream": {"subject", "data", "headers", "ordered", "create"} | _SERVER_KEYS,
-    "bucket": {"key", "value", "create"} | _SERVER_KEYS,
-    "parquet": {"partition_by"},
-    "delta": {"partition_by", "key", "delete_when", "order_by"},
-    "iceberg": {"partition_by", "key", "delete_when", "order_by"},
-    "console": set(),
-}
-_STEP_KEYS: Final = {
-    "sql": set(),
-    "python": {"from"},
-    "window": {"from", "slide", "on", "by", "keep"},
-}
 _KINDS: Final = {
     str: "a string",
     int: "a number",
@@ -70,12 +62,23 @@ _KINDS: Final = {
     list: "a list",
     type(None): "nothing",
 }
-Kind = TypeVar("Kind", Source, Step, Sink, Head)
+Kind = TypeVar("Kind", Source, Step, Sink, Head, PipelineCase)
 
 
-def load_pipeline(path: Path) -> Pipeline:
-    """The pipeline of a file; PipelineFileError names the line of what is wrong."""
-    return pipeline_of(read_document(path))
+def load_pipeline(
+    path: Path, parameters: Parameters | None = None, tests: Path | None = None
+) -> Pipeline:
+    """The pipeline of a file; PipelineFileError names the line of what is wrong.
+
+    `tests` is a file with nothing but more tests.
+    """
+    return pipeline_of(read_whole(path, parameters or Parameters(), tests))
+
+
+def cases_file_of(path: Path) -> Path | None:
+    """The file of tests beside that of a pipeline: `sales_test.yaml` for `sales.yaml`, if any."""
+    found = path.with_name(f"{path.stem}_test{path.suffix}")
+    return found if found.is_file() else None
 
 
 def pipeline_of(document: PipelineDocument) -> Pipeline:
@@ -83,14 +86,15 @@ def pipeline_of(document: PipelineDocument) -> Pipeline:
     root = document.value
     if not isinstance(root, dict):
         raise document.error((), "a pipeline is a mapping with sources and sinks")
-    head_values = {key: value for key, value in root.items() if key not in _SECTIONS}
-    head = _convert(document, (), head_values, Head, extra=_SECTIONS)
+    head_values = {key: value for key, value in root.items() if key not in SECTIONS}
+    head = _convert(document, (), head_values, Head, extra=SECTIONS)
     if not _NAME.fullmatch(head.pipeline):
         text = f"{head.pipeline!r} is not a name: letters, digits and _, not more than 100"
         raise document.error(("pipeline",), text)
     if "://" in head.checkpoint and (problem := problem_of(head.checkpoint)):
         raise document.error(("checkpoint",), f"checkpoint: {problem}")
     check_settings(document, head.spark)
+    check_restart(document, head)
     sources = _section(document, "sources", Source)
     steps = _section(document, "steps", Step)
     sinks = _section(document, "sinks", Sink)
@@ -98,12 +102,16 @@ def pipeline_of(document: PipelineDocument) -> Pipeline:
         if not entries:
             place = (section,) if section in root else ()
             raise document.error(place, f"a pipeline needs at least one entry in {section}")
+    check_names(document, sources, sinks)
     _PipelineChecker(document, head, sources, steps).check(sinks)
     uses, origins = _relations(document, sources, steps)
-    pipeline = Pipeline(
-        document, head, sources, steps, sinks, _trigger(document, head), uses, origins
-    )
+    cases = _section(document, "tests", PipelineCase)
+    trigger = _trigger(document, head)
+    pipeline = Pipeline(document, head, sources, steps, sinks, trigger, uses, origins, cases=cases)
     _check_followed(pipeline)
+    if not any(source.share for source in sources.values()):
+        check_acknowledged(pipeline)
+    check_cases(pipeline)
     return pipeline
 
 
@@ -147,7 +155,8 @@ def _convert(
     extra: Sequence[str] = (),
 ) -> Kind:
     try:
-        return msgspec.convert(value, kind)
+        # The text of a parameter becomes what its key takes: a number, or true and false.
+        return msgspec.convert(value, kind, strict=not document.has_filled(place))
     except msgspec.ValidationError as error:
         raise _located(document, place, str(error), kind, extra) from None
 
@@ -162,7 +171,8 @@ def _located(
     """An error of msgspec with the line that it is about, and what would be right."""
     if found := _UNKNOWN.match(text):
         name, inner = found[1], _keys(found[2] or "$")
-        hint = near(name, [*_fields_at(kind, inner), *extra])
+        known = [*_fields_at(kind, inner), *extra]
+        hint = near(name, known) if known else ""
         return document.error((*place, *inner, name), f"key {name!r} does not exist{hint}")
     problem, _, at = text.partition(" - at `")
     keys = _keys(at.rstrip("`") or "$")
@@ -266,12 +276,6 @@ class _PipelineChecker:
             raise self._document.error((*place, key), text)
         return chosen[0]
 
-    def _interval(self, keys: Sequence[Key], text: str) -> None:
-        try:
-            parse_interval_ms(text)
-        except ValueError as error:
-            raise self._document.error(keys, str(error)) from None
-
     def _template(self, keys: Sequence[Key], text: str) -> None:
         try:
             parse_template(text)
@@ -279,19 +283,17 @@ class _PipelineChecker:
             raise self._document.error(keys, str(error)) from None
 
     def _source(self, place: tuple[str, str], source: Source) -> None:
-        kind = self._only(place, SOURCE_KINDS, _SOURCE_KEYS)
+        kind = self._only(place, SOURCE_KINDS, SOURCE_KEYS)
         fail = self._document.error
         if not getattr(source, kind):
             raise fail((*place, kind), f"{kind} is empty")
         if source.start_seq and source.start != "earliest":
             raise fail((*place, "start_seq"), "use start or start_seq, not both")
-        for key in ("start_seq", "batch"):
-            if getattr(source, key) < 0:
-                raise fail((*place, key), f"{key} must not be negative")
+        check_reading(self._document, place, source)
         if kind in ("json", "csv") and source.is_followed and not source.schema:
             raise fail(place, f"a {kind} folder that is followed needs a schema")
         if source.watermark is not None:
-            self._interval((*place, "watermark", "delay"), source.watermark.delay)
+            check_interval(self._document, (*place, "watermark", "delay"), source.watermark.delay)
         payload = source.payload
         if payload is not None and payload.dead_letter is not None:
             if payload.bad != "fail":
@@ -303,7 +305,7 @@ class _PipelineChecker:
             )
 
     def _step(self, place: tuple[str, str], step: Step) -> None:
-        kind = self._only(place, STEP_KINDS, _STEP_KEYS)
+        kind = self._only(place, STEP_KINDS, STEP_KEYS)
         fail = self._document.error
         if not getattr(step, kind).strip():
             raise fail((*place, kind), f"{kind} is empty")
@@ -312,16 +314,16 @@ class _PipelineChecker:
         if kind == "python":
             self._python((*place, "python"), step.python)
         if kind == "window":
-            self._interval((*place, "window"), step.window)
+            check_interval(self._document, (*place, "window"), step.window)
             if step.slide:
-                self._interval((*place, "slide"), step.slide)
+                check_interval(self._document, (*place, "slide"), step.slide)
             if len(texts(step.inputs)) != 1:
                 raise fail((*place, "from"), "a window is over one table")
             if not step.keep:
                 text = "a window needs `keep`: names and what they are, as in revenue: sum(amount)"
                 raise fail(place, text)
         if step.watermark is not None:
-            self._interval((*place, "watermark", "delay"), step.watermark.delay)
+            check_interval(self._document, (*place, "watermark", "delay"), step.watermark.delay)
 
     def _python(self, keys: Sequence[Key], text: str) -> None:
         """The file must be there and define the function; it is not run."""
@@ -342,7 +344,7 @@ class _PipelineChecker:
             )
 
     def _sink(self, place: tuple[str, str], sink: Sink) -> None:
-        kind = self._only(place, SINK_KINDS, _SINK_KEYS)
+        kind = self._only(place, SINK_KINDS, SINK_KEYS)
         fail = self._document.error
         if not getattr(sink, kind):
             raise fail((*place, kind), f"{kind} is empty")
@@ -365,6 +367,7 @@ class _PipelineChecker:
             raise fail((*place, "mode"), text)
         if kind == "bucket" and isinstance(sink.create, list):
             raise fail((*place, "create"), "true or false; a bucket has no subjects")
+        check_writing(self._document, place, sink)
         self._lake(place, kind, sink)
         console = sink.console
         if console is not None and bool(console.label) != bool(console.chart):
@@ -450,4 +453,4 @@ def _trigger(document: PipelineDocument, head: Head) -> float | None:
         return parse_interval_ms(head.trigger) / 1000
     except ValueError:
         text = f"{head.trigger!r} is not fast, now, or a duration such as 2 seconds"
-        raise PipelineFileError(document.path, document.place(("trigger",)).line, text) from None
+        raise document.error(("trigger",), text) from None

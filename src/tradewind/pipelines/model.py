@@ -7,11 +7,11 @@ Owns the names of all keys and their defaults. It never checks combinations of k
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -21,8 +21,11 @@ from tradewind.pipelines.spark_settings import SparkSettings
 from tradewind.spark.logins import LOGIN_FIELDS, JobLogin
 
 INFER: Final = "infer"
+# The query of the sinks that share the read of a source has its name and this.
+SHARED_SUFFIX: Final = "_shared"
 Texts = str | list[str]
 BadRows = Literal["fail", "skip"]
+ReadMode = Literal["auto", "blocks", "network", "backup"]
 OutputMode = Literal["append", "update", "complete", "upsert"]
 
 
@@ -95,7 +98,14 @@ class Source(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True):
     start: str = "earliest"
     start_seq: int = 0
     batch: int = 0
-    data_loss: Literal["fail", "continue"] = "fail"
+    batch_bytes: int = 0
+    batch_min: int = 0
+    batch_wait: str = ""
+    read_mode: ReadMode = "auto"
+    timeout: str = ""
+    ack_consumer: str = ""
+    share: bool = False
+    data_loss: Literal["fail", "continue"] | None = None
     follow: bool | None = None
     schema: str | dict[str, str] = ""
     payload: Payload | None = None
@@ -166,6 +176,9 @@ class Sink(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True, rename
     data: str = ""
     headers: str = ""
     ordered: bool = False
+    id: str = ""
+    fail_on_unknown: bool = True
+    timeout: str = ""
     key: Texts = ""
     value: str = ""
     delete_when: str = ""
@@ -190,6 +203,29 @@ STEP_KINDS: Final = ("sql", "python", "window")
 SINK_KINDS: Final = ("stream", "bucket", "parquet", "delta", "iceberg", "console")
 
 
+class RestartPolicy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """How often a query that failed is started again; the pause doubles up to `max_delay`."""
+
+    attempts: int
+    delay: str = "10 seconds"
+    max_delay: str = "5 minutes"
+
+
+class ExpectedRows(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The rows that a table must have in a test."""
+
+    rows: list[dict[str, Any]]
+    ordered: bool = False
+
+
+class PipelineCase(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """One test of a pipeline: what its sources have, and what tables and sinks must have then."""
+
+    given: dict[str, list[dict[str, Any]]] = {}
+    expect: dict[str, list[dict[str, Any]] | ExpectedRows] = {}
+    fails: str = ""
+
+
 class Head(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Everything but the tables."""
 
@@ -198,6 +234,7 @@ class Head(Placed, forbid_unknown_fields=True, frozen=True, kw_only=True):
     trigger: str = "fast"
     description: str = ""
     spark: SparkSettings = SparkSettings()
+    restart: RestartPolicy | None = None
 
 
 @dataclass(frozen=True)
@@ -206,6 +243,8 @@ class Pipeline:
 
     `trigger_seconds` is 0 for as fast as possible, and None for one run over what is there. `uses`
     has the tables that each step names, `origins` the sources that each table is made from.
+    `writers` has, for some sinks, what makes the function that writes their batches, given the
+    query, instead of what their keys say.
     """
 
     document: PipelineDocument
@@ -216,6 +255,8 @@ class Pipeline:
     trigger_seconds: float | None
     uses: Mapping[str, frozenset[str]] = field(default_factory=dict)
     origins: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    writers: Mapping[str, Callable[[Any], Callable[[Any, int], None]]] = field(default_factory=dict)
+    cases: Mapping[str, PipelineCase] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -17,14 +17,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tradewind.pipelines.batch_steps import BatchStep
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.lake_partitions import frame_with_derived, partition_fields
 from tradewind.pipelines.lakes import (
     MARK_BATCH,
     MARK_OFFSETS,
@@ -36,12 +41,23 @@ from tradewind.pipelines.lakes import (
 from tradewind.pipelines.places import Place, replace_file
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 DONE_FILE: Final = "published.json"
 LIST_FILE: Final = "list.json"
 FILES_PREFIX: Final = "files-"
+# More files than this are not opened to count rows.
+FOOTERS_MAX: Final = 10_000
 SPARK_LIST: Final = "_spark_metadata"
+COLUMNS_FILE: Final = "columns.json"
+
+
+class KeptColumns(msgspec.Struct, frozen=True):
+    """The columns of a folder, for people and as Arrow writes them."""
+
+    columns: dict[str, str]
+    arrow: bytes
 
 
 class Staged(msgspec.Struct, frozen=True):
@@ -51,16 +67,99 @@ class Staged(msgspec.Struct, frozen=True):
     moves: list[tuple[str, str]]
 
 
-def parquet_writer(path: str, query: SinkQuery, partition_by: Sequence[str]) -> BatchWriter:
-    """Writes batches to a folder of this machine, or one that is mounted."""
+@dataclass(frozen=True)
+class ParquetLake:
+    """A folder of this machine that batches are written to, with what they have left beside it."""
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.path
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the folder is there."""
+        if "://" in self.path:
+            raise PipelineError(
+                f"{self.path} is written by Spark's own sink, which keeps it in order by itself"
+            )
+        return Path(self.path).is_dir()
+
+    def files(self) -> list[tuple[Path, int, int]]:
+        """All files, with their sizes and the times of their writing in milliseconds."""
+        found = []
+        for path in sorted(Path(self.path).rglob("*.parquet")):
+            with suppress(FileNotFoundError):
+                state = path.stat()
+                found.append((path, state.st_size, state.st_mtime_ns // 1_000_000))
+        return found
+
+    def rows(self) -> int | None:
+        """The number of rows, by the ends of the files; None if there are too many files."""
+        from pyarrow import parquet
+
+        files = self.files()
+        if len(files) > FOOTERS_MAX:
+            return None
+        return sum(int(parquet.read_metadata(path).num_rows) for path, _, _ in files)
+
+    def remove_leftovers(self, seconds: float) -> int:
+        """Remove what attempts have left that did not come to their list; returns their files.
+
+        A batch with a list is finished by its query, so its files stay however old they are.
+        """
+        border = time.time() - seconds
+        removed = 0
+        for folder in _folders(staging_of(Path(self.path).absolute())):
+            staged = _listed(folder)
+            used = {Path(source).parts[0] for source, _ in staged.moves} if staged else set()
+            for attempt in _folders(folder):
+                files = [path for path in attempt.rglob("*") if path.is_file()]
+                if attempt.name in used or _newest([attempt, *files]) >= border:
+                    continue
+                shutil.rmtree(attempt, ignore_errors=True)
+                removed += len(files)
+            if staged is None and not any(folder.iterdir()) and _newest([folder]) < border:
+                folder.rmdir()
+        return removed
+
+
+def staging_of(lake: Path) -> Path:
+    """Where the files of a batch are before they are moved to the folder."""
+    return lake.with_name(f".{lake.name}.staging")
+
+
+def _folders(parent: Path) -> list[Path]:
+    return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []
+
+
+def _newest(paths: Sequence[Path]) -> float:
+    """When the latest of them was changed; now, if one is gone: somebody is at work."""
+    try:
+        return max(path.stat().st_mtime for path in paths)
+    except FileNotFoundError:
+        return time.time()
+
+
+def parquet_writer(
+    path: str, query: SinkQuery, partition_by: Sequence[str], step: BatchStep | None = None
+) -> BatchWriter:
+    """Writes batches to a folder of this machine, or one that is mounted.
+
+    With a step, the rows are those that it makes. A folder has no columns of its own: those that
+    were found are kept beside the checkpoint.
+    """
     lake = Path(path).absolute()
     if (lake / SPARK_LIST).exists():
         raise PipelineError(
             f"{lake} was written by Spark's own sink: readers would not see what is not in its"
             f" {SPARK_LIST}; choose another folder"
         )
-    staging = lake.with_name(f".{lake.name}.staging")
-    done_file = query.checkpoint / DONE_FILE
+    staging = staging_of(lake)
+    partition_fields(partition_by)
+    done_file = query.notes / DONE_FILE
 
     def write(batch: DataFrame, number: int) -> None:
         marks = query.marks(number)
@@ -70,11 +169,16 @@ def parquet_writer(path: str, query: SinkQuery, partition_by: Sequence[str]) -> 
                 return
         folder = staging / f"{marks[MARK_WRITER]}-{number}"
         staged = _listed(folder)
+        notes: Sequence[str] = ()  # an earlier attempt has not left any
         if staged is None:
             shutil.rmtree(folder, ignore_errors=True)
-            writer = batch.write.partitionBy(*partition_by) if partition_by else batch.write
             files = folder / f"{FILES_PREFIX}{token_hex(8)}"
-            writer.parquet(str(files))
+            if step is not None:
+                notes = _write_by_step(batch, number, step, query, files, partition_by)
+            else:
+                rows, names = frame_with_derived(batch, partition_by, "folders of Parquet files")
+                writer = rows.write.partitionBy(*names) if names else rows.write
+                writer.parquet(str(files))
             staged = _list(folder, files, marks)
         elif staged.marks[MARK_OFFSETS] != marks[MARK_OFFSETS]:
             raise PipelineError(
@@ -84,8 +188,61 @@ def parquet_writer(path: str, query: SinkQuery, partition_by: Sequence[str]) -> 
         _publish(folder, staged, lake)
         _note_done(done_file, msgspec.json.encode(marks))
         shutil.rmtree(folder)
+        if step is not None:
+            step.committed(notes)
 
     return write
+
+
+def _write_by_step(
+    batch: DataFrame,
+    number: int,
+    steps: BatchStep,
+    query: SinkQuery,
+    files: Path,
+    partition_by: Sequence[str],
+) -> Sequence[str]:
+    """Write the rows of a step to a folder of their own, and keep their columns."""
+    from tradewind.pipelines.lake_files import ArrowStorage
+    from tradewind.pipelines.lake_schemas import merged_schema, stored_schema
+    from tradewind.pipelines.lake_tables import FilesJob, write_by_step
+
+    known = read_columns(query.checkpoint)
+
+    def prepare(columns: pa.Schema) -> FilesJob:
+        target = stored_schema(columns) if known is None else merged_schema(known, columns)
+        for entry in partition_fields(partition_by):
+            entry.check(target)
+        if target != known:
+            keep_columns(query.checkpoint, target)
+        return FilesJob(ArrowStorage(str(files)), target, tuple(partition_by), "part", False)
+
+    files.mkdir(parents=True)
+    written = write_by_step(batch, steps, known, prepare)
+    assert written.job.step is not None
+    steps.settle(batch, number, written.job.step, written.notes)
+    return written.notes
+
+
+def read_columns(checkpoint: Place) -> pa.Schema | None:
+    """The columns of a folder that a step writes; None if it has none yet."""
+    import pyarrow as pa
+
+    try:
+        data = (checkpoint / COLUMNS_FILE).read_bytes()
+    except FileNotFoundError:
+        return None
+    kept = msgspec.json.decode(data, type=KeptColumns)
+    return pa.ipc.read_schema(pa.BufferReader(kept.arrow))
+
+
+def keep_columns(checkpoint: Place, columns: pa.Schema) -> None:
+    """Keep the columns of a folder, with their types in words for people."""
+    from tradewind.pipelines.lake_schemas import type_text
+
+    texts = {field.name: type_text(field.type) for field in columns}
+    data = msgspec.json.encode(KeptColumns(texts, columns.serialize().to_pybytes()))
+    _note_done(checkpoint / COLUMNS_FILE, msgspec.json.format(data))
 
 
 def _listed(folder: Path) -> Staged | None:
@@ -132,6 +289,7 @@ def _publish(folder: Path, staged: Staged, lake: Path) -> None:
 
 def _note_done(file: Place, data: bytes) -> None:
     if isinstance(file, Path):
+        file.parent.mkdir(parents=True, exist_ok=True)
         _replace(file, data)
     else:
         replace_file(file, data)

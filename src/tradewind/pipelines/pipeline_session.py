@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.spark_errors import quiet_spark_loggers, short_reason
-from tradewind.pipelines.spark_settings import MASTER, apply_settings, check_sql_settings
+from tradewind.pipelines.spark_settings import apply_settings, check_sql_settings
 from tradewind.spark.errors import SparkSetupError
+from tradewind.spark.local_master import LOCAL_MASTER
 from tradewind.spark.spark_session import get_session
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def pipeline_session(pipeline: Pipeline, master: str, log_file: Path) -> SparkSe
     """The session of a pipeline, as its file and the command line say; `master` may be empty."""
     section = pipeline.head.spark
     settings = section.session_settings()
-    session = open_session(master or section.master or MASTER, log_file, settings)
+    session = open_session(master or section.master or LOCAL_MASTER, log_file, settings)
     check_sql_settings(pipeline.document, section, session)
     apply_settings(session, settings)
     return session

@@ -20,18 +20,19 @@ from typing import TYPE_CHECKING, Any, Final
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.pipelines.column_templates import quoted_sql
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.inference import infer
+from tradewind.pipelines.inference import Inferred, infer
 from tradewind.pipelines.loading import names_in, near
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.schemas import sample_payloads
 from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.sql.statements import WRITING_WORDS, is_writing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tradewind.api.stream_types import StreamInfo
 
-FORMATS: Final = ("parquet", "json", "csv", "delta")
+FORMATS: Final = ("parquet", "json", "csv", "delta", "iceberg")
 KV_PREFIX: Final = "KV_"
 READING_WORDS: Final = (
     "select",
@@ -55,6 +56,7 @@ _MISFIT: Final = (
 )
 _COMMENTS: Final = re.compile(r"^(?:\s*(?:--[^\n]*(?:\n|$)|/\*.*?\*/))+", re.DOTALL)
 SHOW_TABLES: Final = re.compile(r"show\s+tables", re.IGNORECASE)
+SHOW_VIEWS: Final = re.compile(r"show\s+materialized\s+views", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -101,19 +103,24 @@ def read_catalog(address: PipelineAddress, text: str = "") -> TableCatalog:
     return TableCatalog(streams, buckets, infos)
 
 
-def checked(text: str) -> str:
-    """The statement without what stands around it; PipelineError if it is none that reads."""
+def checked(text: str, *, may_write: bool = False) -> str:
+    """The statement without what stands around it; PipelineError if it is none that reads.
+
+    With `may_write` it may also be one that writes.
+    """
     bare = _COMMENTS.sub(" ", text).strip().rstrip(";").strip()
     if not bare:
         raise PipelineError("the query is empty; for example: select * from ORDERS limit 10")
     word = bare.split(None, 1)[0].strip("(").lower()
+    if may_write and is_writing(bare):
+        return bare
     if word and word not in READING_WORDS:
         raise PipelineError(
-            f"{word!r}: queries only read, and begin with {', '.join(READING_WORDS)}; pipelines and"
-            " jobs write"
+            f"{word!r}: queries only read, and begin with {', '.join(READING_WORDS)}"
+            + ("; this call is read-only" if word in WRITING_WORDS else "")
         )
-    if word == "show" and not SHOW_TABLES.fullmatch(bare):
-        raise PipelineError("show: only 'show tables' is known")
+    if word == "show" and not (SHOW_TABLES.fullmatch(bare) or SHOW_VIEWS.fullmatch(bare)):
+        raise PipelineError("show: only 'show tables' is known, and 'show materialized views'")
     return bare
 
 
@@ -158,6 +165,10 @@ def folder_frame(spark: SparkSession, name: str, place: str) -> DataFrame:
     try:
         if kind == "delta":
             return _delta_frame(spark, path)
+        if kind == "iceberg":
+            from tradewind.pipelines.iceberg_reading import iceberg_frame
+
+            return iceberg_frame(spark, path)
         reader = spark.read
         if kind == "csv":
             reader = reader.option("header", "true").option("inferSchema", "true")
@@ -191,12 +202,20 @@ class QueryTable:
     """A stream or a bucket with the fields of its payloads."""
 
     def __init__(
-        self, spark: SparkSession, name: str, options: Mapping[str, str], *, is_bucket: bool
+        self,
+        spark: SparkSession,
+        name: str,
+        options: Mapping[str, str],
+        *,
+        is_bucket: bool,
+        frame: DataFrame | None = None,
     ) -> None:
         self.name = name
         self._where = {**options, "bucket" if is_bucket else "stream": name}
         self._column = "value" if is_bucket else "data"
-        self._frame: DataFrame = spark.read.format("jetstream").options(**self._where).load()
+        if frame is None:
+            frame = spark.read.format("jetstream").options(**self._where).load()
+        self._frame: DataFrame = frame
         self._payloads = list(sample_payloads(self._where, self._column))
         self._misfits: DataFrame | None = None
         self._shown: DataFrame | None = None
@@ -212,7 +231,7 @@ class QueryTable:
         try:
             ddl = infer(self._payloads).ddl
         except ValueError:
-            return self._frame.withColumn(column, _text_or_bytes(column))
+            return self._frame.withColumn(column, text_or_bytes(column))
         parsed = _parsed(self._frame, column, ddl)
         self._misfits = parsed.where(_MISFIT).select(column)
         return _with_fields(self._frame, parsed, column, ddl, self._sign)
@@ -220,6 +239,25 @@ class QueryTable:
     @property
     def _sign(self) -> str:
         return f"a message of {self.name} does not match the fields that were found"
+
+    def settle(self) -> Inferred | None:
+        """Read all messages, so that the fields fit each of them; None if there are no fields.
+
+        For what cannot be run again with other types.
+        """
+        for _ in range(WIDENINGS_MAX):
+            self.view()
+            if self._misfits is None:
+                return None
+            found = self._misfits.limit(MISFITS_MAX).collect()
+            if not found:
+                return infer(self._payloads)
+            self._payloads += [bytes(row[0]) for row in found]
+            self._shown = None
+        raise PipelineError(
+            f"the messages of {self.name} have too many different shapes; use"
+            " get_json_object(data, '$.field')"
+        )
 
     def widen(self, error: BaseException) -> bool:
         """Whether this is why a query failed; then the next `view` has fields for all messages."""
@@ -242,7 +280,7 @@ def _parsed(frame: DataFrame, column: str, ddl: str) -> DataFrame:
     return frame.withColumn("json", from_json(text, schema, options)).withColumn(TEXT_COLUMN, text)
 
 
-def _text_or_bytes(column: str) -> Any:
+def text_or_bytes(column: str) -> Any:
     """Payloads as text, so that SQL can compare them; what is not text is shown as hex."""
     from pyspark.sql.functions import expr
 
@@ -263,7 +301,7 @@ def _with_fields(
     fitting = when(expr(_MISFIT), raise_error(lit(sign))).otherwise(
         col("json").dropFields(MISFIT_FIELD)
     )
-    parsed = parsed.withColumn("json", fitting).withColumn(column, _text_or_bytes(column))
+    parsed = parsed.withColumn("json", fitting).withColumn(column, text_or_bytes(column))
     named = [f"json.{quoted_sql(name)} as {quoted_sql(name)}" for name in fields]
     return parsed.selectExpr(*(f"`{name}`" for name in frame.columns), *named, "json")
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
@@ -27,12 +27,17 @@ from tradewind.pipelines.leases import Lease, locked
 from tradewind.pipelines.model import Pipeline, Sink, Source
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.places import Place, RemoteFolder
+from tradewind.pipelines.restart_policy import Restarts
+from tradewind.pipelines.restarts import RestartPlan
+from tradewind.pipelines.shared_reads import SharedRead, plan_shared, shared_writer
 from tradewind.pipelines.sinks import (
     BatchPrinter,
     check_columns,
     dead_letter_writer,
+    letter_of,
     prepare_targets,
     sink_writer,
+    target_text,
 )
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.status import (
@@ -56,8 +61,6 @@ LAG_SECONDS: Final = 2.0
 RATE_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 5.0
 BEGIN_SECONDS_MAX: Final = 60.0
-RESTARTS_MAX: Final = 10
-SLOW_SIGNS: Final = ("Python worker failed to connect back", "CANNOT_OPEN_SOCKET")
 # How often the status is written to another file system.
 REMOTE_SECONDS: Final = 10.0
 KV_PREFIX: Final = "KV_"
@@ -72,10 +75,22 @@ class _Running:
     status: QueryStatus
     sources: list[str]
     target: TargetSeq | None = None
+    # Of a query that several sinks share: what each of them is called, and where it goes.
+    members: dict[str, str] = field(default_factory=dict)
     seen: str = ""
     rows_before: int = 0
     recent: deque[tuple[float, int]] = field(default_factory=deque)
     offsets: list[dict[str, int]] = field(default_factory=list)
+    restarts: RestartPlan = field(default_factory=RestartPlan)
+
+    def shown(self) -> list[QueryStatus]:
+        """What is told of it: one status for each sink."""
+        if not self.members:
+            return [self.status]
+        return [
+            msgspec.structs.replace(self.status, name=name, target=target)
+            for name, target in self.members.items()
+        ]
 
 
 class Runner:
@@ -98,6 +113,7 @@ class Runner:
         self._queries: list[_Running] = []
         self._lags: dict[str, ServerLag | StoreLag] = {}
         self._lag_due = 0.0
+        self._restarts = Restarts(pipeline.head.restart)
         self.lease: Lease | None = None
         self._written = 0.0
         self._checkpoint = pipeline.checkpoint
@@ -124,18 +140,38 @@ class Runner:
         self._lags = self._meters()
         for name, sink in pipeline.sinks.items():
             check_columns(pipeline, name, frames.tables[sink.input])
-        self._start_dead_letters(frames)
+        reads = plan_shared(pipeline, frames)
+        for read in reads:
+            self._start_shared(read, frames)
+        shared = {part for read in reads for part in read.parts}
+        self._start_dead_letters(frames, shared)
         for name, sink in pipeline.sinks.items():
+            if name in shared:
+                continue
             writer = sink_writer(pipeline, name, frames.tables[sink.input], address, self._show)
-            target = sink.iceberg.table if sink.iceberg else getattr(sink, sink.kind)
-            shown = sink.kind if sink.console else f"{sink.kind} {target}"
-            self._start(name, writer, shown, sorted(pipeline.origins[sink.input]), ("sinks", name))
+            origins = sorted(pipeline.origins[sink.input])
+            self._start(name, writer, target_text(sink), origins, ("sinks", name))
             self._queries[-1].target = self._target(sink, sink.stream, sink.bucket)
         self._write("running")
 
-    def _start_dead_letters(self, frames: Frames) -> None:
+    def _start_shared(self, read: SharedRead, frames: Frames) -> None:
+        pipeline = self.pipeline
+        writer = shared_writer(pipeline, read, frames, self._address, self._show)
+        before = self._before.get(read.parts[0], 0)
+        self._before[read.name] = before
+        self._start(read.name, writer, "", [read.source], ("sources", read.source))
+        self._queries[-1].members = {
+            part: target_text(pipeline.sinks[part])
+            if part in pipeline.sinks
+            else f"dead letters to {letter_of(pipeline, read.source).stream}"
+            for part in read.parts
+        }
+
+    def _start_dead_letters(self, frames: Frames, shared: Collection[str]) -> None:
         pipeline = self.pipeline
         for source, frame in frames.bad.items():
+            if f"{source}{DEAD_SUFFIX}" in shared:
+                continue
             payload = pipeline.sources[source].payload
             assert payload is not None
             assert payload.dead_letter is not None
@@ -204,17 +240,39 @@ class Runner:
             if (error := running.query.exception()) is None:
                 continue
             is_active = True
-            if not _revived(running, error):
-                text = f"{running.status.name}: {short_reason(error)}"
-                self.status.error = text
-                self.stop("failed")
-                raise PipelineError(f"pipeline {self.pipeline.name}: {text}")
+            if not running.restarts.is_hopeless(error, running.status.batches):
+                self._restart_if_due(running)
+            elif not self._restarts.takes(running, error):
+                reason = f"{short_reason(error)}{running.restarts.summary()}"
+                self._fail(f"{running.status.name}: {reason}")
         if self.lease is not None and self.lease.problem:
-            self.status.error = self.lease.problem
-            self.stop("failed")
-            raise PipelineError(f"pipeline {self.pipeline.name}: {self.lease.problem}")
+            self._fail(self.lease.problem)
         self._write("running")
         return is_active
+
+    def _fail(self, text: str) -> NoReturn:
+        self.status.error = text
+        self.stop("failed")
+        raise PipelineError(f"pipeline {self.pipeline.name}: {text}")
+
+    def _restart_if_due(self, running: _Running) -> None:
+        """Start a query again that was given too little time; until then, say so."""
+        name = running.status.name
+        if not running.restarts.take():
+            self.status.note = running.restarts.note(name)
+            return
+        running.status.restarts += 1
+        try:
+            running.query = running.start()
+        except Exception as error:  # of Spark, and of Java below it
+            self._fail(f"{name}: {short_reason(error)}")
+        _await_begun(running.query)
+        self.status.note = ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no query works on a batch right now."""
+        return not any(running.query.status["isTriggerActive"] for running in self._queries)
 
     def _observe(self, running: _Running) -> None:
         status = running.status
@@ -263,8 +321,10 @@ class Runner:
                 if name in self._lags
                 for lag in self._lags[name].measure(self._of_source(name, known))
             ]
-        problems = [meter.problem for meter in self._lags.values() if meter.problem]
-        self.status.note = problems[0] if problems else ""
+        problems = [running.restarts.note(running.status.name) for running in self._queries]
+        problems += self._restarts.notes()
+        problems += [meter.problem for meter in self._lags.values()]
+        self.status.note = next(filter(None, problems), "")
 
     def _of_source(self, name: str, known: dict[str, int]) -> dict[str, int]:
         from fnmatch import fnmatchcase
@@ -291,8 +351,12 @@ class Runner:
                 break
             if deadline is not None and time.monotonic() >= deadline:
                 break
-        self.stop("stopped" if is_active or not self._is_once else "done")
+        self.finish(is_active=is_active)
         on_update(self.status)
+
+    def finish(self, *, is_active: bool) -> None:
+        """Stop all queries that are still active; none may be, if all has been processed."""
+        self.stop("stopped" if is_active or not self._is_once else "done")
 
     def stop(self, state: State) -> None:
         """Stop all queries, between two batches if they come to that soon."""
@@ -325,7 +389,7 @@ class Runner:
         self._written = time.monotonic()
         self.status.state = state
         self.status.updated_ns = time.time_ns()
-        self.status.queries = [running.status for running in self._queries]
+        self.status.queries = [one for running in self._queries for one in running.shown()]
         write_status(self._checkpoint, self.status)
 
 
@@ -356,21 +420,6 @@ def _await_begun(query: StreamingQuery) -> None:
         and time.monotonic() < deadline
     ):
         time.sleep(0.05)
-
-
-def _revived(running: _Running, error: BaseException) -> bool:
-    """Start a query again that failed for want of processor time, and not for what it does.
-
-    Spark gives the Python process of a source ten seconds to come up, which on a busy machine is
-    not always enough.
-    """
-    text = str(error)
-    if running.status.restarts >= RESTARTS_MAX or not any(sign in text for sign in SLOW_SIGNS):
-        return False
-    running.status.restarts += 1
-    running.query = running.start()
-    _await_begun(running.query)
-    return True
 
 
 def _offset(source: Any) -> dict[str, int]:

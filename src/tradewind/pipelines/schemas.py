@@ -8,6 +8,7 @@ next run infers the schema again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -80,7 +81,7 @@ def sample_payloads(options: Mapping[str, str], column: str) -> Iterator[bytes]:
     from tradewind.spark.provider_choice import open_provider
     from tradewind.spark.source_options import parse_options
 
-    parsed = parse_options(options)
+    parsed = replace(parse_options(options), is_sample=True)
     provider = open_provider(parsed)
     try:
         for state in provider.states():

@@ -8,8 +8,8 @@ is committed with the rows (`lake_tables`). The terminal never stores anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from tradewind.client.errors import ClientError
 from tradewind.pipelines.column_templates import (
@@ -19,6 +19,12 @@ from tradewind.pipelines.column_templates import (
     template_sql,
 )
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.frames import timeout_option
+from tradewind.pipelines.lake_partitions import (
+    PartitionField,
+    frame_with_derived,
+    partition_fields,
+)
 from tradewind.pipelines.lakes import BatchWriter, SinkQuery
 from tradewind.pipelines.model import DeadLetter, Pipeline, Sink, texts
 from tradewind.pipelines.parquet_lakes import parquet_writer
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+ID_COLUMN: Final = "id"
 BatchPrinter = Callable[[str, Sink, "DataFrame", int], None]
 
 
@@ -42,40 +49,47 @@ def sink_writer(
 ) -> DataStreamWriter:
     """A writer that only has to be started; `show` prints the rows of a console sink."""
     sink = pipeline.sinks[name]
+    if name in pipeline.writers:
+        query = SinkQuery(f"{pipeline.name}.{name}", pipeline.query_checkpoint(name))
+        batches = frame.writeStream.foreachBatch(pipeline.writers[name](query))
+        return batches.outputMode(sink.spark_mode)
     if sink.kind in ("stream", "bucket"):
-        where = PipelineAddress.first_of(sink, pipeline.head, address)
-        rows = _messages(frame, sink)
-        if sink.ordered:
-            # One task publishes in the order of the source; several could not keep it.
-            rows = rows.coalesce(1)
-        options = where.spark_options() | {sink.kind: sink.stream or sink.bucket}
+        rows = sink_messages(frame, sink)
+        options = write_options(pipeline, sink, address)
         if sink.mode == "append":
             return rows.writeStream.format("jetstream").options(**options).outputMode("append")
         # Spark lets no sink of Python have rows that change, but it calls a function with them.
         query = SinkQuery(f"{pipeline.name}.{name}", pipeline.query_checkpoint(name))
         return rows.writeStream.foreachBatch(_changes_writer(options, query)).outputMode(sink.mode)
     if sink.kind == "parquet" and "://" in sink.parquet:
-        writer = frame.writeStream.format("parquet").option("path", pipeline.place(sink.parquet))
-        if columns := texts(sink.partition_by):
+        what = "folders of Parquet files"
+        rows, columns = frame_with_derived(frame, texts(sink.partition_by), what)
+        writer = rows.writeStream.format("parquet").option("path", pipeline.place(sink.parquet))
+        if columns:
             writer = writer.partitionBy(*columns)
         return writer.outputMode(sink.mode)
-    writer = frame.writeStream.foreachBatch(_batch_writer(pipeline, name, show))
+    query = SinkQuery(f"{pipeline.name}.{name}", pipeline.query_checkpoint(name))
+    writer = frame.writeStream.foreachBatch(batch_writer(pipeline, name, show, query))
     return writer.outputMode(sink.spark_mode)
 
 
 def dead_letter_writer(
     pipeline: Pipeline, source: str, frame: DataFrame, address: PipelineAddress
 ) -> DataStreamWriter:
-    """The writer of rows that do not fit: their payload as it is, with the reason as a header."""
-    payload = pipeline.sources[source].payload
-    assert payload is not None
-    letter = payload.dead_letter
-    assert letter is not None
+    """The writer of rows that do not fit."""
+    rows = letter_messages(pipeline, source, frame)
+    options = letter_options(pipeline, source, address)
+    return rows.writeStream.format("jetstream").options(**options).outputMode("append")
+
+
+def letter_messages(pipeline: Pipeline, source: str, frame: DataFrame) -> DataFrame:
+    """The messages of rows that do not fit: their payload as it is, the reason as a header."""
+    letter = letter_of(pipeline, source)
     is_bucket = pipeline.sources[source].kind == "bucket"
     place = "`bucket`" if is_bucket else "`stream`"
     number = "revision" if is_bucket else "seq"
     data = "value" if is_bucket else "data"
-    rows = frame.selectExpr(
+    return frame.selectExpr(
         f"{template_sql(letter.subject)} as subject",
         f"`{data}` as data",
         "map('Tradewind-Reason', array(reason), "
@@ -83,9 +97,21 @@ def dead_letter_writer(
         f"'Tradewind-Stream', array({place}), "
         f"'Tradewind-Sequence', array(cast({number} as string))) as headers",
     )
+
+
+def letter_of(pipeline: Pipeline, source: str) -> DeadLetter:
+    """Where the dead letters of a source go, which has some."""
+    payload = pipeline.sources[source].payload
+    assert payload is not None
+    assert payload.dead_letter is not None
+    return payload.dead_letter
+
+
+def letter_options(pipeline: Pipeline, source: str, address: PipelineAddress) -> dict[str, str]:
+    """What the format `jetstream` is told about the stream of dead letters."""
     where = PipelineAddress.first_of(pipeline.sources[source], pipeline.head, address)
-    writer = rows.writeStream.format("jetstream").options(**where.spark_options())
-    return writer.option("stream", letter.stream).outputMode("append")
+    options = where.spark_options() | timeout_option(pipeline.sources[source].timeout)
+    return options | {"stream": letter_of(pipeline, source).stream}
 
 
 def prepare_targets(pipeline: Pipeline, address: PipelineAddress) -> None:
@@ -125,16 +151,54 @@ def check_columns(pipeline: Pipeline, name: str, frame: DataFrame) -> None:
     for key, template in templates.items():
         assert isinstance(template, str)
         named += [(key, part) for kind, part in parse_template(template) if kind != "text"]
-    named += [(key, getattr(sink, key)) for key in ("data", "value", "headers")]
-    named += [("partition_by", column) for column in texts(sink.partition_by)]
+    named += [(key, getattr(sink, key)) for key in ("data", "value", "headers", "id")]
+    fields = _partitions(pipeline, name)
+    named += [("partition_by", field.column) for field in fields]
     if sink.console is not None:
         named += [("console", sink.console.label), ("console", sink.console.chart)]
     for key, column in named:
         if column and column.split(".")[0] not in frame.columns:
             text = f"{sink.input} has no column {column!r}{near(column, frame.columns)}"
             raise pipeline.document.error(("sinks", name, key), text)
+    _check_partitions(pipeline, name, frame, fields)
     if upsert := upsert_of(sink):
         _check_upsert(pipeline, name, frame, upsert)
+
+
+def _partitions(pipeline: Pipeline, name: str) -> list[PartitionField]:
+    """How the files of a sink are divided; the error names the line of what cannot be meant."""
+    sink = pipeline.sinks[name]
+    place = ("sinks", name, "partition_by")
+    try:
+        fields = partition_fields(texts(sink.partition_by))
+    except PipelineError as error:
+        raise pipeline.document.error(place, str(error)) from None
+    if sink.kind == "parquet" and any(field.buckets for field in fields):
+        text = "partition_by: bucket(N, COLUMN) is for Delta and Iceberg tables"
+        raise pipeline.document.error(place, text)
+    return fields
+
+
+def _check_partitions(
+    pipeline: Pipeline, name: str, frame: DataFrame, fields: Sequence[PartitionField]
+) -> None:
+    """What is derived fits the type of its column, and is not the name of another one."""
+    if all(field.transform == "identity" for field in fields):
+        return
+    from tradewind.pipelines.arrow_jobs import arrow_schema
+
+    schema = arrow_schema(frame)
+    for field in fields:
+        try:
+            field.check(schema)
+        except PipelineError as error:
+            raise pipeline.document.error(("sinks", name, "partition_by"), str(error)) from None
+
+
+def target_text(sink: Sink) -> str:
+    """Where the rows of a sink go, in words."""
+    target = sink.iceberg.table if sink.iceberg else getattr(sink, sink.kind)
+    return sink.kind if sink.console else f"{sink.kind} {target}"
 
 
 def upsert_of(sink: Sink) -> Upsert | None:
@@ -175,8 +239,11 @@ def letter_columns(letter: DeadLetter) -> list[str]:
     return [part for kind, part in parse_template(letter.subject) if kind != "text"]
 
 
-def _messages(frame: DataFrame, sink: Sink) -> DataFrame:
+def sink_messages(frame: DataFrame, sink: Sink) -> DataFrame:
     """The columns that the sink of `tradewind.spark` takes."""
+    if sink.ordered:
+        # One task publishes in the order of the source; several could not keep it.
+        frame = frame.coalesce(1)
     everything = f"to_json(struct({', '.join(quoted_sql(name) for name in frame.columns)}))"
     if sink.kind == "bucket":
         assert isinstance(sink.key, str)
@@ -188,7 +255,24 @@ def _messages(frame: DataFrame, sink: Sink) -> DataFrame:
     columns = [f"{template_sql(sink.subject)} as subject", f"cast({data} as binary) as data"]
     if sink.headers:
         columns.append(f"{column_sql(sink.headers)} as headers")
+    if sink.id:
+        columns.append(f"cast({column_sql(sink.id)} as string) as {ID_COLUMN}")
     return frame.selectExpr(*columns)
+
+
+def write_options(pipeline: Pipeline, sink: Sink, address: PipelineAddress) -> dict[str, str]:
+    """What the format `jetstream` is told about a stream or bucket that is written."""
+    where = PipelineAddress.first_of(sink, pipeline.head, address)
+    options = (
+        where.spark_options()
+        | {sink.kind: sink.stream or sink.bucket}
+        | timeout_option(sink.timeout)
+    )
+    if sink.id:
+        options["idColumn"] = ID_COLUMN
+    if not sink.fail_on_unknown:
+        options["failOnUnknown"] = "false"
+    return options
 
 
 def _changes_writer(options: Mapping[str, str], query: SinkQuery) -> Callable[[Any, int], None]:
@@ -202,13 +286,14 @@ def _changes_writer(options: Mapping[str, str], query: SinkQuery) -> Callable[[A
     return write
 
 
-def _batch_writer(pipeline: Pipeline, name: str, show: BatchPrinter) -> BatchWriter:
+def batch_writer(
+    pipeline: Pipeline, name: str, show: BatchPrinter, query: SinkQuery
+) -> BatchWriter:
     """What is called with each micro-batch."""
     sink = pipeline.sinks[name]
     if sink.console is not None:
         return lambda batch, number: show(name, sink, batch, number)
     columns = texts(sink.partition_by)
-    query = SinkQuery(f"{pipeline.name}.{name}", pipeline.query_checkpoint(name))
     if sink.kind == "parquet":
         return parquet_writer(pipeline.place(sink.parquet), query, columns)
     from tradewind.pipelines.lake_tables import TableSink, table_writer

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from tradewind.pipelines.document import Key, PipelineDocument
 
-MASTER: Final = "local[*]"
 SETTINGS_MAX: Final = 1000
 VALUE_CHARACTERS_MAX: Final = 10_000
 HIDDEN: Final = "(not shown)"

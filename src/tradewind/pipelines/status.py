@@ -8,7 +8,7 @@ continues from its checkpoint whether the file exists or not.
 from __future__ import annotations
 
 import os
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ STATUS_FILE: Final = "status.json"
 DEAD_SUFFIX: Final = "_dead"
 # How many of the last batches of a query with rows are told of.
 RECENT_MAX: Final = 300
+AnyStatus = TypeVar("AnyStatus", bound=msgspec.Struct)
 State = Literal["starting", "running", "stopped", "failed", "done"]
 
 
@@ -78,7 +79,12 @@ class PipelineStatus(msgspec.Struct):
         """Whether the process that wrote this still runs, as far as this machine can tell."""
         if self.state not in ("starting", "running"):
             return False
-        return self.host != os.uname().nodename or is_process(self.pid)
+        return is_alive_there(self.host, self.pid)
+
+
+def is_alive_there(host: str, pid: int) -> bool:
+    """Whether a process runs, as far as this machine can tell."""
+    return host != os.uname().nodename or is_process(pid)
 
 
 def is_process(pid: int) -> bool:
@@ -94,14 +100,23 @@ def is_process(pid: int) -> bool:
 
 def write_status(checkpoint: Place, status: PipelineStatus) -> None:
     """Replace the file; readers see the old one or the new one."""
-    replace_file(checkpoint / STATUS_FILE, msgspec.json.encode(status) + b"\n")
+    write_status_file(checkpoint / STATUS_FILE, status)
 
 
 def read_status(checkpoint: Place) -> PipelineStatus | None:
     """What the last runner wrote; None if the pipeline never ran."""
-    path = checkpoint / STATUS_FILE
+    return read_status_file(checkpoint / STATUS_FILE, PipelineStatus)
+
+
+def write_status_file(path: Place, status: msgspec.Struct) -> None:
+    """Replace a file with a status; readers see the old one or the new one."""
+    replace_file(path, msgspec.json.encode(status) + b"\n")
+
+
+def read_status_file(path: Place, kind: type[AnyStatus]) -> AnyStatus | None:
+    """The status in a file; None if there is none, PipelineError if it is no status."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=PipelineStatus)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:

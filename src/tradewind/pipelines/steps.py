@@ -9,15 +9,17 @@ import sys
 from collections.abc import Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tradewind.pipelines.errors import PipelineFileError
 from tradewind.pipelines.intervals import spark_interval
 from tradewind.pipelines.model import Pipeline, Step, texts
 from tradewind.pipelines.spark_errors import short_reason, sql_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+# By name: the file with the time of its last change, and its module.
+_MODULES: Final[dict[str, tuple[tuple[str, int], Any]]] = {}
 
 
 def step_frame(
@@ -40,7 +42,8 @@ def step_frame(
         at = sql_line(error)
         line = place.at(at[0]) if at and step.kind == "sql" else place.line
         problem = short_reason(error)
-        raise PipelineFileError(pipeline.document.path, line, f"step {name}: {problem}") from None
+        keys = ("steps", name, step.kind)
+        raise pipeline.document.error_at(keys, line, f"step {name}: {problem}") from None
 
 
 def window_sql(step: Step) -> str:
@@ -75,9 +78,15 @@ def _python_frame(
 
 
 def _load_module(path: Path, name: str) -> Any:
-    """A user's file as a module whose functions travel to the executors by value."""
+    """A user's file as a module whose functions travel to the executors by value.
+
+    It is run once for each content, however often its functions are called.
+    """
     from pyspark import cloudpickle
 
+    mark = (str(path), path.stat().st_mtime_ns)
+    if (known := _MODULES.get(name)) is not None and known[0] == mark:
+        return known[1]
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -85,4 +94,5 @@ def _load_module(path: Path, name: str) -> Any:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     cloudpickle.register_pickle_by_value(module)
+    _MODULES[name] = (mark, module)
     return module

@@ -24,6 +24,7 @@ from tradewind.pipelines.frames import build_frames, source_options
 from tradewind.pipelines.lakes import SinkQuery
 from tradewind.pipelines.model import Pipeline, Sink
 from tradewind.pipelines.pipeline_connections import PipelineAddress
+from tradewind.pipelines.shared_marks import sink_checkpoint
 from tradewind.pipelines.sinks import upsert_of
 from tradewind.pipelines.upserts import DELETED, latest_rows
 from tradewind.pipelines.verdicts import (
@@ -107,7 +108,7 @@ class _Comparison:
             raise _UnverifiableError(f"a {self._sink.kind} is not a lake")
 
     def verdict(self) -> Verdict:
-        committed = SinkQuery("", self._pipeline.query_checkpoint(self._name)).committed()
+        committed = SinkQuery("", sink_checkpoint(self._pipeline, self._name)).committed()
         if committed is None:
             raise _UnverifiableError("it has not committed a batch yet")
         self._check_sources()
@@ -142,6 +143,8 @@ class _Comparison:
         options = {
             "endingOffsets": msgspec.json.encode(dict(ends)).decode(),
             "failOnDataLoss": "false",
+            # The lake is not to be compared with itself.
+            "tiers": "false",
         }
         unfollowed = {
             name: msgspec.structs.replace(source, follow=False) if name in origins else source
@@ -156,7 +159,7 @@ class _Comparison:
             if step == self._sink.input or self._is_used(step):
                 frame = frames.tables[step]
                 plan = frame._jdf.queryExecution().analyzed()
-                if reason := not_row_by_row(list(_nodes(plan)), plan.toString()):
+                if reason := not_row_by_row(list(plan_nodes(plan)), plan.toString()):
                     where = f"step {step}" if step in pipeline.steps else f"table {step}"
                     raise _UnverifiableError(f"{where} cannot be recomputed: {reason}")
         frame = frames.tables[self._sink.input]
@@ -350,7 +353,7 @@ class _Comparison:
             source = self._pipeline.sources[origin]
             options = _without_limits(source_options(self._pipeline, source, self._address))
             options |= {"columns": "stream,seq", "failOnDataLoss": "false"}
-            frame = self._spark.read.format("jetstream").options(**options).load()
+            frame = self._spark.read.format("jetstream").options(**options, tiers="false").load()
             frames.append(frame.withColumnRenamed("stream", _ONE_STREAM).where(part))
         return reduce(lambda one, other: one.union(other), frames).distinct()
 
@@ -460,7 +463,7 @@ def _aggregates(prefix: str) -> list[Any]:
     ]
 
 
-def _nodes(plan: Any) -> Iterator[str]:
+def plan_nodes(plan: Any) -> Iterator[str]:
     """The names of all nodes of one of Spark's plans."""
     waiting = [plan]
     while waiting:

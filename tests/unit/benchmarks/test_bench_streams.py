@@ -12,8 +12,10 @@ from benchmarks.build import ensure_loadgen
 from benchmarks.cli import installed
 from benchmarks.measure import METRICS, Scale, Workload
 from benchmarks.servers import Server
+from benchmarks.start_workloads import START_WORKLOADS
 from benchmarks.stream_api import StreamApi
 from benchmarks.stream_workloads import DURABLE, RELAXED, STREAM_WORKLOADS
+from benchmarks.waiting_workloads import WAITING_WORKLOADS
 from misbehaving_broker import Broker
 
 from jetstream_servers import keep_streams_folder
@@ -51,7 +53,11 @@ def remove_streams(server: Server) -> None:
             api.request_all((f"STREAM.DELETE.{name}", {}) for name in names)
 
 
-@pytest.mark.parametrize("workload", STREAM_WORKLOADS, ids=lambda workload: workload.name)
+@pytest.mark.parametrize(
+    "workload",
+    [*STREAM_WORKLOADS, *WAITING_WORKLOADS, *START_WORKLOADS],
+    ids=lambda workload: workload.name,
+)
 def test_workload_passes(servers: dict[str, Server], workload: Workload) -> None:
     server = servers[workload.config]
     try:
@@ -171,6 +177,22 @@ def test_each_api_connection_gets_its_own_answers_only() -> None:
     ):
         assert "streams" in one.request("STREAM.NAMES")
         assert "memory" in other.request("INFO")
+
+
+def test_a_probe_is_repeated_until_somebody_hears_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.loadgen.link import LoadError
+
+    with Server(installed("tradewind-server"), RELAXED) as server, StreamApi(server) as api:
+        with monkeypatch.context() as patched, StreamApi(server) as listener:
+            patched.setattr(
+                "time.sleep",
+                lambda _seconds: listener.request("STREAM.CREATE.S", {"name": "S"}),
+            )
+            api.wait_until_heard("S", "Nats-Expected-Stream: none")
+        assert api.request("STREAM.INFO.S")["state"]["messages"] == 0
+        monkeypatch.setattr("benchmarks.stream_api.TIMEOUT_S", 0.1)
+        with pytest.raises(LoadError, match="nobody has answered on nowhere"):
+            api.wait_until_heard("nowhere")
 
 
 def test_api_error_fails_the_workload(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from lake_kit import KilledError, Lake, executors, lake, orders
 
 from tradewind.pipelines import compaction
 from tradewind.pipelines.compaction import CompactReport, compact, small_groups
-from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lake_files import LakeFile
 from tradewind.pipelines.upserts import Upsert
@@ -76,43 +75,20 @@ def test_what_is_committed_meanwhile_is_not_lost(
 ) -> None:
     """A query replaces rows between what compaction has read and its commit."""
     write = fill(lake, 3, upsert=Upsert(("id",)))
-    if isinstance(lake.table, DeltaLake):
-        # Its library reads and commits in one call: the table is loaded before the query commits.
-        stale = lake.table._load()
-        monkeypatch.setattr(lake.table, "_load", _Once(lake.table._load, stale))
-        write_through: Any = Lake(lake.folder / "again", DeltaLake(lake.table.path))
-        write_through.query = lake.query
-        write_through.writer(upsert=Upsert(("id",)))(orders([0, 9], region=["new", "new"]), 3)
-        compaction._again(lambda: lake.table.optimize(MIB))  # type: ignore[union-attr]
-    else:
-        real = compaction._joined
+    real = compaction._joined
 
-        def joined(table: Any, group: Any) -> Any:
-            files = real(table, group)
-            monkeypatch.setattr(compaction, "_joined", real)
-            write(orders([0, 9], region=["new", "new"]), 3)
-            return files
+    def joined(table: Any, group: Any) -> Any:
+        files = real(table, group)
+        monkeypatch.setattr(compaction, "_joined", real)
+        write(orders([0, 9], region=["new", "new"]), 3)
+        return files
 
-        monkeypatch.setattr(compaction, "_joined", joined)
-        compact(lake.table)
+    monkeypatch.setattr(compaction, "_joined", joined)
+    compact(lake.table)
     assert lake.ids() == [0, 1, 2, 3, 4, 5, 9]
     assert {row["id"]: row["region"] for row in lake.rows()}[0] == "new"
 
 
-class _Once:
-    """Gives an old table once, and then what is there."""
-
-    def __init__(self, load: Any, first: Any) -> None:
-        self._load = load
-        self._first = first
-
-    def __call__(self) -> Any:
-        first, self._first = self._first, None
-        return first or self._load()
-
-
-# The library of Delta writes and commits in one call.
-@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
 def test_killed_between_writing_and_committing_it_loses_nothing(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

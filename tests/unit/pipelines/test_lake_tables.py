@@ -5,8 +5,10 @@ No Spark is needed for this: the work of the executors is done in this process.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,10 @@ from hypothesis import strategies as st
 from lake_kit import Frame, KilledError, Lake, executors, lake, orders
 
 from tradewind.pipelines import lake_files, lake_tables
+from tradewind.pipelines.compaction import compact
+from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.iceberg_tables import IcebergLake
 from tradewind.pipelines.lake_tables import ConflictError
 from tradewind.pipelines.upserts import Upsert
 
@@ -207,6 +212,108 @@ def test_a_commit_that_others_were_in_the_way_of_is_tried_again(
     write(orders([1], v=["b"]), 1)
     assert {row["id"]: row["v"] for row in lake.rows()} == {1: "b", 2: "other"}
     assert attempts == 3
+
+
+def before_the_library_commits(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]
+) -> list[str]:
+    """Do something once, when everything is checked and the library begins to commit.
+
+    Returns a list that grows with each attempt to commit, without those of the deed.
+    """
+    if isinstance(lake.table, DeltaLake):
+        owner, name = import_module("deltalake").DeltaTable, "create_write_transaction"
+    else:
+        owner, name = import_module("pyiceberg.table").Table, "_do_commit"
+    real = getattr(owner, name)
+    attempts: list[str] = []
+
+    def commit(table: Any, *args: Any, **settings: Any) -> Any:
+        attempts.append(name)
+        if len(attempts) == 1:
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, real)
+                deed()
+        return real(table, *args, **settings)
+
+    monkeypatch.setattr(owner, name, commit)
+    return attempts
+
+
+@pytest.mark.parametrize("how", [{"upsert": Upsert(("id",))}, {"is_complete": True}])
+def test_rows_are_there_once_beside_a_compaction_at_the_moment_of_the_commit(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    """The library must not put a commit that removes files on top of one that rewrote them."""
+    write: Any = lake.writer(**how)
+    fill: Any = lake.writer()
+    for number in range(3):
+        fill(orders([2 * number, 2 * number + 1], v=["a", "a"]), number)
+    attempts = before_the_library_commits(lake, monkeypatch, lambda: compact(lake.table))
+    write(orders([0, 5], v=["b", "b"]), 3)
+    assert len(attempts) == 2
+    rows = sorted((row["id"], row["v"]) for row in lake.rows())
+    others = [(number, "a") for number in range(1, 5)]
+    assert rows == ([(0, "b"), (5, "b")] if "is_complete" in how else [(0, "b"), *others, (5, "b")])
+
+
+@pytest.mark.parametrize(
+    "how", [{"upsert": Upsert(("id",))}, {"is_complete": True}, {"partition_by": []}]
+)
+def test_rows_are_there_once_if_a_batch_comes_at_the_moment_of_a_compaction(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    """The other way round: what is joined holds only for a table that nobody has changed."""
+    write: Any = lake.writer(**how)
+    fill: Any = lake.writer()
+    for number in range(3):
+        fill(orders([2 * number, 2 * number + 1], v=["a", "a"]), number)
+
+    def interfere() -> None:
+        write(orders([5, 6], v=["b", "b"]), 3)
+
+    before_the_library_commits(lake, monkeypatch, interfere)
+    compact(lake.table)
+    rows = sorted((row["id"], row["v"]) for row in lake.rows())
+    others = [] if "is_complete" in how else [(number, "a") for number in range(5)]
+    others += [(5, "a")] if "partition_by" in how else []
+    assert rows == sorted([*others, (5, "b"), (6, "b")])
+    write(orders([5, 6], v=["b", "b"]), 3)
+    assert len(lake.rows()) == len(rows)
+
+
+@pytest.mark.parametrize("moment", ["planned", "checked"])
+@pytest.mark.parametrize("how", [{"upsert": Upsert(("id",))}, {"is_complete": True}])
+def test_a_key_that_another_query_adds_meanwhile_is_there_once(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], moment: str
+) -> None:
+    """No file that the first query has planned with is touched by the other one."""
+    write: Any = lake.writer(**how)
+    write(orders([1, 2], v=["a", "a"]), 0)
+    other = Lake(lake.folder / "other", lake.table)
+    (lake.folder / "other" / "state" / "metadata").write_text('{"id": "0fe5"}')
+    other_write: Any = other.writer(upsert=Upsert(("id",)))
+
+    def interfere() -> None:
+        other_write(orders([3, 4], v=["other", "other"]), 0)
+
+    if moment == "checked":
+        before_the_library_commits(lake, monkeypatch, interfere)
+    else:
+        real = type(lake.table).commit
+
+        def commit(table: Any, change: Any, marks: Any) -> None:
+            monkeypatch.setattr(type(lake.table), "commit", real)
+            interfere()
+            real(table, change, marks)
+
+        monkeypatch.setattr(type(lake.table), "commit", commit)
+    write(orders([3, 5], v=["b", "b"]), 1)
+    rows = sorted((row["id"], row["v"]) for row in lake.rows())
+    others = [] if "is_complete" in how else [(1, "a"), (2, "a"), (4, "other")]
+    assert rows == sorted([*others, (3, "b"), (5, "b")])
+    if isinstance(lake.table, IcebergLake):
+        assert "commit.retry.num-retries" not in lake.table.load().properties
 
 
 def test_a_table_that_always_changes_is_an_error_in_the_end(

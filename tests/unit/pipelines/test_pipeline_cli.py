@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,10 +58,53 @@ def test_check_says_what_is_right_and_what_is_not(cli: Cli, file: Path) -> None:
     assert f"{file}:6: table 'odrers' does not exist; did you mean 'orders'?" in err
 
 
-def test_check_goes_on_without_a_server(cli: Cli, file: Path) -> None:
-    code, _, err = cli("-s", "nats://127.0.0.1:1", "pipeline", "check", str(file), "--no-spark")
-    assert code == 0
+def test_check_fails_if_a_server_cannot_be_asked(cli: Cli, file: Path) -> None:
+    words = ("-s", "nats://127.0.0.1:1", "pipeline", "check", str(file), "--no-spark")
+    code, out, err = cli(*words)
+    assert (code, out) == (1, "")
     assert "line 4: orders is not checked: cannot connect" in err
+    assert "--offline leaves servers out" in err
+    assert cli(*words, "--offline")[0] == 0
+
+
+def test_check_finds_misspelt_types_without_spark(cli: Cli, file: Path) -> None:
+    payload = "stream: ORDERS, payload: {schema: {id: bigit}}"
+    file.write_text(GOOD.replace("stream: ORDERS", payload))
+    code, _, err = cli("pipeline", "check", str(file), "--offline", "--no-spark")
+    assert code == 1
+    assert f"{file}:4: type 'bigit' does not exist; did you mean 'bigint'?" in err
+
+
+def test_pipelines_of_one_run_have_different_names_and_one_master(cli: Cli, file: Path) -> None:
+    other = file.with_name("q.yaml")
+    other.write_text(GOOD)
+    code, _, err = cli("pipeline", "run", str(file), str(other))
+    assert code == 1
+    assert f"{other}:1: {file} has the name 'copy' too" in err
+    file.write_text(GOOD + "spark: {master: local}\n")
+    other.write_text(GOOD.replace("copy", "other") + "spark: {master: 'local[3]'}\n")
+    code, _, err = cli("pipeline", "run", str(file), str(other))
+    assert code == 1
+    assert f"{other}:7: {file} has another master, local; give one for all with --master" in err
+
+
+def test_the_tests_of_a_file_are_found_before_spark_is_started(cli: Cli, file: Path) -> None:
+    code, _, err = cli("pipeline", "test", str(file))
+    assert code == 1
+    assert "there are no tests: add a section `tests`, or a file p_test.yaml" in err
+    beside = file.with_name("p_test.yaml")
+    beside.write_text("tests:\n  one: {given: {order: []}, expect: {lake: []}}\n")
+    code, _, err = cli("pipeline", "test", str(file))
+    assert f"{beside}:2: source 'order' does not exist; did you mean 'orders'?" in err
+    beside.write_text("tests:\n  one: {expect: {lake: []}}\n")
+    assert (
+        "test 'on' does not exist; did you mean 'one'?"
+        in cli("pipeline", "test", str(file), "--only", "on")[2]
+    )
+    beside.write_text("sinks: {}\n")
+    assert (
+        f"{beside}:1: 'sinks' is not for a file of tests" in cli("pipeline", "test", str(file))[2]
+    )
 
 
 def test_explain_is_in_words(cli: Cli, file: Path) -> None:
@@ -166,7 +211,25 @@ def test_compact_says_what_became_of_the_files(cli: Cli, file: Path) -> None:
         deltalake.write_deltalake(str(file.parent / "lake"), table, mode="append")
     code, out, _ = cli("pipeline", "compact", str(file))
     assert code == 0
-    assert out == "lake: 3 files became 1; 0 orphaned files were removed\n"
+    first, figures = out.splitlines()
+    assert first == "lake: 3 files became 1; 0 orphaned files were removed"
+    assert re.fullmatch(
+        r"  3 rows, \d+ B in 1 file of \d+ B on average, 1 of them small; 4 snapshots", figures
+    )
+    # A checkpoint of the log has to be there for a while before what is older goes.
+    for _ in range(2):
+        arguments = ["--expire", "1ms", "--keep-snapshots", "2", "--max-seconds", "60", "--json"]
+        code, out, _ = cli("pipeline", "compact", str(file), *arguments)
+        assert code == 0
+        then = time.time() - 120
+        for path in (file.parent / "lake" / "_delta_log").iterdir():
+            os.utime(path, (then, then))
+    (report,) = json.loads(out)
+    assert (report["snapshots_expired"], report["figures"]["snapshots"]) == (2, 2)
+    assert report["figures"]["rows"] == 3
+    code, _, err = cli("pipeline", "compact", str(file), "--expire", "-1")
+    assert code == 2
+    assert "--expire: '-1' is not longer than 0; use 12h or 7d" in err
     with locked(file.parent / "state"):
         code, _, err = cli("pipeline", "compact", str(file), "--orphan-hours", "23")
         assert code == 1

@@ -43,6 +43,7 @@ def test_the_nearest_login_is_taken_as_a_whole() -> None:
         "startingOffsets": "earliest",
         "nkeySeed": "env:SEED",
         "jetstreamDomain": "hub",
+        "usedBy": "pipeline",
     }
 
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tradewind.decoding.payload_kinds import Kind, kind_of, merge
 from tradewind.pipelines.column_templates import parse_template, template_sql
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.inference import Kind, infer, kind_of, merge
+from tradewind.pipelines.inference import infer
 from tradewind.pipelines.intervals import parse_interval_ms, spark_interval
 from tradewind.pipelines.schema_reasons import reason_of
 from tradewind.pipelines.schemas import declared_ddl, freeze, read_frozen

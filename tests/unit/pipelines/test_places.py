@@ -200,14 +200,24 @@ def test_of_two_that_begin_at_once_one_has_the_lease(
         take_lease(STATE, lambda: 100.0)
 
 
+def test_a_lease_from_ahead_of_the_clock_is_named(store: MemoryFiles) -> None:
+    take_lease(STATE, lambda: 1_000_000.0)
+    with pytest.raises(
+        PipelineError, match=r"clock was 999000 s ahead of this one; .* remove .*lease"
+    ):
+        take_lease(STATE, lambda: 1000.0)
+
+
 def test_an_owner_that_cannot_renew_stops_before_others_may_begin(store: MemoryFiles) -> None:
-    now = [100.0]
-    lease = take_lease(STATE, lambda: now[0])
+    now, passed = [100.0], [5.0]
+    lease = take_lease(STATE, lambda: now[0], lambda: passed[0])
     store.is_away = True
-    now[0] += LEASE_SECONDS / 3
+    passed[0] += LEASE_SECONDS / 3
     lease.renew()
     assert not lease.problem
-    now[0] += LEASE_SECONDS / 3
+    # Somebody sets the clock back, and time passes all the same.
+    now[0] -= 1_000_000
+    passed[0] += LEASE_SECONDS / 3
     lease.renew()
     assert lease.problem == "the lock of the checkpoint could not be renewed: the store is away"
 

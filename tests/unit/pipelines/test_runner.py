@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from tradewind.pipelines import restarts as restarts_module
 from tradewind.pipelines import runner as runner_module
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.runner import RESTARTS_MAX, SLOW_SIGNS, Runner, _Running
+from tradewind.pipelines.restarts import PATIENCE_SECONDS, PAUSES, RestartPlan
+from tradewind.pipelines.runner import Runner, _Running
+from tradewind.pipelines.spark_errors import SLOW_SIGNS
 from tradewind.pipelines.status import QueryStatus
 
 PIPELINE = """\
@@ -55,6 +58,7 @@ class Query:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "POLL_SECONDS", 0)
+    monkeypatch.setattr(restarts_module, "PAUSES", (0.0,))
 
 
 def runner_of(folder: Path, *queries: Query) -> tuple[Runner, list[Query]]:
@@ -87,11 +91,78 @@ def test_a_query_that_fails_right_after_it_was_looked_at_is_not_taken_for_done(
     assert runner.status.state == "failed"
 
 
-def test_a_query_that_never_comes_up_is_an_error_in_the_end(tmp_path: Path) -> None:
-    runner, left = runner_of(tmp_path, *(Query(SLOW_SIGNS[0]) for _ in range(RESTARTS_MAX + 2)))
-    with pytest.raises(PipelineError, match=SLOW_SIGNS[0]):
+class Clock:
+    """A clock that goes on by so much with each look at it."""
+
+    def __init__(self, step: float = 0.0) -> None:
+        self.now = 1000.0
+        self._step = step
+
+    def __call__(self) -> float:
+        self.now += self._step
+        return self.now
+
+
+def test_a_query_that_never_comes_up_is_tried_for_minutes_and_then_an_error(
+    tmp_path: Path,
+) -> None:
+    runner, left = runner_of(tmp_path, *(Query(SLOW_SIGNS[0]) for _ in range(1000)))
+    runner._queries[0].restarts = RestartPlan(Clock(step=1.0))
+    with pytest.raises(
+        PipelineError, match=r"too busy to start .* \(after \d+ tries in 15 minutes\)"
+    ):
         runner.wait(Event(), lambda _status: None)
-    assert len(left) == 1
+    tries = 999 - len(left)
+    assert tries > 10
+    assert runner.status.queries[0].restarts == tries
+
+
+def test_a_restart_that_fails_at_once_fails_the_pipeline_with_its_reason(tmp_path: Path) -> None:
+    runner, _ = runner_of(tmp_path, Query(SLOW_SIGNS[0]))
+
+    def start() -> Any:
+        raise RuntimeError("Answer from Java side is empty")
+
+    runner._queries[0].start = start
+    with pytest.raises(PipelineError, match="lake: Spark's Java process has ended"):
+        runner.wait(Event(), lambda _status: None)
+    assert runner.status.state == "failed"
+
+
+def test_the_status_says_what_a_query_waits_for(tmp_path: Path) -> None:
+    runner, _ = runner_of(tmp_path, Query(SLOW_SIGNS[0]), Query())
+    clock = Clock()
+    plan = runner._queries[0].restarts = RestartPlan(clock)
+    plan.is_hopeless(Exception(SLOW_SIGNS[0]), 0)
+    clock.now -= 60
+    assert runner.poll()
+    assert "lake: the machine is too busy" in runner.status.note
+    assert "Try 1 follows in 60 s" in runner.status.note
+    clock.now += 60
+    assert runner.poll()
+    assert runner.status.note == ""
+    assert runner.status.queries[0].restarts == 1
+
+
+def test_pauses_grow_and_progress_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restarts_module, "PAUSES", PAUSES)
+    clock = Clock()
+    plan = RestartPlan(clock)
+    slow = Exception(f"org.apache.spark.SparkException: {SLOW_SIGNS[0]}.")
+
+    def pause(batches: int) -> float:
+        assert not plan.is_hopeless(slow, batches)
+        began = clock.now
+        while not plan.take():
+            clock.now += 0.5
+        return clock.now - began
+
+    assert [pause(0) for _ in range(8)] == [1, 2, 5, 10, 20, 30, 30, 30]
+    assert pause(3) == 1
+    clock.now += PATIENCE_SECONDS
+    assert plan.is_hopeless(slow, 3)
+    assert not plan.is_hopeless(slow, 4)
+    assert plan.is_hopeless(Exception("the disk is full"), 4)
 
 
 def test_a_pipeline_that_is_stopped_is_not_done(tmp_path: Path) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pipeline_texts import pipeline_of_text
 
+from tradewind.cli.spark.demo import run as run_demo
+from tradewind.cli.spark.sql_command import run_sql
+from tradewind.pipelines import pipeline_session as session_module
+from tradewind.pipelines.demo.demo_job import DemoSettings
 from tradewind.pipelines.errors import PipelineError, PipelineFileError
 from tradewind.pipelines.explaining import explain_lines
 from tradewind.pipelines.model import Pipeline
 from tradewind.pipelines.spark_settings import HIDDEN, apply_settings
+from tradewind.spark.spark_session import get_session
 
 HEAD = "pipeline: p\ncheckpoint: state\n"
 TABLES = "sources: {orders: {stream: O}}\nsinks: {show: {from: orders, console: {}}}\n"
@@ -125,3 +134,25 @@ def test_a_session_that_runs_takes_what_it_can_and_refuses_the_rest() -> None:
     with pytest.raises(PipelineError, match=r"spark\.x\.secret cannot be changed") as caught:
         apply_settings(session, {"spark.x.secret": SECRET})  # type: ignore[arg-type]
     assert SECRET not in str(caught.value)
+
+
+def test_a_task_on_this_machine_has_as_many_attempts_as_on_a_cluster() -> None:
+    signatures = [inspect.signature(command) for command in (get_session, run_sql, run_demo)]
+    masters = [signature.parameters["master"].default for signature in signatures]
+    assert {*masters, DemoSettings(Path()).master} == {"local[*,4]"}
+
+
+def test_a_pipeline_without_a_master_runs_on_this_machine_and_one_that_is_given_stays_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    masters: list[str] = []
+
+    def open_session(master: str, *_: Any) -> None:
+        masters.append(master)
+
+    monkeypatch.setattr(session_module, "open_session", open_session)
+    monkeypatch.setattr(session_module, "check_sql_settings", lambda *_: None)
+    monkeypatch.setattr(session_module, "apply_settings", lambda *_: None)
+    for section, given in (("  ui: false", ""), ("  master: local[2]", ""), ("", "local[3]")):
+        session_module.pipeline_session(load(section or "  {}"), given, tmp_path / "spark.log")
+    assert masters == ["local[*,4]", "local[2]", "local[3]"]

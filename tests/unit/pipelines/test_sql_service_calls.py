@@ -14,9 +14,10 @@ import pytest
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.queries import QueryResult
 from tradewind.pipelines.sql import caller as caller_module
+from tradewind.pipelines.sql import desk as desk_module
 from tradewind.pipelines.sql import service as service_module
 from tradewind.pipelines.sql.caller import Caller, ElsewhereError, OtherVersionError, is_held, stop
-from tradewind.pipelines.sql.desk import SessionLostError, SqlQuestion
+from tradewind.pipelines.sql.desk import Asked, SessionLostError, SqlQuestion
 from tradewind.pipelines.sql.service import CALLERS_MAX, AlreadyRunningError, SqlService
 from tradewind.pipelines.sql.wire import (
     FRAME_BYTES_MAX,
@@ -48,6 +49,7 @@ class FakeDesks:
         self.may_start = threading.Event()
         self.may_start.set()
         self.is_stopped = False
+        self.asked: list[SqlQuestion] = []
 
     def start(self) -> None:
         assert self.may_start.wait(LIMIT_SECONDS)
@@ -78,9 +80,12 @@ class FakeDesk:
         return 3, 8
 
     def ask(self, question: SqlQuestion) -> QueryResult:
-        if question.text == "hang":
+        self.desks.asked.append(question)
+        if question.text in ("hang", "insert slowly", "insert at once"):
             self.desks.hanging.release()
             assert self.desks.released.wait(LIMIT_SECONDS)
+        if question.text == "insert slowly":
+            raise PipelineError("7 of its rows were written")
         if question.text == "fail":
             raise PipelineError("no such table")
         if question.text == "misspelt":
@@ -254,6 +259,79 @@ def test_a_caller_that_dies_cancels_its_query(running: Running) -> None:
     assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
     caller.close()
     assert running.desks.cancelled.wait(LIMIT_SECONDS)
+
+
+class InterruptingChannel(Channel):
+    """Ctrl-C while the answer is waited for."""
+
+    desks: FakeDesks
+    is_interrupted = False
+
+    def from_service(self) -> Any:
+        if not self.is_interrupted:
+            self.is_interrupted = True
+            assert self.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+            raise KeyboardInterrupt
+        return super().from_service()
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("insert slowly", "7 of its rows were written"),
+        ("insert at once", "it was complete already: text number .* insert at once 0"),
+    ],
+)
+def test_whoever_interrupts_a_write_is_told_what_it_left(
+    running: Running, text: str, outcome: str
+) -> None:
+    caller = Caller.connect()
+    assert caller is not None
+    channel = InterruptingChannel(caller._channel._socket)
+    channel.desks = running.desks
+    caller._channel = channel
+    with pytest.raises(KeyboardInterrupt, match=outcome):
+        caller.ask(Ask(text, may_write=True, rows_max=1), lambda _text: None)
+    caller.close()
+    assert ask("next", rows_max=1)[0]
+
+
+def test_what_a_write_left_whose_caller_died_is_in_the_log(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    caller = Caller.connect()
+    assert caller is not None
+    caller._channel.send(Ask("insert slowly", may_write=True))
+    assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+    caller.close()
+    wait_for(lambda: "insert slowly: 7 of its rows were written" in caplog.text)
+
+
+def test_a_write_that_does_not_stop_is_not_called_done(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "WRITE_CANCEL_SECONDS", 0.05)
+    running.desks.hears_cancel = False
+    caller = Caller.connect()
+    assert caller is not None
+    caller._channel.send(Ask("insert slowly", may_write=True))
+    assert running.desks.hanging.acquire(timeout=LIMIT_SECONDS)
+    caller._channel.send(Cancel())
+    caller._channel.limit(LIMIT_SECONDS)
+    answer = caller._channel.from_service()
+    assert isinstance(answer, Failed)
+    assert "it may still write" in answer.reason
+    caller.close()
+
+
+def test_who_may_write_and_under_which_id_is_what_the_caller_says(running: Running) -> None:
+    statement = "0123456789abcdef" * 2
+    ask("a", may_write=True, statement=statement, directory="/here", rows_max=1)
+    ask("b", statement="../up", rows_max=1)
+    first, second = running.desks.asked
+    assert (first.may_write, first.statement, first.folder) == (True, statement, "/here")
+    assert not second.may_write
+    assert "/" not in second.statement
 
 
 def test_a_query_that_does_not_stop_keeps_its_desk(
@@ -504,3 +582,37 @@ def test_a_frame_has_a_largest_size() -> None:
         one.sendall((FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
         with pytest.raises(WireError, match="are allowed"):
             Channel(other).from_caller()
+
+
+class LateDesk:
+    """A desk whose first query hears of being cancelled only when it is told again."""
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.stopped = threading.Event()
+
+    def begin(self, group: str, text: str) -> None:
+        pass
+
+    def cancel(self, group: str) -> None:
+        self.told += 1
+        if self.told == 3:
+            self.stopped.set()
+
+    def progress(self, group: str) -> tuple[int, int]:
+        return 0, 0
+
+    def ask(self, question: SqlQuestion) -> QueryResult:
+        assert self.stopped.wait(LIMIT_SECONDS)
+        raise PipelineError("stopped")
+
+
+def test_a_query_that_begins_after_it_was_cancelled_is_cancelled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(desk_module, "CANCEL_AGAIN_SECONDS", 0.01)
+    desk = LateDesk()
+    asked = Asked(desk, SqlQuestion("select 1"))
+    asked.cancel()
+    assert asked.wait(LIMIT_SECONDS)
+    assert desk.told == 3

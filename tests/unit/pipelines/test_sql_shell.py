@@ -21,7 +21,7 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.queries import TableCatalog
 from tradewind.pipelines.sql.desk import SessionLostError
-from tradewind.pipelines.sql.wire import Ask
+from tradewind.pipelines.sql.wire import Ask, StatementError
 
 
 class FakeAnswers:
@@ -38,6 +38,7 @@ class FakeAnswers:
             "defect": ZeroDivisionError("division by zero"),
             "lost": SessionLostError("Spark has stopped"),
             "slow": KeyboardInterrupt(),
+            "alter it": StatementError("not here", 2, 7),
         }
         if ask.text in faults:
             raise faults[ask.text]
@@ -75,6 +76,14 @@ def test_statements_are_asked_one_by_one(talk: Any) -> None:
     assert [ask.text for ask in answers.asked] == ["select 1", "select 2", "many"]
     assert out == "<select 1>\n<select 2>\n<many>\n"
     assert "(the first 7 rows; --limit shows more)" in err
+
+
+def test_each_statement_has_an_id_and_errors_of_writes_have_places(talk: Any) -> None:
+    answers, _, err = talk("select 1; select 1;", "alter it;")
+    ids = [ask.statement for ask in answers.asked]
+    assert len(set(ids)) == 3
+    assert all(len(one) == 32 for one in ids)
+    assert "line 2, column 7: not here" in err
 
 
 def test_nothing_that_goes_wrong_leaves_the_shell(talk: Any) -> None:

@@ -9,6 +9,7 @@ written the same way. The rest of this package compares this written form.
     kv: settings: {...}       stream KV_settings, settings as in `client.streams.bucket_settings`
     objects: images: {...}    stream OBJ_images, likewise
     templates: k8s: {...}     template k8s, members as in the API
+    .table: {to: lake/orders} metadata of a stream or bucket, see `declared_tables`
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from tradewind.cli.declared.declaration_fields import (
     size_member,
     write_struct,
 )
+from tradewind.cli.declared.declared_tables import TABLE, with_declared_table, write_table
 from tradewind.client.errors import OptionsError
 from tradewind.client.streams.bucket_settings import KV_STREAM, kv_config, object_config
 from tradewind.documents import Document
@@ -70,11 +72,13 @@ _NO_LIMITS: Final = (ServerLimits(), JetStreamAccountLimits())
 
 def read_stream(document: Document, keys: Keys) -> StreamConfig:
     """The stream at `keys`, whose last key is its name; its consumers are read by themselves."""
-    hints = {**hints_of(StreamConfig), "consumers": Any}
+    hints = {**hints_of(StreamConfig), "consumers": Any, TABLE: Any}
     del hints["name"]
     members = read_members(document, keys, hints)
-    members.pop("consumers", None)
+    for other in ("consumers", TABLE):
+        members.pop(other, None)
     config = msgspec.convert(members | {"name": keys[-1]}, StreamConfig)
+    config = with_declared_table(document, keys, config)
     try:
         with_stream_defaults(config)
     except ApiError as error:
@@ -109,7 +113,7 @@ def write_stream(config: StreamConfig) -> dict[str, Any]:
         )
     )
     base = msgspec.structs.replace(base, subjects=[], max_age=0, mirror=None, sources=[])
-    return write_struct(config, base)
+    return write_table(config.name, write_struct(config, base))
 
 
 # ---------------------------------------------------------------- consumers
@@ -174,11 +178,12 @@ def write_template(template: StreamTemplate) -> dict[str, Any]:
 
 def read_kv(document: Document, keys: Keys) -> StreamConfig:
     """The stream of the key-value bucket at `keys`, whose last key is its name."""
-    settings = _settings(read_members(document, keys, _KV_HINTS))
+    settings = _settings(read_members(document, keys, {**_KV_HINTS, TABLE: Any}))
+    settings.pop(TABLE, None)
     for name in ("mirror", "sources"):
         if name in settings:
             settings[name] = _origins(document, (*keys, name), settings[name])
-    return _bucket(document, keys, kv_config, settings)
+    return with_declared_table(document, keys, _bucket(document, keys, kv_config, settings))
 
 
 def read_objects(document: Document, keys: Keys) -> StreamConfig:
@@ -236,7 +241,7 @@ def write_kv(config: StreamConfig) -> dict[str, Any]:
         written["sources"] = [
             _write_origin(source, _plain_source(bucket, source.name)) for source in config.sources
         ]
-    return written
+    return write_table(config.name, written)
 
 
 def write_objects(config: StreamConfig) -> dict[str, Any]:

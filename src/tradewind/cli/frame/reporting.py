@@ -31,7 +31,9 @@ def report(program: str, error: BaseException) -> int:
         text, hints = explain(error)
         complain(program, text, *hints)
         return error.exit_code if isinstance(error, CommandError) else EXIT_FAILED
-    if isinstance(error, OSError):
+    if of_spark := _spark_reason(error):
+        complain(program, f"Spark: {of_spark}", f"{DEBUG_VARIABLE}=1 shows where it happened")
+    elif isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         complain(program, f"{place}{error.strerror or error}")
     else:
@@ -41,6 +43,15 @@ def report(program: str, error: BaseException) -> int:
             f"{DEBUG_VARIABLE}=1 shows where it happened; please report it",
         )
     return EXIT_FAILED
+
+
+def _spark_reason(error: BaseException) -> str:
+    """What went wrong in Spark, or in its Java and Python processes; empty if it was elsewhere."""
+    if "pyspark" not in sys.modules and "py4j" not in sys.modules:
+        return ""
+    from tradewind.pipelines.spark_errors import is_of_spark, short_reason
+
+    return short_reason(error) if is_of_spark(error) else ""
 
 
 def complain(program: str, text: str, *hints: str) -> None:

@@ -26,6 +26,7 @@ from tradewind.client.core.addresses import parse_servers
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.core.contexts import load_context
 from tradewind.errors import TradewindError
+from tradewind.own_addresses import address_text
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
@@ -94,11 +95,11 @@ def _servers() -> str:
 async def _measure_all(iterations: int) -> list[Target]:
     targets = []
     for address in parse_servers(_servers()):
-        target = Target(f"{address.scheme}://{address.host}:{address.port}")
+        target = Target(f"{address.scheme}://{address_text(address.host, address.port)}")
         login = f"{address.user}:{address.password}@" if address.password else ""
         login = login or (f"{address.user}@" if address.user else "")
         for host in await _resolve(address.host, address.port):
-            shown = f"{address.scheme}://{_bracketed(host)}:{address.port}"
+            shown = f"{address.scheme}://{address_text(host, address.port)}"
             url = shown.replace("://", f"://{login}", 1)
             name = "" if host == address.host else address.host
             took, why = await _measure(url, name, iterations)
@@ -119,10 +120,6 @@ async def _resolve(host: str, port: int) -> list[str]:
     except OSError:
         return [host]
     return list(dict.fromkeys(str(each[4][0]) for each in found))
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 async def _measure(url: str, tls_name: str, iterations: int) -> tuple[int | None, str]:

@@ -20,6 +20,7 @@ from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, Option
 from tradewind.cli.frame.output import Columns, flush, note, write_text
 from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
+from tradewind.own_addresses import address_text
 from tradewind.systemd import ServiceUnit
 
 LOGINS: Final = ("none", "user", "token", "accounts")
@@ -339,7 +340,7 @@ def _show(path: Path | None, answers: ServerAnswers, logins: list[tuple[str, str
             note(f"{label}: {secret}")
         return
     columns = Columns(f"Configuration in {path}")
-    columns.row("Address", f"{answers.host}:{answers.port}")
+    columns.row("Address", address_text(answers.host or "", answers.port or 0))
     for label, secret in shown:
         columns.row(label, secret)
     columns.row("Start", f"tradewind-server -c {path}")

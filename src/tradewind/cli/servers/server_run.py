@@ -16,6 +16,7 @@ from tradewind.cli.frame import context_files
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, Option
 from tradewind.cli.frame.output import Columns, flush
+from tradewind.own_addresses import address_text
 
 DEFAULT_NAME: Final = "development"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
@@ -83,21 +84,22 @@ def run(
     folder = data_folder(name)
     storage = Path(store_dir) if store_dir else folder
     logins = {"local": secrets.token_urlsafe(12), "system": secrets.token_urlsafe(12)}
+    place = address_text(host, port)
     path = folder / "server.conf"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.touch(0o600)
     path.write_text(
         _CONFIG.format(
             name=name,
-            listen=f"{host}:{port}",
+            listen=place,
             jetstream="jetstream: enabled" if jetstream else "",
             storage=f'jetstream {{ store_dir: "{storage}" }}' if jetstream else "",
             password=logins["local"],
             system_password=logins["system"],
         )
     )
-    contexts = _save_contexts(name, f"nats://{host}:{port}", logins) if port > 0 else []
-    _show(name, f"{host}:{port}", path, storage if jetstream else None, contexts)
+    contexts = _save_contexts(name, f"nats://{place}", logins) if port > 0 else []
+    _show(name, place, path, storage if jetstream else None, contexts)
     try:
         return run_command(["-c", str(path), *flags])
     finally:

@@ -17,6 +17,7 @@ from tradewind.cli.frame.frame import CommandApp, Option
 from tradewind.cli.frame.output import flush, is_terminal, line
 from tradewind.cli.spark.spark_flags import MasterFlag
 from tradewind.errors import ServerStartError
+from tradewind.spark.local_master import LOCAL_MASTER
 from tradewind.visible_text import visible_lines
 
 if TYPE_CHECKING:
@@ -40,14 +41,14 @@ def run(
     ] = 8280,
     seconds: Annotated[float | None, Option("--seconds", help="Stop after this time")] = None,
     rate: Annotated[float, Option("--rate", help="Orders per second", min=0.1, max=10_000)] = 40.0,
-    master: MasterFlag = "local[*]",
+    master: MasterFlag = LOCAL_MASTER,
 ) -> None:
     """Start a server, publish orders, compute their revenue with Spark and show it live."""
     from rich.console import Console
     from rich.live import Live
 
     from tradewind.pipelines.demo.demo_job import PIPELINE_FILE, DemoSettings, Screen, run_demo
-    from tradewind.pipelines.demo.screen import chart_lines, flow_line, picture
+    from tradewind.pipelines.demo.screen import chart_lines, flow_line, picture, table_line
 
     program = sys.argv[0] if Path(sys.argv[0]).name == "tradewind" else "tradewind"
     settings = DemoSettings(folder, port, http_port, seconds, rate, master, program)
@@ -74,8 +75,9 @@ def run(
     def log(moment: DemoMoment) -> None:
         if time.monotonic() >= due[0]:
             due[0] = time.monotonic() + LINE_SECONDS
-            for each in (flow_line(moment), *chart_lines(moment.figures)):
-                line(each)
+            for each in (flow_line(moment), table_line(moment), *chart_lines(moment.figures)):
+                if each:
+                    line(each)
             flush()
 
     def print_line(text: str) -> None:

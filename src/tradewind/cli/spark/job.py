@@ -16,6 +16,7 @@ from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import line, note, print_json
 from tradewind.cli.spark.spark_flags import MasterFlag, spark_address
+from tradewind.spark.local_master import LOCAL_MASTER
 from tradewind.store.format.layout import name_problem
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def archive_stream(
     ],
     by_subject: Annotated[bool, Option("--by-subject", help="Partition by subject")] = False,
     json: JsonFlag = False,
-    master: MasterFlag = "local[*]",
+    master: MasterFlag = LOCAL_MASTER,
 ) -> None:
     """Append new messages of a stream to a Parquet lake and verify that none is missing."""
     from tradewind.pipelines.jobs.archive_job import archive
@@ -81,7 +82,7 @@ def replay_lake(
         ),
     ] = "",
     json: JsonFlag = False,
-    master: MasterFlag = "local[*]",
+    master: MasterFlag = LOCAL_MASTER,
 ) -> None:
     """Publish the messages of a lake to a stream, in order."""
     from tradewind.pipelines.jobs.replay_job import ReplaySettings, replay
@@ -111,7 +112,7 @@ def mirror_stream(
         bool, Option("--once", help="Stop when everything stored so far is copied")
     ] = False,
     json: JsonFlag = False,
-    master: MasterFlag = "local[*]",
+    master: MasterFlag = LOCAL_MASTER,
 ) -> int:
     """Copy a stream to another server, show the lag and verify the copy."""
     from tradewind.pipelines.jobs.mirror_job import mirror
@@ -149,7 +150,7 @@ def mirror_stream(
 def audit_store(
     folder: Annotated[Path, Argument(help="Store folder of a server, which may be running")],
     json: JsonFlag = False,
-    master: MasterFlag = "local[*]",
+    master: MasterFlag = LOCAL_MASTER,
 ) -> int:
     """Verify the hash of every record of a store, and its chains, on all cores."""
     from tradewind.pipelines.jobs.audit_job import audit
@@ -191,7 +192,7 @@ def compact_stream(
         "latest.{subject}"
     ),
     json: JsonFlag = False,
-    master: MasterFlag = "local[*]",
+    master: MasterFlag = LOCAL_MASTER,
 ) -> None:
     """Write the latest message of each subject to a folder or to another stream."""
     from tradewind.pipelines.jobs.compact_job import compact_to_folder, compact_to_stream

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 MasterFlag = Annotated[
     str,
     Option(
-        "--master", help="Spark master: local[*] for this machine, spark://HOST:7077 for a cluster"
+        "--master",
+        help="Spark master: local[*,4] for all cores of this machine and four attempts of a task,"
+        " spark://HOST:7077 for a cluster",
     ),
 ]
 # By flag, the option of a login that Spark's workers get; a flag of another name sets none.

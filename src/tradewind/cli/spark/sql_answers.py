@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tradewind.pipelines.sql.caller import ElsewhereError, find_service
+from tradewind.pipelines.sql.caller import WRITE_CANCEL_SECONDS, ElsewhereError, find_service
 from tradewind.pipelines.sql.wire import Ask
 
 if TYPE_CHECKING:
@@ -43,22 +43,22 @@ class OwnSession:
     def _start(self) -> None:
         from tradewind.pipelines.pipeline_session import open_session
         from tradewind.pipelines.sql.desk import SPARK_SETTINGS
+        from tradewind.spark.java import short_session_options
 
+        settings = {"spark.driver.extraJavaOptions": short_session_options(), **SPARK_SETTINGS}
         try:
             folder = tempfile.TemporaryDirectory(prefix="tradewind-sql-")
             scratch = self._closing.enter_context(folder)
             log_file = Path(scratch) / "spark.log"
-            self._session = open_session(self._master, log_file, SPARK_SETTINGS)
+            self._session = open_session(self._master, log_file, settings)
         except BaseException as error:  # it is for whoever asks
             self._error = error
         self._is_up.set()
 
     def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
         """Write the answer; whether there are more rows."""
-        from tradewind.pipelines.pipeline_connections import PipelineAddress
-        from tradewind.pipelines.sql.desk import Asked, Desk, SqlQuestion
+        from tradewind.pipelines.sql.desk import Asked, Desk, question_of
         from tradewind.pipelines.sql.rendering import RenderStyle, lines
-        from tradewind.spark.logins import JobLogin
 
         while not self._is_up.wait(_WAIT_SECONDS):
             pass  # in between an interruption is noticed
@@ -66,9 +66,7 @@ class OwnSession:
             raise self._error
         if self._desk is None:
             self._desk = Desk(self._session.newSession())
-        address = PipelineAddress(ask.server, ask.context, JobLogin(**ask.login))
-        question = SqlQuestion(ask.text, address, ask.folders, ask.store, ask.rows_max)
-        result = self._wait(Asked(self._desk, question)).result()
+        result = self._wait(Asked(self._desk, question_of(ask))).result()
         for line in lines(result, RenderStyle(ask.format, ask.width)):
             write(line + "\n")
         return result.has_more
@@ -79,9 +77,9 @@ class OwnSession:
                 pass
         except KeyboardInterrupt:
             asked.cancel()
-            if not asked.wait(CANCEL_SECONDS):
+            if not asked.wait(WRITE_CANCEL_SECONDS if asked.is_writing else CANCEL_SECONDS):
                 self._desk = None
-            raise
+            raise KeyboardInterrupt(*([asked.outcome()] if asked.is_writing else [])) from None
         return asked
 
     def close(self) -> None:
@@ -116,7 +114,18 @@ class Answers:
             caller.close()
 
     def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
-        """Write the answer; whether there are more rows than were asked for."""
+        """Write the answer; whether there are more rows than were asked for.
+
+        What became of a statement that writes and was interrupted is noted.
+        """
+        try:
+            return self._ask(ask, write)
+        except KeyboardInterrupt as stop:
+            if stop.args:
+                self._note(str(stop))
+            raise
+
+    def _ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
         if self._own is None:
             try:
                 caller = find_service(ask, self._master, self._note)

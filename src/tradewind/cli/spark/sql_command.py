@@ -6,6 +6,7 @@ or the service that keeps Spark warm for later calls.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from shutil import get_terminal_size
@@ -17,6 +18,7 @@ from tradewind.cli.frame.output import is_terminal, line, note
 from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.cli.spark.spark_flags import MasterFlag, spark_address
 from tradewind.durations import SECOND_NS
+from tradewind.spark.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
     from tradewind.cli.spark.sql_answers import Answers
@@ -27,6 +29,9 @@ app = CommandApp("Query streams, buckets and lakes with SQL")
 IDLE_DEFAULT: Final = "30m"
 IDLE_SECONDS_MAX: Final = 7 * 24 * 3600
 WIDTH: Final = 100
+READ_ONLY_VARIABLE: Final = "TRADEWIND_SQL_READ_ONLY"
+_YES: Final = ("1", "true", "yes", "on")
+_NO: Final = ("", "0", "false", "no", "off")
 
 
 @app.command()
@@ -42,13 +47,22 @@ def run_sql(
     ] = False,
     table: Annotated[
         list[str] | None,
-        Option("--table", "-t", help="NAME=FOLDER of Parquet, JSON, CSV or Delta; may be repeated"),
+        Option(
+            "--table",
+            "-t",
+            help="NAME=FOLDER of Parquet, JSON, CSV or Delta, or NAME=iceberg:WAREHOUSE#TABLE;"
+            " may be repeated",
+        ),
     ] = None,
     store: Annotated[str, Option("--store", help="Read streams from this store folder")] = "",
     limit: Annotated[
         int, Option("--limit", help="Maximum number of rows to show", min=1, max=1_000_000)
     ] = 1000,
-    master: MasterFlag = "local[*]",
+    read_only: Annotated[
+        bool,
+        Option("--read-only", help="Refuse statements that write; also $TRADEWIND_SQL_READ_ONLY"),
+    ] = False,
+    master: MasterFlag = LOCAL_MASTER,
     serve: Annotated[
         bool, Option("--serve", help="Keep Spark running in the background for later calls")
     ] = False,
@@ -79,6 +93,7 @@ def run_sql(
     address = spark_address()
     format_ = "csv" if csv else "json" if json else "chart" if chart else "table"
     template = _template(address, table or [], store, limit, format_)
+    template.may_write = not (read_only or is_read_only())
     from tradewind.cli.spark.sql_answers import Answers
 
     answers = Answers(master, note)
@@ -130,7 +145,16 @@ def _template(
         rows_max=limit,
         format=format_,
         width=width,
+        directory=str(Path.cwd()),
     )
+
+
+def is_read_only() -> bool:
+    """Whether the environment says that nothing is to be written."""
+    text = os.environ.get(READ_ONLY_VARIABLE, "").strip().lower()
+    if text not in (*_YES, *_NO):
+        raise CommandError(f"{READ_ONLY_VARIABLE}={text!r}: 1 or 0", exit_code=EXIT_USAGE)
+    return text in _YES
 
 
 def _folder(text: str) -> tuple[str, str]:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from uuid import uuid4
 
 import msgspec
 
@@ -23,8 +24,10 @@ from tradewind.cli.frame.reporting import report
 from tradewind.pipelines.sql.statements import (
     STATEMENT_CHARACTERS_MAX,
     is_blank,
+    is_writing,
     split_statements,
 )
+from tradewind.pipelines.sql.wire import StatementError
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
@@ -40,6 +43,8 @@ HELP_WORDS: Final = ("\\h", "\\?", "help")
 LOOKS: Final = ("table", "csv", "json", "chart")
 HELP: Final = """\
 select ... ;     a statement ends with a semicolon and may span several lines
+insert into NAME select ... ;
+                 publish rows to a stream, or put them into a bucket
 \\d               the tables: streams, buckets and folders
 \\d NAME          the columns of one
 \\f FORMAT        show results as table, csv, json or chart
@@ -146,8 +151,14 @@ class Shell:
 
     def ask(self, statement: str) -> None:
         """Show the answer to one statement."""
-        ask = msgspec.structs.replace(self._template, text=statement)
-        if self._answers.ask(ask, self._write):
+        ask = msgspec.structs.replace(self._template, text=statement, statement=uuid4().hex)
+        try:
+            has_more = self._answers.ask(ask, self._write)
+        except StatementError as error:
+            if not error.line or not is_writing(statement):
+                raise
+            raise CommandError(f"line {error.line}, column {error.column}: {error}") from None
+        if has_more:
             self._note(f"(the first {ask.rows_max} rows; --limit shows more)")
 
     def _fail(self, error: Exception) -> None:

@@ -58,7 +58,7 @@ def open_stored(
     allow_many_files()
     descriptor = hold(root)
     try:
-        disk = UnchangedDisk(root, lambda _bytes: None)
+        disk = UnchangedDisk(root)
         places = StoreRoot(disk, disk.root, ring, converts=False)
         folder = next(
             (one for one in places.folders(account) if one.stream == stream),

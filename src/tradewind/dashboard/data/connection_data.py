@@ -12,6 +12,7 @@ import msgspec
 
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.dashboard.data.load_and_usage import ANSWER_SECONDS, STALL_SECONDS
+from tradewind.own_addresses import address_text
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
@@ -87,7 +88,7 @@ async def ask_subscribers(connection: Connection, subject: str) -> list[str]:
     body = {"filter_subject": subject, "limit": SUBSCRIBERS_MAX, "subscriptions": True}
     found = read_clients(await _ask(connection, SUBJECT, body))
     named = [
-        f"{client.name or f'connection {client.cid}'} ({client.ip}:{client.port})"
+        f"{client.name or f'connection {client.cid}'} ({address_text(client.ip, client.port)})"
         for _, client in found.clients
     ]
     return named[:SUBSCRIBERS_MAX]

@@ -131,11 +131,16 @@ class PipelineShelf:
             return KnownPipeline(key, path, None, f"{path}: {error.strerror}")
         mark = (state.st_mtime_ns, state.st_size)
         before = self._read.get(path)
-        if before is not None and before[0] == mark:
+        if before is not None and before[0] == mark and not _has_includes(before[1]):
             return before[1]
         known = _load(key, path, state.st_size) if is_named or _looks_like_one(path) else None
         self._read[path] = (mark, known)
         return known
+
+
+def _has_includes(known: KnownPipeline | None) -> bool:
+    """Whether files that a pipeline includes may have changed, although its own has not."""
+    return known is not None and (known.pipeline is None or bool(known.pipeline.document.files))
 
 
 def _files_in(folder: Path) -> list[Path]:

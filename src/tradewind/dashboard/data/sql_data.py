@@ -24,6 +24,7 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.sql import caller as service
 from tradewind.pipelines.sql.rendering import ROWS
 from tradewind.pipelines.sql.wire import Ask, StatementError
+from tradewind.spark.local_master import LOCAL_MASTER
 from tradewind.spark.logins import LOGIN_FIELDS
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ ANSWER_BYTES_MAX: Final = 4 << 20
 RUNNING_MAX: Final = 2
 KEPT_MAX: Final = 8
 IDLE_SECONDS: Final = 1800.0
-MASTER: Final = "local[*]"
 FILE_FIELDS: Final = ("credentials", "nkey_file", "tls_ca_file", "tls_cert_file", "tls_key_file")
 State = Literal["starting", "running", "done", "failed", "cancelled"]
 MISSING_SPARK: Final = (
@@ -191,7 +191,7 @@ class Queries:
 def connect(ask: Ask) -> service.Caller:
     """The SQL service of this user, with whatever Spark it has; a new one if there is none."""
     running = service.Caller.connect("state")
-    master = MASTER
+    master = LOCAL_MASTER
     if running is not None:
         master = running.welcome.master
         running.close()

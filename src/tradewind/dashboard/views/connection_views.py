@@ -19,6 +19,7 @@ from tradewind.dashboard.look.page_layout import (
     table,
 )
 from tradewind.dashboard.views.call import Answer, BadFormError, Call, Shown, number
+from tradewind.own_addresses import address_text
 
 SECONDS: Final = 3.0
 COLUMNS: Final = (
@@ -84,7 +85,7 @@ def _row(server: str, client: Client) -> list[Child]:
     login = client.authorized_user or "none"
     return [
         [client.name or f"connection {client.cid}", tag("small", server[:24])],
-        f"{client.ip}:{client.port}",
+        address_text(client.ip, client.port),
         [login, tag("small", client.account) if client.account else None],
         f"{client.lang} {client.version}".strip(),
         count(client.subscriptions),

@@ -29,6 +29,7 @@ from tradewind.dashboard.look.page_layout import (
 )
 from tradewind.dashboard.views.call import Answer, Call, Goto, Shown
 from tradewind.dashboard.views.pipeline_parts import pipeline_content
+from tradewind.dashboard.views.table_parts import table_card
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.stopping import stop_runner
 
@@ -55,7 +56,11 @@ async def show_all(call: Call) -> Answer:
         if shelf.finds_running
         else "No pipelines found: specify a folder of pipeline files with --pipelines."
     )
-    content = [problem_note(seen.problem), card("", table(COLUMNS, rows, empty=empty))]
+    content = [
+        problem_note(seen.problem),
+        card("", table(COLUMNS, rows, empty=empty)),
+        await table_card(call),
+    ]
     top = heading("Pipelines", note="Streams, SQL and lakes on Spark, on the dashboard's machine.")
     return Shown(page(call.visit, "pipelines", "Pipelines", top, live("pipelines", content)))
 

@@ -5,8 +5,7 @@ Owns the limits on bodies. It never interprets the fields, which is up to the vi
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl
 
@@ -14,7 +13,6 @@ from starlette.requests import ClientDisconnect
 
 from tradewind.dashboard.data.transfer_data import BrokenOffError
 from tradewind.dashboard.views.call import BadFormError
-from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -23,8 +21,6 @@ FORM_BYTES_MAX: Final = 4 << 20
 FIELDS_MAX: Final = 100
 # A file goes through piece by piece, so only its length is bounded.
 FILE_BYTES_MAX: Final = 1 << 40
-# What is read of a file that is not wanted, so that the browser hears why.
-PASSED_OVER_BYTES_MAX: Final = 16 << 20
 
 
 async def file_body(request: Request) -> AsyncGenerator[bytes, None]:
@@ -39,14 +35,6 @@ async def file_body(request: Request) -> AsyncGenerator[bytes, None]:
                 yield chunk
     except ClientDisconnect:
         raise BrokenOffError("the browser cancelled the request") from None
-
-
-async def pass_over(body: AsyncIterator[bytes]) -> None:
-    """Read what is left of a file that is not wanted, unless it is long."""
-    left = PASSED_OVER_BYTES_MAX
-    with suppress(TradewindError):
-        while left > 0 and (chunk := await anext(body, None)) is not None:
-            left -= len(chunk)
 
 
 async def read_form(request: Request) -> dict[str, str]:

@@ -7,10 +7,14 @@ Owns the rules against forged requests and the headers of every response.
 - A request that changes something must come from a page of the dashboard itself (and carry its
   token, see `sessions`); other sites may only link to it, not embed or fetch it.
 - There is no WebSocket, so none can be opened from elsewhere.
+- A response is sent after the body of its request has been read, within bounds: if a connection is
+  closed with unread bytes, the system discards the response, and the browser never learns why a
+  request was refused.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +43,9 @@ HEADERS: Final = (
 READING: Final = frozenset(("GET", "HEAD"))
 METHODS: Final = READING | {"POST", "PUT"}
 LOOPBACK_NAMES: Final = frozenset(("localhost",))
+# How much of an unwanted body is read, and for how long, before its request is answered.
+UNWANTED_BYTES_MAX: Final = 16 << 20
+UNWANTED_SECONDS_MAX: Final = 5.0
 # Where a document of another site would show ours inside itself.
 EMBEDDED: Final = frozenset(("iframe", "frame", "embed", "object"))
 
@@ -126,8 +133,12 @@ class Guard:
         if refusal is None and hosts != 1:
             refusal = Refusal(400, "Exactly one Host header is required.")
 
+        body = _RequestBody(receive, headers)
+
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if scope["method"] not in READING:
+                    await body.pass_over()
                 given = {name for name, _ in message["headers"]}
                 added = [pair for pair in HEADERS if pair[0] not in given]
                 if b"cache-control" not in given:
@@ -136,15 +147,41 @@ class Guard:
             await send(message)
 
         if refusal is None:
-            await self._inner(scope, receive, send_guarded)
+            await self._inner(scope, body.receive, send_guarded)
             return
-        body = refusal.text.encode()
+        text = refusal.text.encode()
         start = [
             (b"content-type", b"text/plain; charset=utf-8"),
-            (b"content-length", str(len(body)).encode()),
+            (b"content-length", str(len(text)).encode()),
             (b"connection", b"close"),
         ]
         await send_guarded(
             {"type": "http.response.start", "status": refusal.status, "headers": start}
         )
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": text})
+
+
+class _RequestBody:
+    """The body of a request as it is received; its rest can be discarded."""
+
+    def __init__(self, receive: Receive, headers: Mapping[str, str]) -> None:
+        self._receive = receive
+        # A client that expects to be asked for its body has not sent it.
+        self._is_done = "expect" in headers
+
+    async def receive(self) -> Message:
+        """Return the next part, as ASGI does."""
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            self._is_done = True
+        return message
+
+    async def pass_over(self) -> None:
+        """Discard the rest, unless it is long or slow."""
+        left = UNWANTED_BYTES_MAX
+        try:
+            async with asyncio.timeout(UNWANTED_SECONDS_MAX):
+                while left > 0 and not self._is_done:
+                    left -= len((await self.receive()).get("body", b""))
+        except TimeoutError:
+            return

@@ -28,6 +28,7 @@ from tradewind.dashboard.web.running import RunRules
 from tradewind.dashboard.web.sessions import Sessions
 from tradewind.dashboard.web.web_app import build_application
 from tradewind.errors import ConfigError, ServerStartError
+from tradewind.own_addresses import Sockets, address_text, is_wildcard, listen_on
 
 DEFAULT_PORT: Final = 8280
 CONNECTIONS_MAX: Final = 256
@@ -115,8 +116,8 @@ class Dashboard(uvicorn.Server):
         self.settings = settings
         context = _tls(settings)
         self._machine = settings.machine()
-        self._socket = _bind(settings.host, settings.port)
-        self.port: int = self._socket.getsockname()[1]
+        self._sockets = _bind(settings.host, settings.port)
+        self.port: int = self._sockets[0].getsockname()[1]
         self.sessions: Sessions | None = None
         self._on_ready: Callable[[], None] = lambda: None
         super().__init__(self._config(context))
@@ -125,9 +126,8 @@ class Dashboard(uvicorn.Server):
     def url(self) -> str:
         """Where a browser finds it."""
         host = self.settings.host
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host
-        shown = f"[{shown}]" if ":" in shown else shown
-        return f"{self.settings.policy().scheme}://{shown}:{self.port}/"
+        shown = "127.0.0.1" if is_wildcard(host) else host
+        return f"{self.settings.policy().scheme}://{address_text(shown, self.port)}/"
 
     async def run_async(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until it is told to stop, by a signal or by `should_exit`."""
@@ -145,11 +145,12 @@ class Dashboard(uvicorn.Server):
         self._on_ready = on_ready
         sessions.start()
         try:
-            await self.serve([self._socket])
+            await self.serve(self._sockets)
         finally:
             await sessions.close()
             await self._machine.close()
-            self._socket.close()
+            for listening in self._sockets:
+                listening.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Tell that visitors are let in."""
@@ -215,25 +216,16 @@ def running_dashboard(settings: DashboardSettings) -> Iterator[Dashboard]:
         thread.join()
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> Sockets:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
+        return listen_on(host, port, BACKLOG)
+    except socket.gaierror as error:
         raise ServerStartError(f"--host {host}: {error.strerror or error}") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
     except OSError as error:
-        listener.close()
+        place = address_text(host, port)
         raise ServerStartError(
-            f"the dashboard cannot listen on {host}:{port}: {error.strerror}; choose another --port"
+            f"the dashboard cannot listen on {place}: {error.strerror}; choose another --port"
         ) from None
-    return listener
 
 
 def _tls(settings: DashboardSettings) -> ssl.SSLContext | None:

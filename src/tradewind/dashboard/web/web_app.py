@@ -63,7 +63,7 @@ from tradewind.dashboard.views.call import (
     Said,
     Shown,
 )
-from tradewind.dashboard.web.forms import file_body, pass_over, read_form
+from tradewind.dashboard.web.forms import file_body, read_form
 from tradewind.dashboard.web.sessions import LoggedIn, LoginRefusedError, Sessions
 from tradewind.errors import TradewindError
 
@@ -318,9 +318,7 @@ class _Desk:
         async def answer(request: Request) -> Response:
             body = file_body(request)
             async with aclosing(body):
-                said = await self.take(view, request, body)
-                await pass_over(body)
-            return said
+                return await self.take(view, request, body)
 
         return answer
 

@@ -21,6 +21,7 @@ import tradewind
 import tradewind.sync
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.errors import ServerStartError
+from tradewind.pipelines.demo.demo_table import DemoTable, ask_for_table
 from tradewind.pipelines.demo.figures import DemoFigures
 from tradewind.pipelines.demo.orders import STREAM, SUBJECTS, OrderPublisher
 from tradewind.pipelines.demo.screen import DemoMoment, Places, summary_lines
@@ -31,6 +32,8 @@ from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.pipeline_session import using_session
 from tradewind.pipelines.runner import POLL_SECONDS, Runner, running
 from tradewind.pipelines.signals import stop_event
+from tradewind.spark.java import short_session_options
+from tradewind.spark.local_master import LOCAL_MASTER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +59,7 @@ class DemoSettings:
     monitor_port: int = 8222
     seconds: float | None = None
     orders_per_second: float = 40.0
-    master: str = "local[*]"
+    master: str = LOCAL_MASTER
     program: str = "tradewind"
 
 
@@ -90,23 +93,28 @@ def run_demo(settings: DemoSettings, screen: Screen, dashboard: Companion | None
         )
         connection = opened.enter_context(tradewind.sync.connect(server.url, name="orders"))
         _ensure_stream(connection)
+        ask_for_table(connection.jetstream_manager(), folder)
         log_file = pipeline.log_file
         screen.say(f"Spark is starting, which takes a few seconds (log: {log_file})")
-        spark = opened.enter_context(using_session(settings.master, log_file, SPARK_SETTINGS))
+        java = {"spark.driver.extraJavaOptions": short_session_options(), **SPARK_SETTINGS}
+        spark = opened.enter_context(using_session(settings.master, log_file, java))
         stop = opened.enter_context(stop_event())
         runner = Runner(pipeline, spark, PipelineAddress(server.url), _no_console)
         with running(runner, pipeline.checkpoint):
             publisher = OrderPublisher(connection, settings.orders_per_second, time.time_ns())
             figures = DemoFigures(connection)
             moment = DemoMoment(places, 0, runner.status, figures)
+            table = DemoTable(spark, PipelineAddress(server.url))
+            opened.callback(table.close)
             publisher.start()
             try:
-                _show_until(settings, runner, publisher, moment, screen, stop)
+                _show_until(settings, runner, publisher, moment, screen, stop, table)
             finally:
                 publisher.stop()
             moment.published = publisher.published.count
             last_seq = connection.jetstream_manager().streams.info(STREAM).state.last_seq
             _catch_up(runner, moment, screen, stop, last_seq)
+            moment.tables = table.close()
             runner.stop("stopped")
             lines = _summary(connection, spark, settings, moment)
             figures.stop()
@@ -168,12 +176,14 @@ def _show_until(
     moment: DemoMoment,
     screen: Screen,
     stop: Event,
+    table: DemoTable,
 ) -> None:
     """Draw until the time is over, Ctrl-C, or nobody publishes any more."""
     deadline = None if settings.seconds is None else time.monotonic() + settings.seconds
     while runner.poll():
         moment.published = publisher.published.count
         moment.seconds_left = None if deadline is None else deadline - time.monotonic()
+        moment.tables = table.poll(may_begin=moment.figures.totals().orders > 0)
         screen.draw(moment)
         if publisher.published.error:
             raise JobError(f"orders cannot be published: {publisher.published.error}")

@@ -5,6 +5,7 @@ Owns the texts and the layout. It displays figures and statuses, and never start
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,8 @@ from tradewind.visible_text import visible
 
 if TYPE_CHECKING:
     from rich.console import Group
+
+    from tradewind.pipelines.tables.table_status import TableStatus
 
 CURVE_MINUTES: Final = 20
 BAR_WIDTH: Final = 34
@@ -46,6 +49,7 @@ class Places:
             (f"{self.program} pipeline status {file}", "rows per second and lag"),
             (f"{server} sql '{STREAM_SQL}' --chart", "SQL on the stream"),
             (f"{server} sql '{LAKE_SQL}' --table lake={lake}", "SQL on the lake"),
+            (f"{server} table status", "the table of all orders"),
             (f"curl {self.monitor_url}/jsz", "the server's own figures"),
         ]
 
@@ -61,6 +65,20 @@ class DemoMoment:
     seconds_left: float | None = None
     is_stopping: bool = False
     notes: list[str] = field(default_factory=list)
+    tables: Sequence[TableStatus] = ()
+
+
+def table_line(moment: DemoMoment) -> str:
+    """The table of the orders; empty before it has begun."""
+    parts = []
+    for status in moment.tables:
+        figures = status.figures
+        behind = status.behind_messages
+        text = f"Table of {status.stream}: {figures.rows:,} rows in {figures.files:,} files"
+        text += f", version {figures.version}" if figures.version else ""
+        text += f", {behind:,} messages behind" if behind is not None else ""
+        parts.append(f"{text} ({status.error})" if status.error else text)
+    return "; ".join(parts)
 
 
 def flow_line(moment: DemoMoment) -> str:
@@ -70,7 +88,8 @@ def flow_line(moment: DemoMoment) -> str:
         lag = next((one for one in query.lags if one.messages is not None), None)
         behind = f", {lag.messages:,} behind" if lag is not None else ""
         parts.append(f"{query.name}: {query.rows:,} rows at {query.rows_per_second:,.0f}/s{behind}")
-    return " -> ".join(parts[:1]) + " -> " + "; ".join(parts[1:])
+    note = f" [{moment.status.note}]" if moment.status.note else ""
+    return " -> ".join(parts[:1]) + " -> " + "; ".join(parts[1:]) + note
 
 
 def chart_lines(figures: DemoFigures, *, is_plain: bool = False) -> list[str]:
@@ -127,7 +146,10 @@ def picture(moment: DemoMoment) -> Group:
     for command, what in moment.places.hints():
         hints.append(f"\n  {command}", style="dim")
         hints.append(f"   # {what}", style="dim italic")
-    return Group(head, Text(flow_line(moment)), Panel(chart, expand=False), hints)
+    flow = Text(flow_line(moment))
+    if kept := table_line(moment):
+        flow.append(f"\n{visible(kept)}")
+    return Group(head, flow, Panel(chart, expand=False), hints)
 
 
 def totals_line(totals: DemoTotals) -> str:
@@ -153,5 +175,7 @@ def summary_lines(
         )
     folder = moment.places.folder
     lines.append(f"The lake has {lake_rows:,} rows of finished minutes in {folder}/lake/revenue.")
+    if kept := table_line(moment):
+        lines.append(f"{kept}; in {folder}/tables.")
     lines += [*moment.notes, f"Everything is kept in {folder}; the next run continues."]
     return lines

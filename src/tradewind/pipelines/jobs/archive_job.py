@@ -101,8 +101,9 @@ def verify(
         rows, distinct, first, last = sums
     until = until or last
     if until:
-        options = address.spark_options() | {"stream": stream, "columns": "seq"}
-        kept = spark.read.format("jetstream").options(**options, endingSeq=str(until)).load()
+        options = address.spark_options() | {"stream": stream, "columns": "seq", "usedBy": "job"}
+        asked = {**options, "endingSeq": str(until), "tiers": "false"}
+        kept = spark.read.format("jetstream").options(**asked).load()
         missing = (kept.join(lake, "seq", "left_anti") if lake is not None else kept).count()
     return ArchiveReport(stream, str(folder), added, rows, first, last, missing, rows - distinct)
 

@@ -100,6 +100,7 @@ def _state(address: PipelineAddress, stream: str) -> StreamState:
 
 def _latest(spark: SparkSession, address: PipelineAddress, stream: str, last_seq: int) -> DataFrame:
     options = address.spark_options() | {"stream": stream, "endingSeq": str(max(last_seq, 1))}
+    options |= {"failOnDataLoss": "true", "usedBy": "job", "tiers": "false"}
     frame = spark.read.format("jetstream").options(**options).load()
     latest = frame.groupBy("subject").agg({"seq": "max"}).withColumnRenamed("max(seq)", "seq")
     # Only sequences and subjects are shuffled; a payload is read when it is known to be kept.

@@ -21,6 +21,7 @@ from typing import Final
 
 from tradewind._version import __version__
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.sql.statements import is_writing as writes
 from tradewind.pipelines.sql.wire import (
     LOCK_NAME,
     LOG_NAME,
@@ -45,11 +46,19 @@ HELLO_SECONDS: Final = 10.0
 START_SECONDS: Final = 180.0
 STOP_SECONDS: Final = 20.0
 CANCEL_SECONDS: Final = 6.0
+# What is told of a statement that writes takes longer; see `service`.
+WRITE_CANCEL_SECONDS: Final = 35.0
 _POLL_SECONDS: Final = 0.02
 # A file that is named inside a query is looked for from the folder of the process that reads it.
 _RELATIVE_FILE: Final = re.compile(
     r"\b(?:parquet|json|csv|orc|text|avro|delta|iceberg|binaryfile)\s*\.\s*`(?!/|\w+:/)",
     re.IGNORECASE,
+)
+
+
+UNTOLD: Final = (
+    "the SQL service has not said what became of the statement; its log will, and rows may have"
+    " been written"
 )
 
 
@@ -108,7 +117,10 @@ class Caller:
         write: Callable[[str], None],
         on_progress: Callable[[int, int], None] = lambda _done, _whole: None,
     ) -> bool:
-        """Write the answer; whether there are more rows. An interruption cancels the query."""
+        """Write the answer; whether there are more rows. An interruption cancels the query.
+
+        Of a statement that writes, the interruption then says what became of it.
+        """
         has_written = False
         try:
             self._channel.send(ask)
@@ -131,16 +143,23 @@ class Caller:
                 raise PipelineError(f"the SQL service stopped while it answered: {error}") from None
             raise ElsewhereError(f"the SQL service has stopped: {error}") from None
         except KeyboardInterrupt:
-            self._cancel()
-            raise
+            is_writing = ask.may_write and writes(ask.text)
+            said = self._cancel(WRITE_CANCEL_SECONDS if is_writing else CANCEL_SECONDS)
+            raise KeyboardInterrupt(*([said or UNTOLD] if is_writing else [])) from None
 
-    def _cancel(self) -> None:
-        """Have the query stop, and wait for that a moment."""
+    def _cancel(self, seconds: float) -> str:
+        """Have the query stop, and wait for that a moment; what the service says of it."""
+        said: list[str] = []
         with suppress(WireError, KeyboardInterrupt):
-            self._channel.limit(CANCEL_SECONDS)
+            self._channel.limit(seconds)
             self._channel.send(Cancel())
-            while isinstance(self._channel.from_service(), Text | Progress):
-                pass
+            while isinstance(answer := self._channel.from_service(), Text | Progress):
+                if isinstance(answer, Text):
+                    said.append(answer.text)
+            if isinstance(answer, Failed):
+                return answer.reason
+            return f"it was complete already: {' '.join(' '.join(said).split())}"
+        return ""
 
     def cancel(self) -> None:
         """Have the query stop, while another thread waits for its answer."""

@@ -7,19 +7,23 @@ that runs in its own thread and can be cancelled.
 
 from __future__ import annotations
 
+import re
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from tradewind.errors import TradewindError
 from tradewind.pipelines.column_templates import quoted_sql
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import names_in
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.queries import (
     SHOW_TABLES,
+    SHOW_VIEWS,
     WIDENINGS_MAX,
     QueryResult,
     QueryTable,
@@ -34,7 +38,18 @@ from tradewind.pipelines.queries import (
 )
 from tradewind.pipelines.spark_errors import short_reason, sql_line
 from tradewind.pipelines.sql.plans import FiguresPlan, FirstRowsPlan, recognise
-from tradewind.pipelines.sql.wire import StatementError
+from tradewind.pipelines.sql.statements import is_writing
+from tradewind.pipelines.sql.wire import Ask, StatementError
+from tradewind.pipelines.sql.write_plans import check_reads, parse
+from tradewind.pipelines.tables.pinned_streams import StreamPlace
+from tradewind.pipelines.tables.table_queries import (
+    ShownTable,
+    StreamLake,
+    StreamQueryTable,
+    count_rows,
+    lake_of_query,
+)
+from tradewind.spark.logins import JobLogin
 from tradewind.spark.source_options import parse_options
 from tradewind.spark.stream_figures import Figures, ask_figures, server_figures, store_figures
 
@@ -48,6 +63,11 @@ ROWS_MAX: Final = 1000
 SPARK_SETTINGS: Final = {"spark.sql.shuffle.partitions": "4"}
 # A table that is kept costs a plan of Spark and its sample.
 TABLES_KEPT_MAX: Final = 32
+CANCEL_AGAIN_SECONDS: Final = 1.0
+CANCELS_MAX: Final = 600
+
+
+AnyTable = TypeVar("AnyTable", bound=ShownTable)
 
 
 class SessionLostError(PipelineError):
@@ -63,7 +83,8 @@ class SqlQuestion:
     """A query, and where its tables are.
 
     `folders` are tables by name, `store` is a store folder to read streams from instead of the
-    server.
+    server. Statements that write are refused unless `may_write`; `statement` is an id, under which
+    rows are written once, and `folder` is where relative places begin.
     """
 
     text: str
@@ -71,6 +92,29 @@ class SqlQuestion:
     folders: Mapping[str, str] = field(default_factory=dict)
     store: str = ""
     rows_max: int = ROWS_MAX
+    may_write: bool = False
+    statement: str = field(default_factory=lambda: uuid.uuid4().hex)
+    folder: str = ""
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether something may be left behind when it is stopped."""
+        return self.may_write and is_writing(self.text)
+
+
+def question_of(ask: Ask) -> SqlQuestion:
+    """The question that somebody sends, whose id is one, whatever it was."""
+    is_id = re.fullmatch(r"[0-9a-f]{32}", ask.statement) is not None
+    return SqlQuestion(
+        ask.text,
+        PipelineAddress(ask.server, ask.context, JobLogin(**ask.login)),
+        ask.folders,
+        ask.store,
+        ask.rows_max,
+        ask.may_write,
+        ask.statement if is_id else uuid.uuid4().hex,
+        ask.directory,
+    )
 
 
 class Desk:
@@ -80,7 +124,7 @@ class Desk:
         self._spark = spark
         self._views: set[str] = set()
         # By address and name: the state of the stream when it was looked at.
-        self._kept: dict[tuple[PipelineAddress, str], tuple[object, QueryTable]] = {}
+        self._kept: dict[tuple[PipelineAddress, str], tuple[object, ShownTable]] = {}
 
     def begin(self, group: str, text: str) -> None:
         """What this thread asks from now on belongs to a group, which can be cancelled."""
@@ -124,8 +168,11 @@ class Desk:
             raise PipelineError(short_reason(error)) from None
 
     def _ask(self, question: SqlQuestion) -> QueryResult:
-        text, folders = checked(question.text), question.folders
-        catalog, tables = TableCatalog((), ()), list[QueryTable]()
+        text, folders = checked(question.text, may_write=question.may_write), question.folders
+        if SHOW_VIEWS.fullmatch(text) or is_writing(text):
+            return self._write(question, text)
+        self._check_reads(text)
+        catalog, tables = TableCatalog((), ()), list[ShownTable]()
         used = names_in(text, folders)
         if needs_server(text, folders):
             catalog = (
@@ -138,7 +185,7 @@ class Desk:
             named = one_spelling(text, names_in(text, catalog.names) - used)
             shape = self._shape(text, named, catalog)
             if isinstance(shape, FiguresPlan):
-                answer = _from_state(question, named[0], shape)
+                answer = _from_state(question, catalog, named[0], shape)
                 if answer is not None:
                     return answer
             tables = [self._table(question, catalog, name, shape) for name in named]
@@ -147,6 +194,57 @@ class Desk:
             folder_frame(self._spark, name, folders[name]).createOrReplaceTempView(quoted_sql(name))
             self._views.add(name)
         return self._answer(text, tables, [*folders, *catalog.names], question.rows_max)
+
+    def _check_reads(self, text: str) -> None:
+        """A query may hide an insert behind `with` or `from`."""
+        try:
+            plan = parse(self._spark, text)
+        except Exception:  # Spark itself says later what is wrong with the text
+            return
+        check_reads(plan)
+
+    def _write(self, question: SqlQuestion, text: str) -> QueryResult:
+        from tradewind.pipelines.sql.view_desk import ViewDesk
+        from tradewind.pipelines.sql.view_statements import parse_view_statement
+        from tradewind.pipelines.sql.writing import StatementWriter
+
+        def followed(catalog: TableCatalog, name: str) -> QueryTable:
+            """A view follows the stream itself, whatever table it has."""
+            is_bucket = name not in catalog.streams
+            return QueryTable(self._spark, name, _where(question), is_bucket=is_bucket)
+
+        def read(catalog: TableCatalog, name: str) -> ShownTable:
+            return self._table(question, catalog, name, None)
+
+        about_view = parse_view_statement(text)
+        if about_view is not None:
+            prepare_followed = partial(self._prepared, question, followed)
+            return ViewDesk(self._spark, question, prepare_followed).run(about_view)
+        prepare = partial(self._prepared, question, read)
+        return StatementWriter(self._spark, question, text, prepare).run()
+
+    def _prepared(
+        self,
+        question: SqlQuestion,
+        table_of: Callable[[TableCatalog, str], AnyTable],
+        text: str,
+        target: str,
+    ) -> tuple[TableCatalog, list[AnyTable]]:
+        """The tables that a text names, of which that of `target` may be written to only."""
+        folders = question.folders
+        written = rf"\binto\s+(table\s+)?`?{re.escape(target)}\b`?"
+        rest = re.sub(written, " ", text, count=1, flags=re.IGNORECASE) if target else text
+        used = names_in(rest, folders)
+        catalog = read_catalog(question.address, rest)
+        named = names_in(rest, catalog.names) - used
+        tables = [table_of(catalog, one) for one in one_spelling(text, named)]
+        self._forget_views({*used, *(table.name for table in tables)})
+        for name in used:
+            folder_frame(self._spark, name, folders[name]).createOrReplaceTempView(quoted_sql(name))
+        for table in tables:
+            table.view()
+        self._views |= {*used, *(table.name for table in tables)}
+        return catalog, tables
 
     def _shape(
         self, text: str, named: Sequence[str], catalog: TableCatalog
@@ -162,7 +260,7 @@ class Desk:
         return shape if shape is not None and shape.table.lower() == named[0].lower() else None
 
     def _answer(
-        self, text: str, tables: Sequence[QueryTable], known: list[str], rows_max: int
+        self, text: str, tables: Sequence[ShownTable], known: list[str], rows_max: int
     ) -> QueryResult:
         from pyspark.errors import PySparkException
 
@@ -194,16 +292,21 @@ class Desk:
         catalog: TableCatalog,
         name: str,
         shape: FiguresPlan | FirstRowsPlan | None,
-    ) -> QueryTable:
+    ) -> ShownTable:
         """The table of a stream or bucket; the same as before if the stream is the same."""
         is_bucket = name not in catalog.streams
         info = catalog.infos.get(name)
-        state = _state_of(info) if info is not None else None
+        lake = _lake_of(question, catalog, name)
+        version = lake.version() if lake is not None else None
+        state = (_state_of(info), version) if info is not None else None
         key = (question.address, name)
         found = None if question.store else self._kept.pop(key, None)
         if found is None or state is None or found[0] != state:
             options = _where(question)
-            if isinstance(shape, FirstRowsPlan):
+            pinned = lake.pin() if lake is not None and version is not None else None
+            if lake is not None and pinned is not None:
+                found = (state, StreamQueryTable(self._spark, lake, pinned, options))
+            elif isinstance(shape, FirstRowsPlan):
                 rows = question.rows_max + 1
                 rows = rows if shape.limit is None else min(shape.limit, rows)
                 ending = _ending_seq(question, name, info, rows)
@@ -211,7 +314,11 @@ class Desk:
                     # The frame is for this question only.
                     options["endingSeq"] = str(ending)
                     return QueryTable(self._spark, name, options, is_bucket=is_bucket)
-            found = (state, QueryTable(self._spark, name, options, is_bucket=is_bucket))
+            if pinned is None:
+                found = (state, QueryTable(self._spark, name, options, is_bucket=is_bucket))
+        assert found is not None
+        if isinstance(found[1], StreamQueryTable):
+            found[1].begin()
         if not question.store:
             self._kept[key] = found
         while len(self._kept) > TABLES_KEPT_MAX:
@@ -229,7 +336,7 @@ def _placed(error: StatementError, text: str) -> StatementError:
     """An error with its place in the whole text, of which Spark was given only the statement."""
     if not error.line:
         return error
-    before = text[: max(text.find(checked(text)), 0)]
+    before = text[: max(text.find(checked(text, may_write=True)), 0)]
     column = error.column + (len(before.rpartition("\n")[2]) if error.line == 1 else 0)
     return StatementError(str(error), error.line + before.count("\n"), column)
 
@@ -253,13 +360,29 @@ def one_spelling(text: str, names: set[str]) -> list[str]:
 
 def _where(question: SqlQuestion) -> dict[str, str]:
     """The options of Spark that say where tables are."""
-    return {"storeDir": question.store} if question.store else question.address.spark_options()
+    where = {"storeDir": question.store} if question.store else question.address.spark_options()
+    return where | {"usedBy": "sql"}
 
 
-def _from_state(question: SqlQuestion, name: str, plan: FiguresPlan) -> QueryResult | None:
+def _lake_of(question: SqlQuestion, catalog: TableCatalog, name: str) -> StreamLake | None:
+    """The lake table that a stream or bucket has; None if the query reads the stream itself."""
+    where = StreamPlace(question.address, question.store)
+    is_bucket = name not in catalog.streams
+    return lake_of_query(name, where, catalog.infos.get(name), is_bucket=is_bucket)
+
+
+def _from_state(
+    question: SqlQuestion, catalog: TableCatalog, name: str, plan: FiguresPlan
+) -> QueryResult | None:
     """The answer that the state of a stream holds; None if it does not hold it exactly."""
     figures: Figures | None
-    if question.store:
+    lake = _lake_of(question, catalog, name)
+    pinned = lake.pin() if lake is not None else None
+    if pinned is not None:
+        # The table may have what the stream no longer has.
+        counted_rows = count_rows(pinned)
+        figures = Figures(*counted_rows) if counted_rows is not None else None
+    elif question.store:
         counted = store_figures(parse_options({**_where(question), "stream": name}))
         figures = counted[0] if counted is not None else None
     else:
@@ -300,6 +423,7 @@ def _state_of(info: StreamInfo) -> object:
         state.last_seq,
         state.num_deleted,
         info.config.subjects,
+        info.config.metadata,
     )
 
 
@@ -329,6 +453,7 @@ class Asked:
         self._question = question
         self._done = done
         self._group = f"tradewind-sql-{uuid.uuid4().hex}"
+        self.is_writing = question.is_writing
         self._finished = threading.Event()
         self._is_cancelled = False
         self._result: QueryResult | None = None
@@ -356,15 +481,42 @@ class Asked:
         self._is_cancelled = True
         if not self._finished.is_set():
             self._desk.cancel(self._group)
+            threading.Thread(target=self._cancel_again, daemon=True).start()
+
+    def _cancel_again(self) -> None:
+        """Cancel what began in the meantime.
+
+        Spark 4.3 forgets that a group was cancelled when a query that it was still planning begins
+        with a shuffle, and would run it to its end.
+        """
+        for _ in range(CANCELS_MAX):
+            if self._finished.wait(CANCEL_AGAIN_SECONDS):
+                return
+            self._desk.cancel(self._group)
 
     def progress(self) -> tuple[int, int]:
         """How many of its tasks are done, and how many there are so far."""
         return self._desk.progress(self._group)
 
+    def outcome(self) -> str:
+        """What became of a statement that writes and was cancelled; empty if it was a query."""
+        if not self.is_writing:
+            return ""
+        if not self._finished.is_set():
+            return "the statement was cancelled, but has not stopped yet: it may still write"
+        if self._error is not None:
+            return str(self._error)
+        if self._result is None:
+            return "the statement was cancelled before it wrote anything"
+        shown = [dict(zip(self._result.columns, row, strict=True)) for row in self._result.rows]
+        return f"the statement was complete before it could be cancelled: {shown}"
+
     def result(self) -> QueryResult:
         """The answer, once there is one."""
         assert self._finished.is_set()
-        if self._is_cancelled:
+        # Of what has written something, it is told how far it came.
+        has_ended = self._result is not None or isinstance(self._error, TradewindError)
+        if self._is_cancelled and not (self.is_writing and has_ended):
             raise CancelledError("the query was cancelled")
         if self._error is not None:
             raise self._error

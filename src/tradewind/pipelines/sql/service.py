@@ -4,6 +4,21 @@ Owns the process of `tradewind sql --serve --foreground`: its lock, its socket, 
 end after some time without a client. Each client has two threads: one receives, so that a
 cancellation or a disconnect reaches the query, the other answers. The lock is that of the operating
 system, so a killed service never blocks the next one.
+
+Spark Connect, looked at with Spark 4.3, does not replace this protocol:
+
+- its Python client refuses to start without pandas, grpcio, grpcio-status, googleapis-common-protos
+  and zstandard, which the extra `spark` does not have; a caller here needs none of them, nor Spark;
+- a caller must import `pyspark.sql` (0.2 s of processor time, before grpc and pandas) where
+  importing `caller` takes 0.1 s;
+- a desk asks Java for what Connect does not offer: the plan of the parser (`plans`, `write_plans`),
+  the frame of a part of it, the progress of a job group. It would have to run in the server, behind
+  messages of our own again;
+- it listens on a TCP port, which every user of the machine reaches, and knows its caller by a
+  token; this socket is in a private folder, and the kernel says whose the caller is.
+
+How soon a Connect server starts and answers was not measured for this: its packages are only in the
+extra `declarative`.
 """
 
 from __future__ import annotations
@@ -23,14 +38,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from tradewind._version import __version__
 from tradewind.errors import TradewindError
 from tradewind.pipelines.errors import PipelineError
-from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.sql.desk import (
     SPARK_SETTINGS,
     Answering,
     Asked,
     Desk,
     SessionLostError,
-    SqlQuestion,
+    question_of,
 )
 from tradewind.pipelines.sql.rendering import RenderStyle, lines
 from tradewind.pipelines.sql.wire import (
@@ -53,7 +67,6 @@ from tradewind.pipelines.sql.wire import (
     pieces,
     place_of_process,
 )
-from tradewind.spark.logins import JobLogin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +83,7 @@ _POLL_SECONDS: Final = 0.02
 _ASK_AGAIN_SECONDS: Final = 1.0
 # What a query that does not stop is given before its desk is left to it.
 CANCEL_SECONDS: Final = 5.0
+WRITE_CANCEL_SECONDS: Final = 30.0
 BUSY: Final = f"the SQL service answers {CALLERS_MAX} callers at a time, and has reached that"
 
 
@@ -253,10 +267,8 @@ class SqlService:
 
     def _answer(self, channel: Channel, ask: Ask) -> None:
         desk = self._take_desk()
-        address = PipelineAddress(ask.server, ask.context, JobLogin(**ask.login))
-        question = SqlQuestion(ask.text, address, ask.folders, ask.store, ask.rows_max)
         ended = threading.Event()
-        asked = Asked(desk, question, ended.set)
+        asked = Asked(desk, question_of(ask), ended.set)
         is_over = threading.Event()
 
         def listen() -> None:
@@ -267,7 +279,11 @@ class SqlService:
                 pass  # gone: nobody wants the answer
             if not is_over.is_set():
                 asked.cancel()
-                asked.wait(CANCEL_SECONDS)
+                # How far something has come that writes is to be told, if that takes its time too.
+                asked.wait(WRITE_CANCEL_SECONDS if asked.is_writing else CANCEL_SECONDS)
+                if asked.is_writing:
+                    # The caller may be gone, and then the log is the only place.
+                    logger.warning("%s: %s", ask.text[:100], asked.outcome())
                 ended.set()
 
         threading.Thread(target=listen, daemon=True).start()
@@ -277,7 +293,7 @@ class SqlService:
         try:
             if not asked.wait(0):
                 # It does not stop: the desk stays with it.
-                channel.send(Failed("the query was cancelled"))
+                channel.send(Failed(asked.outcome() or "the query was cancelled"))
                 return
             self._give_desk(desk)
             self._send(channel, asked, RenderStyle(ask.format, ask.width))

@@ -1,7 +1,7 @@
 """Splits text into SQL statements.
 
-Owns the meaning of a semicolon: none inside a quoted text, a quoted name or a comment. It is pure;
-Spark parses the statements themselves.
+Owns the meaning of a semicolon (none inside a quoted text, a quoted name or a comment), and which
+statements write. It is pure; Spark parses the statements themselves.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ _PIECE: Final = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
+# A statement that begins otherwise is not run if it writes; see `writing`.
+WRITING_WORDS: Final = ("insert", "create", "alter", "drop")
+_FIRST_WORD: Final = re.compile(r"[A-Za-z]*")
 _COMMENT_MARK: Final = re.compile(r"/\*|\*/")
 
 
@@ -50,6 +53,17 @@ def split_statements(text: str) -> tuple[list[str], str]:
 
 def is_blank(text: str) -> bool:
     """Whether there is nothing to run: blanks, semicolons and comments that are closed."""
+    return _beginning(text) == len(text)
+
+
+def is_writing(text: str) -> bool:
+    """Whether a statement is one that writes, by its first word."""
+    word = _FIRST_WORD.match(text, _beginning(text))
+    return word is not None and word[0].lower() in WRITING_WORDS
+
+
+def _beginning(text: str) -> int:
+    """Where the first statement begins, behind blanks, semicolons and comments."""
     position = 0
     while position < len(text):
         if text[position].isspace() or text[position] == ";":
@@ -60,11 +74,11 @@ def is_blank(text: str) -> bool:
         elif text.startswith("/*", position):
             behind = _behind_comment(text, position + 2)
             if behind is None:
-                return False
+                break
             position = behind
         else:
-            return False
-    return True
+            break
+    return position
 
 
 def _behind_comment(text: str, position: int) -> int | None:

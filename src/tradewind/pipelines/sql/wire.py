@@ -67,7 +67,11 @@ class Welcome(msgspec.Struct, tag=True):
 
 
 class Ask(msgspec.Struct, tag=True):
-    """A question and how its answer is to look; `login` as `spark.logins.JobLogin` has it."""
+    """A question and how its answer is to look; `login` as `spark.logins.JobLogin` has it.
+
+    Statements that write are refused unless `may_write`. `statement` is an id: if it is sent again
+    because no answer came, its rows are not written twice. `directory` is where the caller is.
+    """
 
     text: str
     server: str = ""
@@ -79,6 +83,9 @@ class Ask(msgspec.Struct, tag=True):
     format: str = "table"
     width: int = 100
     wants_progress: bool = False
+    may_write: bool = False
+    statement: str = ""
+    directory: str = ""
 
 
 class Cancel(msgspec.Struct, tag=True):

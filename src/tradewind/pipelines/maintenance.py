@@ -1,0 +1,218 @@
+"""Keeps tables in good order beside those who write and read them, and tells their figures.
+
+Owns one round of maintenance: small files are joined, old versions are forgotten, and files that
+nothing needs are removed, each within a limit of time and bytes, so that the next round goes on
+where this one ends. It needs no Spark, holds up no writer, and can be killed at any moment: what it
+has not committed are files that no table names, which a later round removes. The files of a Parquet
+folder are never touched, because its readers list them by themselves; only what unfinished batches
+have left beside the folder is removed.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from tradewind.pipelines.compaction import (
+    ORPHAN_HOURS,
+    TARGET_BYTES,
+    JoinedFiles,
+    Progress,
+    is_small,
+    join_small,
+)
+from tradewind.pipelines.delta_tables import DeltaLake
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.iceberg_tables import IcebergLake
+from tradewind.pipelines.lake_expiry import delta_log, expire, remove_unneeded
+from tradewind.pipelines.lakes import COMPACTED
+from tradewind.pipelines.parquet_lakes import ParquetLake
+
+EXPIRE_SECONDS: Final = 7 * 86_400
+SNAPSHOTS_KEPT: Final = 10
+ROUND_SECONDS_MAX: Final = 300.0
+ROUND_BYTES_MAX: Final = 16 << 30
+KeptTable = DeltaLake | IcebergLake | ParquetLake
+
+
+class MaintenancePolicy(msgspec.Struct, frozen=True):
+    """What one round does at most.
+
+    Without `expire_seconds` all versions stay; without a maximum all is done at once.
+    `orphan_seconds` is how long a file stays that no version needs: longer than any batch is on its
+    way, and than any reader takes. A round that is not thorough leaves small files beside a large
+    one until there are enough of them.
+    """
+
+    target_bytes: int = TARGET_BYTES
+    expire_seconds: float | None = EXPIRE_SECONDS
+    keep_snapshots: int = SNAPSHOTS_KEPT
+    orphan_seconds: float = ORPHAN_HOURS * 3600
+    seconds_max: float | None = ROUND_SECONDS_MAX
+    bytes_max: int | None = ROUND_BYTES_MAX
+    is_thorough: bool = False
+
+
+DEFAULT_POLICY: Final = MaintenancePolicy()
+
+
+class TableFigures(msgspec.Struct, frozen=True):
+    """A table in numbers; times are in milliseconds since 1970, None where there was none.
+
+    `rows` is None if it cannot be told without reading the files. `small_files` could be joined.
+    `snapshots` are the versions that can still be read, of a Delta table those in its log.
+    """
+
+    table: str
+    format: str
+    rows: int | None = 0
+    files: int = 0
+    bytes: int = 0
+    small_files: int = 0
+    snapshots: int = 0
+    last_commit_ms: int | None = None
+    last_compaction_ms: int | None = None
+
+    @property
+    def average_file_bytes(self) -> int:
+        """The size of a file on average."""
+        return self.bytes // self.files if self.files else 0
+
+
+class MaintenanceReport(msgspec.Struct, frozen=True):
+    """What one round did to a table.
+
+    `removed` counts files that nothing needed. `files_joined` were replaced by `files_written`, and
+    `groups_left` groups of small files were left for the next round. `conflicts` counts commits
+    that came after those of writers, and were made again.
+    """
+
+    table: str
+    files_before: int
+    files_after: int
+    removed: int
+    files_joined: int
+    files_written: int
+    bytes_read: int
+    groups_left: int
+    conflicts: int
+    snapshots_expired: int
+    seconds: float
+    figures: TableFigures
+
+
+def maintain(
+    table: KeptTable,
+    policy: MaintenancePolicy = DEFAULT_POLICY,
+    on_progress: Progress = lambda _done, _whole: None,
+) -> MaintenanceReport:
+    """One round of maintenance; PipelineError if the table is not there or cannot be kept."""
+    started = time.monotonic()
+    deadline = None if policy.seconds_max is None else started + policy.seconds_max
+    if not table.is_there:
+        raise PipelineError(f"table {table.name} does not exist yet")
+    before = figures(table, policy.target_bytes)
+    joined, expired = JoinedFiles(), 0
+    if isinstance(table, ParquetLake):
+        removed = table.remove_leftovers(policy.orphan_seconds)
+    else:
+        joined = join_small(
+            table,
+            policy.target_bytes,
+            deadline,
+            policy.bytes_max,
+            on_progress,
+            is_thorough=policy.is_thorough,
+        )
+        if policy.expire_seconds is not None:
+            expired = expire(table, policy.expire_seconds, policy.keep_snapshots)
+        removed = remove_unneeded(table, policy.orphan_seconds, deadline)
+    after = figures(table, policy.target_bytes)
+    return MaintenanceReport(
+        table.name,
+        before.files,
+        after.files,
+        removed,
+        joined.files_joined,
+        joined.files_written,
+        joined.bytes_read,
+        joined.groups_left,
+        joined.conflicts,
+        expired,
+        round(time.monotonic() - started, 3),
+        after,
+    )
+
+
+def figures(table: KeptTable, target_bytes: int = TARGET_BYTES) -> TableFigures:
+    """The figures of a table; all zero if it is not there yet."""
+    if isinstance(table, ParquetLake):
+        return _parquet_figures(table, target_bytes)
+    kind = "delta" if isinstance(table, DeltaLake) else "iceberg"
+    if not table.is_there:
+        return TableFigures(table.name, kind)
+    if isinstance(table, DeltaLake):
+        return _delta_figures(table, target_bytes)
+    return _iceberg_figures(table, target_bytes)
+
+
+def _delta_figures(lake: DeltaLake, target_bytes: int) -> TableFigures:
+    return lake.read(lambda table: _figures_of(lake, table, target_bytes))
+
+
+def _figures_of(lake: DeltaLake, table: Any, target_bytes: int) -> TableFigures:
+    actions = pa.table(table.get_add_actions(flatten=True))
+    sizes = actions["size_bytes"].to_pylist()
+    counts = actions["num_records"].to_pylist()
+    is_known = None not in counts and "deletionVectors" not in (
+        table.protocol().reader_features or ()
+    )
+    log = delta_log(lake)
+    return TableFigures(
+        lake.name,
+        "delta",
+        sum(counts) if is_known else None,
+        len(sizes),
+        sum(sizes),
+        sum(is_small(size, target_bytes) for size in sizes),
+        len(log.moments),
+        max(log.moments.values(), default=None),
+        table.transaction_version(COMPACTED),
+    )
+
+
+def _iceberg_figures(lake: IcebergLake, target_bytes: int) -> TableFigures:
+    table: Any = lake.load()
+    tasks = list(table.scan().plan_files())
+    sizes = [task.file.file_size_in_bytes for task in tasks]
+    has_deletes = any(task.delete_files for task in tasks)
+    compacted = table.properties.get(COMPACTED)
+    latest = table.current_snapshot()
+    return TableFigures(
+        lake.name,
+        "iceberg",
+        None if has_deletes else sum(task.file.record_count for task in tasks),
+        len(sizes),
+        sum(sizes),
+        sum(is_small(size, target_bytes) for size in sizes),
+        len(table.snapshots()),
+        None if latest is None else latest.timestamp_ms,
+        None if compacted is None else int(compacted),
+    )
+
+
+def _parquet_figures(lake: ParquetLake, target_bytes: int) -> TableFigures:
+    files = lake.files()
+    sizes = [size for _, size, _ in files]
+    return TableFigures(
+        lake.name,
+        "parquet",
+        lake.rows(),
+        len(sizes),
+        sum(sizes),
+        sum(is_small(size, target_bytes) for size in sizes),
+        last_commit_ms=max((moment_ms for _, _, moment_ms in files), default=None),
+    )

@@ -1,0 +1,215 @@
+"""The status of a stream's table, as a small file that other programs can read.
+
+Owns `table.json` beside the checkpoint: the runner replaces it every few seconds, and `tradewind
+table status` and the dashboard read it. Nothing depends on it. Owns as well the figures of a lake:
+rows, files, bytes and the last commit, by whatever log the format has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.places import Place, place_of, replace_file
+from tradewind.pipelines.status import is_alive_there, read_status_file, write_status_file
+from tradewind.pipelines.tables.table_spec import (
+    TableSpec,
+    state_folder,
+    table_folder,
+    table_name,
+)
+
+if TYPE_CHECKING:
+    from tradewind.pipelines.delta_tables import DeltaLake
+    from tradewind.pipelines.iceberg_tables import IcebergLake
+
+STATUS_FILE: Final = "table.json"
+IDENTITY_FILE: Final = "identity.json"
+QUERY: Final = "table"
+_CATALOG_KEYS: Final[tuple[str, ...]] = ("type", "uri", "warehouse")
+TableState = Literal["starting", "running", "done", "stopped", "failed"]
+
+
+class LakeFigures(msgspec.Struct, frozen=True):
+    """A table as its log tells it; times are nanoseconds since 1970, 0 if nothing is there."""
+
+    rows: int = 0
+    files: int = 0
+    bytes: int = 0
+    version: str = ""
+    committed_ns: int = 0
+
+
+class TableStatus(msgspec.Struct):
+    """One table; times are nanoseconds since 1970.
+
+    `rescued`, `dead_letters` and `undecoded` count rows of batches that were committed since the
+    table was begun: with something in `_rescued`, published as dead letters, and kept although
+    their payload could not be decoded. A runner that is killed right behind a commit does not count
+    that one. `maintained_ns` is the end of the last round of maintenance of this run.
+    """
+
+    stream: str
+    to: str
+    format: str
+    state: TableState
+    pid: int
+    host: str
+    updated_ns: int
+    started_ns: int
+    figures: LakeFigures = LakeFigures()
+    rows_written: int = 0
+    rescued: int = 0
+    dead_letters: int = 0
+    undecoded: int = 0
+    behind_messages: int | None = None
+    behind_seconds: float | None = None
+    error: str = ""
+    failures: int = 0
+    retry_ns: int = 0
+    maintained_ns: int = 0
+    files_joined: int = 0
+    snapshots_expired: int = 0
+    upkeep_error: str = ""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process that wrote this still runs, as far as this machine can tell."""
+        is_over = self.state in ("done", "stopped")
+        return not is_over and is_alive_there(self.host, self.pid)
+
+
+def state_place(stream: str, spec: TableSpec) -> Place:
+    """Where the checkpoint, the lock and the status of a table are."""
+    return place_of(Path("/"), state_folder(stream, spec), {})
+
+
+def write_table_status(place: Place, status: TableStatus) -> None:
+    """Replace the file; readers see the old one or the new one."""
+    write_status_file(place / STATUS_FILE, status)
+
+
+def read_table_status(place: Place) -> TableStatus | None:
+    """What the last runner wrote; None if the table never ran."""
+    return read_status_file(place / STATUS_FILE, TableStatus)
+
+
+# -------------------------------------------------------------------------- what must not change
+
+
+class TableIdentity(msgspec.Struct, frozen=True):
+    """What a table cannot change once it has rows: these would not be there, or not be right."""
+
+    format: str
+    table: str
+    catalog: dict[str, str]
+    rows: str
+    partition: list[str]
+    has_data: bool
+
+
+def identity_of(stream: str, spec: TableSpec) -> TableIdentity:
+    """The identity of a table; of a catalog it is where that is, and no secret."""
+    catalog = {key: spec.catalog[key] for key in _CATALOG_KEYS if key in spec.catalog}
+    name = table_name(stream, spec) if spec.format == "iceberg" else ""
+    return TableIdentity(spec.format, name, catalog, spec.rows, spec.partition, spec.has_data)
+
+
+def check_identity(place: Place, stream: str, spec: TableSpec) -> None:
+    """PipelineError if the checkpoint belongs to another table."""
+    try:
+        data = (place / IDENTITY_FILE).read_bytes()
+    except FileNotFoundError:
+        return
+    before, now = msgspec.json.decode(data, type=TableIdentity), identity_of(stream, spec)
+    for name in TableIdentity.__struct_fields__:
+        old, new = getattr(before, name), getattr(now, name)
+        if old != new:
+            word = name.replace("_", " ")
+            raise PipelineError(
+                f"{place} is of a table with {word} {old!r}, and {new!r} is asked for: choose"
+                " another place, or drop the table and add it again"
+            )
+
+
+def keep_identity(place: Place, stream: str, spec: TableSpec) -> None:
+    """Have a table stay what it is."""
+    if not (place / IDENTITY_FILE).exists():
+        data = msgspec.json.encode(identity_of(stream, spec))
+        replace_file(place / IDENTITY_FILE, data + b"\n")
+
+
+# -------------------------------------------------------------------------- the lake
+
+
+class FigureReader:
+    """Reads the figures of one table again and again; files that do not change are read once."""
+
+    def __init__(self, stream: str, spec: TableSpec) -> None:
+        self._stream = stream
+        self._spec = spec
+        self._known: dict[Path, tuple[int, int]] = {}
+
+    def read(self) -> LakeFigures:
+        """The table as it is now; all 0 if it is not there yet."""
+        if self._spec.format == "parquet":
+            return self._parquet()
+        from tradewind.pipelines.tables.table_writing import found_lake
+
+        lake = found_lake(self._stream, self._spec)
+        return LakeFigures() if lake is None else _figures_of(lake)
+
+    def _parquet(self) -> LakeFigures:
+        from pyarrow import parquet
+
+        from tradewind.pipelines.parquet_lakes import DONE_FILE
+        from tradewind.pipelines.tables.table_spec import STATE_FOLDER
+
+        folder = Path(table_folder(self._spec))
+        found: dict[Path, tuple[int, int]] = {}
+        for path in folder.rglob("*.parquet"):
+            if STATE_FOLDER in path.relative_to(folder).parts:
+                continue
+            rows = parquet.read_metadata(path).num_rows if path not in self._known else 0
+            found[path] = self._known.get(path) or (rows, path.stat().st_size)
+        self._known = found
+        done = folder / STATE_FOLDER / self._stream / "queries" / QUERY / DONE_FILE
+        try:
+            marks = msgspec.json.decode(done.read_bytes(), type=dict[str, str])
+            version, committed_ns = marks["tradewind.batch"], done.stat().st_mtime_ns
+        except FileNotFoundError:
+            version, committed_ns = "", 0
+        rows, size = (sum(one[index] for one in found.values()) for index in (0, 1))
+        return LakeFigures(rows, len(found), size, version, committed_ns)
+
+
+def _figures_of(lake: DeltaLake | IcebergLake) -> LakeFigures:
+    from tradewind.pipelines.delta_tables import DeltaLake
+
+    return _delta_figures(lake) if isinstance(lake, DeltaLake) else _iceberg_figures(lake)
+
+
+def _delta_figures(lake: DeltaLake) -> LakeFigures:
+    files = lake.files()
+    version, committed_ns = lake.last_commit()
+    rows, size = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+    return LakeFigures(rows, len(files), size, str(version), committed_ns)
+
+
+def _iceberg_figures(lake: IcebergLake) -> LakeFigures:
+    table: Any = lake.load()
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return LakeFigures()
+    said: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary else {}
+    return LakeFigures(
+        int(said.get("total-records", 0)),
+        int(said.get("total-data-files", 0)),
+        int(said.get("total-files-size", 0)),
+        str(snapshot.snapshot_id),
+        snapshot.timestamp_ms * 1_000_000,
+    )
