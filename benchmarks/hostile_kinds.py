@@ -10,12 +10,16 @@ import io
 import itertools
 import json
 import socket
+import ssl
 import tarfile
 from collections.abc import Callable
 
 from benchmarks.bystander_kinds import HTTP, READ_BYTES, STREAM, Kind, Stage, nothing, round_trip
 from benchmarks.stream_workloads import consumer_request, create_stream
 
+SECURE = HTTP + (
+    'tls { cert_file: "{folder}/ec.pem", key_file: "{folder}/ec.key" }\nallow_non_tls: true\n'
+)
 WEBSOCKET = HTTP + 'websocket { listen: "127.0.0.1:{websocket_port}", no_tls: true }\n'
 ANSWER_S_MAX = 30.0
 INBOX = b"_INBOX.hostile"
@@ -28,6 +32,7 @@ PATTERN_WILDCARDS = 13
 # patterns part at each of so many of them.
 LONG, MANY = (2_000, 11), (254, 13)
 LONG_PUBLISHES = 32
+HELLOS = 2_000
 
 
 def ask(stage: Stage, subject: bytes, body: bytes, end: bytes = b"MSG " + INBOX) -> bytes:
@@ -53,6 +58,30 @@ def long_target(stage: Stage) -> None:
         with contextlib.suppress(OSError):
             while peer.recv(READ_BYTES):
                 pass
+
+
+def hellos(stage: Stage) -> None:
+    """Strangers that all begin a TLS handshake at once, and leave when they are answered."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+    hello = outgoing.read()
+    address = (stage.server.host, stage.server.port)
+    with contextlib.ExitStack() as stack:
+        peers = []
+        for _ in range(stage.count(HELLOS)):
+            peer = stack.enter_context(socket.create_connection(address, ANSWER_S_MAX))
+            peer.sendall(hello)
+            peers.append(peer)
+        for peer in peers:
+            received = b""
+            while b"\x16\x03" not in received:  # behind INFO, the server's hello
+                data = peer.recv(READ_BYTES)
+                if not data:
+                    break
+                received += data
 
 
 def pax_archive() -> bytes:
@@ -170,6 +199,7 @@ HOSTILE = (
         long_target,
         WEBSOCKET,
     ),
+    Kind("hostile-hellos", "2,000 TLS hellos of strangers at once", nothing, hellos, SECURE),
     Kind("hostile-restore", "an archive with a header of digits", nothing, restore),
     Kind("hostile-transform", "a transform of 100 KB", nothing, transform),
     Kind("hostile-patterns", "8,192 patterns on 20,000 subjects", subjects_20k, every_pattern),

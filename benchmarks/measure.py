@@ -26,6 +26,7 @@ METRICS = {
     "wall": Metric("messages per s"),
     "p50_us": Metric("p50 us", higher_is_better=False),
     "p99_us": Metric("p99 us", higher_is_better=False),
+    "p999_us": Metric("p99.9 us", higher_is_better=False),
     "subscribe_ms": Metric("subscribe all, ms", higher_is_better=False),
     "subscribe_per_cpu": Metric("subscribes per CPU s"),
     "subscription_bytes": Metric("bytes per subscription", higher_is_better=False),

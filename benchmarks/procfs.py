@@ -113,6 +113,10 @@ class TreeClock:
             self._seen[pid] = cpu_s
         return self._ended_s + sum(self._seen.values())
 
+    def pids(self) -> list[int]:
+        """All processes that were seen."""
+        return list(self._seen)
+
 
 def _tree(pid: int) -> Iterator[int]:
     yield pid

@@ -78,6 +78,12 @@ class Server:
         config = self._config.replace("{folder}", str(self._folder))
         config = config.replace("{port}", str(self.http_port))
         config = config.replace("{websocket_port}", str(self.websocket_port))
+        for kind in ("ec", "rsa"):
+            if f"/{kind}.pem" in config:
+                # Loaded when it is needed: few workloads have certificates.
+                from benchmarks.secure_clients import write_certificate
+
+                write_certificate(self._folder, kind)
         conf.write_text(f'listen: "{self.host}:{self.port}"\n{config}')
         self._conf = conf
         self._log = self._folder / "server.log"

@@ -127,6 +127,8 @@ def measure(setup: Setup, scale: Scale) -> Figures:
     figures: Figures = {}
     with running(setup) as (server, sessions), StreamApi(server) as api:
         create_stream(api, num_replicas=setup.replicas)
+        # Refused, so that nothing is stored.
+        api.wait_until_heard("bench.0", "Nats-Expected-Stream: none")
         with publisher(server, PAYLOAD_BYTES, SUBJECT_COUNT) as load:
             load.publish(max(total // 20, 1), window=WINDOW)
             with ExitStack() as stack:
@@ -138,6 +140,7 @@ def measure(setup: Setup, scale: Scale) -> Figures:
         figures["wait_p50"] = percentile(latencies_ns, 0.50) / 1000
         figures["wait_p99"] = percentile(latencies_ns, 0.99) / 1000
         api.request(*consumer_request("C", durable_name="C"))
+        api.wait_until_heard(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.C", payload="{")
         with reader(server, PAYLOAD_BYTES, SUBJECT_COUNT) as receiver, ExitStack() as stack:
             meters = [stack.enter_context(Meter(session)) for session in sessions]
             name = f"{STREAM}.C".encode()

@@ -2,10 +2,12 @@
 
 One store of 128 B messages is made once; the same rows are written to Parquet. Each round then
 reads them in turn: with the compiled decoder alone (one core), with Spark from the blocks, from
-Parquet and through a server, to the sink `noop`, and writes them from Parquet to a stream. All
-columns are read, or two of them. "From memory" are batches that no source has to read. The server
-is ours, and nats-server on a copy of the same store. Last, a streaming query follows a stream that
-gets 10,000 messages a second, and another one a stream that gets nothing.
+Parquet and through a server, to the sink `noop`, and writes them from Parquet to a stream. "Table
+and tail" is the stream with an Iceberg table that lacks its last hundredth; the look at the table
+and the read of the tail count. All columns are read, or two of them. "From memory" are batches that
+no source has to read. The server is ours, and nats-server on a copy of the same store. Last, a
+streaming query follows a stream that gets 10,000 messages a second, and another one a stream that
+gets nothing.
 
 Each figure of a job of Spark is given in rows per second and in microseconds of CPU per row, of
 Spark, its Python processes and the servers together: the latter hardly depends on what else runs.
@@ -21,13 +23,14 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.figures import format_value, spread
@@ -35,7 +38,9 @@ from benchmarks.procfs import TreeClock, session_usage
 from benchmarks.servers import Server
 from benchmarks.spark_floor import premade
 from benchmarks.spark_idle import measure_idle
+from benchmarks.spark_tables import COLUMNS, make_table
 from benchmarks.spark_writes import measure_tail, write_stream
+from tradewind.pipelines.tables.table_reading import read_stream
 from tradewind.spark.arrow import arrow_schema
 from tradewind.spark.blocks import BlocksProvider
 from tradewind.spark.columns import MESSAGES
@@ -65,6 +70,9 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--rows", type=int, default=3_000_000, metavar="N")
     flags.add_argument("--rounds", type=int, default=3, metavar="N")
     flags.add_argument("--quick", action="store_true", help="20,000 rows, one round")
+    flags.add_argument(
+        "--only", default="", metavar="WORDS", help="only jobs that have one of these in their name"
+    )
     flags.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     return flags
 
@@ -77,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
         print("| what | median | spread |\n|---|---|---|")
     with tempfile.TemporaryDirectory(prefix="tradewind-spark-") as name:
         base = Path(name)
-        results = measure(base, rows, rounds)
+        results = measure(base, rows, rounds, arguments.only)
     for what, values in results.items():
         apart = spread(values)
         cells = (
@@ -89,17 +97,18 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def measure(base: Path, rows: int, rounds: int) -> dict[str, list[float]]:
-    """All figures, each with the values of the rounds."""
+def measure(base: Path, rows: int, rounds: int, only: str = "") -> dict[str, list[float]]:
+    """All figures, each with the values of the rounds; or those of some jobs of Spark."""
     results: dict[str, list[float]] = {}
-    results["plan a stream of a billion messages, CPU s"] = [
-        plan_billion(base / "billion") for _ in range(rounds)
-    ]
     make_store(base / "store", rows)
     write_parquet(base / "store", base / "rows.parquet")
-    results["decode alone, rows per CPU s of one core"] = [
-        rows / decode(base / "store", rows) for _ in range(rounds)
-    ]
+    if not only:
+        results["plan a stream of a billion messages, CPU s"] = [
+            plan_billion(base / "billion") for _ in range(rounds)
+        ]
+        results["decode alone, rows per CPU s of one core"] = [
+            rows / decode(base / "store", rows) for _ in range(rounds)
+        ]
     (base / "served").mkdir()
     (base / "store" / "jetstream").rename(base / "served" / "jetstream")
     shutil.copytree(base / "served", base / "peer")
@@ -108,7 +117,10 @@ def measure(base: Path, rows: int, rounds: int) -> dict[str, list[float]]:
         peer = running.enter_context(_server("nats-server", base / "peer"))
         spark = get_session("local[2]", {"spark.driver.memory": "1g", "spark.ui.enabled": "false"})
         running.callback(spark.stop)
+        make_table(_url(ours), base / "lake", table_parts(base / "served"), rows)
         jobs = make_jobs(spark, base, {"Tradewind": ours, "nats-server": peer}, rows)
+        words = [word.strip() for word in only.split(",")]
+        jobs = {what: job for what, job in jobs.items() if any(word in what for word in words)}
         clock = TreeClock(os.getpid())
         for job, _ in jobs.values():
             job()  # Spark's first query of a kind takes seconds
@@ -116,17 +128,18 @@ def measure(base: Path, rows: int, rounds: int) -> dict[str, list[float]]:
             for what, (job, server) in jobs.items():
                 for figure, value in timed(job, clock, server, rows).items():
                     results.setdefault(f"Spark {what}, {figure}", []).append(value)
-        tail_batches = 60 if rounds > 1 else 8
-        results |= measure_tail(spark, _url(ours), base / "checkpoint", batches=tail_batches)
-        idle_s = 30 if rounds > 1 else 5
-        results |= measure_idle(
-            spark, _url(ours), ours.http_port, ours.session, base / "idle", idle_s
-        )
+        if not only:
+            tail_batches = 60 if rounds > 1 else 8
+            results |= measure_tail(spark, _url(ours), base / "checkpoint", batches=tail_batches)
+            idle_s = 30 if rounds > 1 else 5
+            results |= measure_idle(
+                spark, _url(ours), ours.http_port, ours.session, base / "idle", idle_s
+            )
     for columns in ("", f" ({FEW_COLUMNS})"):
         for unit in ("rows/s", "CPU us/row"):
-            for kind in ("blocks", "memory"):
+            for kind in ("blocks", "memory", "table and tail"):
                 one, other = (f"Spark from {which}{columns}, {unit}" for which in (kind, "Parquet"))
-                if one in results:
+                if one in results and other in results:
                     pairs = zip(results[one], results[other], strict=True)
                     results[f"{kind} / Parquet{columns}, {unit}"] = [a / b for a, b in pairs]
     return results
@@ -165,6 +178,13 @@ def make_jobs(spark: Any, base: Path, servers: dict[str, Server], rows: int) -> 
             None,
         ),
     }
+    ours = servers["Tradewind"]
+    for columns in ("*", FEW_COLUMNS):
+        shown = "" if columns == "*" else f" ({columns})"
+        jobs[f"from table and tail{shown}"] = (
+            partial(_drain_table, spark, _url(ours), columns.split(",")),
+            ours,
+        )
     for name, server in servers.items():
         url = _url(server)
         network = {"stream": "ORDERS", "servers": url}
@@ -177,6 +197,11 @@ def make_jobs(spark: Any, base: Path, servers: dict[str, Server], rows: int) -> 
 
 def _drain_stream(spark: Any, options: dict[str, str]) -> None:
     drain(_load(spark, options))
+
+
+def _drain_table(spark: Any, url: str, columns: list[str]) -> None:
+    """All of it, with the look at the table and the read of the tail."""
+    drain(read_stream(spark, "ORDERS", url).select(*columns))
 
 
 def timed(
@@ -235,6 +260,12 @@ def write_parquet(root: Path, path: Path) -> None:
         with pq.ParquetWriter(path / f"{number}.parquet", arrow_schema(MESSAGES)) as writer:
             for batch in task.batches(tuple(MESSAGES)):
                 writer.write_batch(batch)
+
+
+def table_parts(root: Path) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The rows that a table has, in as many parts as the Parquet files."""
+    for task in provider(root).tasks("ORDERS", RowFilter(), os.cpu_count() or 1):
+        yield task.batches(COLUMNS)
 
 
 def decode(root: Path, rows: int) -> float:

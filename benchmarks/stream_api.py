@@ -7,6 +7,7 @@ the compiled load generator does.
 import itertools
 import json
 import socket
+import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
@@ -16,6 +17,8 @@ from benchmarks.servers import Server
 TIMEOUT_S = 60.0
 OUTSTANDING_MAX = 64
 READ_BYTES = 1 << 16
+RETRY_PAUSE_S = 0.02
+NO_RESPONDERS = b"NATS/1.0 503"
 GREETING = b'CONNECT {"verbose":false,"headers":true,"no_responders":true,"protocol":1}\r\n'
 
 Request = tuple[str, dict[str, Any]]
@@ -71,22 +74,44 @@ class StreamApi:
             parts.append(line.encode() + text + b"\r\n")
         self._socket.sendall(b"".join(parts))
 
+    def wait_until_heard(self, subject: str, header: str = "", payload: str = "") -> None:
+        """Send a probe until anybody answers it, whatever the answer says.
+
+        A cluster answers the creation of a stream or consumer before every node knows its leader's
+        subscriptions; until then nobody answers what is sent to their subjects.
+        """
+        from benchmarks.loadgen.link import LoadError
+
+        head = f"NATS/1.0\r\n{header}\r\n\r\n" if header else "NATS/1.0\r\n\r\n"
+        body = f"{head}{payload}"
+        line = f"HPUB {subject} {self._inbox}.0 {len(head)} {len(body)}\r\n{body}\r\n".encode()
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline:
+            self._socket.sendall(line)
+            if not self._read_message()[1].startswith(NO_RESPONDERS):
+                return
+            time.sleep(RETRY_PAUSE_S)
+        raise LoadError(f"nobody has answered on {subject} for {TIMEOUT_S:.0f} s")
+
     def _read_answer(self) -> tuple[int, dict[str, Any]]:
         from benchmarks.loadgen.link import LoadError
 
+        words, payload = self._read_message()
+        if words[0] == b"HMSG":
+            raise LoadError(f"no answer of the API: {payload[:80]!r}")
+        answer: dict[str, Any] = json.loads(payload)
+        if "error" in answer:
+            raise LoadError(f"the API answered {answer['error']}")
+        return int(words[1].rsplit(b".", 1)[1]), answer
+
+    def _read_message(self) -> tuple[list[bytes], bytes]:
+        """The words of the next message's line, and its headers and payload."""
         while True:
             words = self._read_line().split(b" ")
             if words[0] == b"PING":
                 self._socket.sendall(b"PONG\r\n")
-            if words[0] not in (b"MSG", b"HMSG"):
-                continue
-            payload = self._read_exactly(int(words[-1]) + 2)
-            if words[0] == b"HMSG":
-                raise LoadError(f"no answer of the API: {payload[:80]!r}")
-            answer: dict[str, Any] = json.loads(payload)
-            if "error" in answer:
-                raise LoadError(f"the API answered {answer['error']}")
-            return int(words[1].rsplit(b".", 1)[1]), answer
+            if words[0] in (b"MSG", b"HMSG"):
+                return words, self._read_exactly(int(words[-1]) + 2)
 
     def _read_line(self) -> bytes:
         while b"\r\n" not in self._input:

@@ -25,8 +25,11 @@ from benchmarks.measure import WARM_UP_PART, Result, Scale, Workload, throughput
 from benchmarks.procfs import Meter, session_usage
 from benchmarks.replica_workloads import REPLICA_WORKLOADS
 from benchmarks.schedule_workloads import SCHEDULE_WORKLOADS
+from benchmarks.secure_workloads import SECURE_WORKLOADS
 from benchmarks.servers import Server
+from benchmarks.start_workloads import START_WORKLOADS
 from benchmarks.stream_workloads import STREAM_WORKLOADS
+from benchmarks.waiting_workloads import WAITING_WORKLOADS
 
 if TYPE_CHECKING:  # compiled by benchmarks.build before a workload runs, not yet when this loads
     from benchmarks.loadgen.flow import Flow
@@ -365,7 +368,10 @@ WORKLOADS = (
     *STREAM_WORKLOADS,
     *DIRECT_WORKLOADS,
     *DURABLE_WORKLOADS,
+    *START_WORKLOADS,
+    *WAITING_WORKLOADS,
     *ENCRYPTED_WORKLOADS,
+    *SECURE_WORKLOADS,
     *CHAIN_WORKLOADS,
     *FEATURE_WORKLOADS,
     *REPLICA_WORKLOADS,

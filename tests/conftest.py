@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,11 @@ NAME_LENGTH_MAX = 100
 
 # Before anything compiled is loaded: it is looked at once. TRADEWIND_INVARIANTS=0 switches it off.
 os.environ.setdefault("TRADEWIND_INVARIANTS", "1")
+
+# A shell that runs this in the background has it ignore the interrupts of a keyboard, and so would
+# every process that a test starts, of which some are to be interrupted.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Of every Java that Spark starts, here and in programs that tests start. None runs for so long that
 # it earns what its second compiler and a collector with threads of its own cost: half of its time.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,6 +177,12 @@ def test_a_module_name_exists_once() -> None:
             places.setdefault(path.stem, set()).add(relative(path))
     assert len(places) > 500, "there are modules"
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_a_test_module_name_exists_once() -> None:
+    """Else only one of them is run: pytest tells them apart by their names alone."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 def test_no_source_is_hidden_by_the_ignore_file() -> None:
