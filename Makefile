@@ -94,7 +94,7 @@ $(VENV)/.browser:
 
 test: build $(VENV)/.browser
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target _check-collection $(CHECKS)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python tools/run_tests.py -n $(WORKERS) --dist loadgroup
 
 quick: build
 	$(BIN)/python -m pytest -n $(QUICK_WORKERS) -m 'not slow' $(QUICK_TESTS)
