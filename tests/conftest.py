@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -98,6 +99,14 @@ def pytest_collection_finish() -> None:
     """All tests stay to the end, a gigabyte of objects: the collector need not look at them."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Wait for streams of an earlier test that a server is still removing."""
+    if "harness" in sys.modules:
+        for server in list(sys.modules["harness"].ServerProcess.started):
+            server.wait_until_removed()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -16,9 +16,10 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ports import with_port
 from server_forks import ForkedProcess, fork_server
@@ -45,6 +46,8 @@ class ServerProcess:
     by a process that has imported it already, unless it is started `fresh`, as tests about the
     process itself do.
     """
+
+    started: ClassVar[weakref.WeakSet[ServerProcess]] = weakref.WeakSet()
 
     def __init__(
         self,
@@ -78,6 +81,7 @@ class ServerProcess:
             self.process = ForkedProcess(command, environment)
         self._reader = threading.Thread(target=self._collect, daemon=True)
         self._reader.start()
+        self.started.add(self)
 
     def _collect(self) -> None:
         assert self.process.stdout is not None
@@ -137,6 +141,32 @@ class ServerProcess:
         code = self.process.wait(seconds)
         self._reader.join(seconds)
         return code
+
+    @property
+    def store(self) -> Path | None:
+        """The folder of JetStream, if the arguments or the configuration name one."""
+        if "-sd" in self.args:
+            return Path(self.args[self.args.index("-sd") + 1])
+        if "-c" not in self.args:
+            return None
+        config = Path(self.args[self.args.index("-c") + 1])
+        named = re.search(r'store_dir: "([^"]+)"', config.read_text()) if config.exists() else None
+        return Path(named[1]) if named else None
+
+    def wait_until_removed(self) -> None:
+        """Wait until nats-server has removed the files of streams that were deleted.
+
+        It renames the folder of a deleted stream, with a dot before the name, and removes it later.
+        While that folder is there, it cannot rename the next one of that name, and a stream that is
+        made after that has the old messages.
+        """
+        if self.kind != "official" or self.process.poll() is not None or self.store is None:
+            return
+        end = time.monotonic() + REPLY_SECONDS
+        while time.monotonic() < end and any(
+            path.name != ".keep" for path in self.store.glob("jetstream/*/streams/.*")
+        ):
+            time.sleep(POLL_SECONDS)
 
     def stop(self) -> None:
         if self.process.poll() is None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import time
-from pathlib import Path
 from typing import Any
 
 from harness import RawClient, ServerProcess
@@ -72,12 +70,8 @@ def make_room_for_delete(server: ServerProcess, name: str) -> None:
     still there it cannot, and the next stream has the old messages. It removes the folder of all
     streams, too, when that is empty, and so may take it away from under the next one.
     """
-    if "-sd" in server.args:
-        store = server.args[server.args.index("-sd") + 1]
-    else:
-        config = Path(server.args[server.args.index("-c") + 1]).read_text()
-        (store,) = re.findall(r'store_dir: "([^"]+)"', config)
-    for streams in Path(store).glob("jetstream/*/streams"):
+    assert server.store is not None
+    for streams in server.store.glob("jetstream/*/streams"):
         (streams / ".keep").touch()
         end = time.monotonic() + WAIT_SECONDS
         left = streams / f".{name}"
