@@ -22,7 +22,9 @@ PAGES = ("README.md", "docs/JETSTREAM.md")
 ADDRESS = "nats://127.0.0.1:4222"
 MONITOR = "http://127.0.0.1:8222"
 SECONDS = 20
-PROGRAM = re.compile(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", re.DOTALL)
+PROGRAM = re.compile(
+    r"```python\n(.*?)```\n\n(?:prints\n\n```\n|```console\n\$ python \S+\n)(.*?)```", re.DOTALL
+)
 JETSTREAM = (ROOT / "docs/JETSTREAM.md").read_text()
 
 
