@@ -116,7 +116,8 @@ def record(command: list[str], folder: str) -> list[list[list[Cell]]]:
         command, cwd=folder, env=environment, stdin=its, stdout=its, stderr=its
     )
     os.close(its)
-    screen, shown, frames = ScreenOfText(), b"", []
+    screen, shown = ScreenOfText(), b""
+    frames: list[list[list[Cell]]] = []
     end = time.monotonic() + SECONDS_MAX
     look = time.monotonic() + 1
     try:
