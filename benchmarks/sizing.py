@@ -2,7 +2,7 @@
 
     python -m benchmarks.sizing                  three rounds, the median
     python -m benchmarks.sizing --quick          a part of the load, one round
-    python -m benchmarks.sizing --markdown       the table of docs/SCALING.md
+    python -m benchmarks.sizing --markdown       the table of docs/how-to/SCALING.md
 
 Tradewind and nats-server run alone with a stream of one copy; three nats-servers run as a cluster
 with a stream of three. All have the settings they come with, so only Tradewind waits for its disk

@@ -1,4 +1,4 @@
-"""Runs the commands of docs/CLI.md on a fresh server and writes what they print into the page.
+"""Runs the commands of docs/reference/CLI.md on a fresh server, writes what they print into it.
 
     .venv/bin/python tools/cli_screens.py
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs/CLI.md"
+PAGE = ROOT / "docs/reference/CLI.md"
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND_SECONDS = 60
 SHELL_SIGNS = "();<>|&"

@@ -4,7 +4,8 @@
     .venv/bin/python tools/screenshots.py messages    only these
     .venv/bin/python tools/screenshots.py --spark     a pipeline and SQL, by `tradewind demo`
 
-Needs chromium and Playwright, which the tests need, too.
+Needs chromium and Playwright, which the tests need, too, and the font Inter (Debian's
+fonts-inter), so that the pictures look as the dashboard does on a desktop.
 """
 
 from __future__ import annotations
@@ -42,6 +43,19 @@ BAD_PART = 0.01
 QUERY = """select split_part(subject, '.', 2) as region, count(*) as orders, sum(amount) as revenue
 from ORDERS
 group by region order by revenue desc"""
+FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <include>/etc/fonts/fonts.conf</include>
+  <match target="pattern">
+    <test name="family" qual="any"><string>system-ui</string></test>
+    <edit name="family" mode="prepend" binding="strong"><string>Inter</string></edit>
+  </match>
+  <match target="pattern">
+    <test name="family" qual="any"><string>sans-serif</string></test>
+    <edit name="family" mode="prepend" binding="strong"><string>Inter</string></edit>
+  </match>
+</fontconfig>
+"""
 # Name, path, size of the window, colours.
 PICTURES = (
     ("overview-light", "/", WIDE, "light"),
@@ -134,10 +148,16 @@ def take_spark(browser: Browser, base: str) -> None:
     context.close()
 
 
-def launch(playwright: Playwright) -> Browser:
-    """Debian's Chromium."""
+def launch(playwright: Playwright, folder: str) -> Browser:
+    """Debian's Chromium, with Inter as the font of the system."""
     path = shutil.which("chromium")
-    return playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    fonts = Path(folder) / "fonts.conf"
+    fonts.write_text(FONTS)
+    return playwright.chromium.launch(
+        executable_path=path,
+        args=["--no-sandbox"],
+        env={**os.environ, "FONTCONFIG_FILE": str(fonts)},
+    )
 
 
 def main_spark() -> None:
@@ -157,7 +177,7 @@ def main_spark() -> None:
             for line in demo.stdout:
                 if found := re.search(r"The dashboard is on (http://\S+)/", line):
                     threading.Thread(target=demo.stdout.read, daemon=True).start()
-                    take_spark(launch(playwright), found[1])
+                    take_spark(launch(playwright, folder), found[1])
                     break
         finally:
             demo.terminate()
@@ -181,7 +201,7 @@ def main(wanted: list[str]) -> None:
         shop = threading.Thread(target=publish, args=(server.url, stop))
         shop.start()
         try:
-            take(launch(playwright), dashboard.url.rstrip("/"), wanted)
+            take(launch(playwright, folder), dashboard.url.rstrip("/"), wanted)
         finally:
             stop.set()
             shop.join()

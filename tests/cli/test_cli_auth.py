@@ -16,7 +16,7 @@ from harness import ServerProcess
 from tradewind.client.core.credentials import parse_credentials
 from tradewind.jwt import AccountClaims, UserClaims, decode_as
 
-PAGE = Path(__file__).parents[2] / "docs" / "OPERATORS.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "OPERATORS.md"
 KEY = re.compile(r"\b([AOU])[A-D][A-Z2-7]{54}\b")
 
 

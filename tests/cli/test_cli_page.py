@@ -1,4 +1,4 @@
-"""The screens in docs/CLI.md are what the commands print."""
+"""The screens in docs/reference/CLI.md are what the commands print."""
 
 from __future__ import annotations
 

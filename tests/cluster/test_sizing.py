@@ -1,4 +1,4 @@
-"""The figures of docs/SCALING.md can be measured again by the command that stands there."""
+"""The figures of docs/how-to/SCALING.md can be measured again by the command that stands there."""
 
 from __future__ import annotations
 

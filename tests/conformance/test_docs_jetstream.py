@@ -18,12 +18,14 @@ import pytest
 from harness import ServerProcess
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = ("README.md", "docs/JETSTREAM.md")
+PAGES = ("README.md", "docs/reference/JETSTREAM.md")
 ADDRESS = "nats://127.0.0.1:4222"
 MONITOR = "http://127.0.0.1:8222"
 SECONDS = 20
-PROGRAM = re.compile(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", re.DOTALL)
-JETSTREAM = (ROOT / "docs/JETSTREAM.md").read_text()
+PROGRAM = re.compile(
+    r"```python\n(.*?)```\n\n(?:prints\n\n```\n|```console\n\$ python \S+\n)(.*?)```", re.DOTALL
+)
+JETSTREAM = (ROOT / "docs/reference/JETSTREAM.md").read_text()
 
 
 def programs() -> list[tuple[str, str, str]]:
@@ -65,7 +67,7 @@ def test_program_prints_what_the_page_says(
 
 
 def test_all_programs_of_the_page_are_run() -> None:
-    assert len([page for page, _, _ in programs() if page == "docs/JETSTREAM.md"]) == (
+    assert len([page for page, _, _ in programs() if page == "docs/reference/JETSTREAM.md"]) == (
         JETSTREAM.count("```python")
     )
     assert "README.md" in {page for page, _, _ in programs()}

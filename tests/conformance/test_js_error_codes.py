@@ -1,7 +1,7 @@
 """Every error of the JetStream API: provoked on both servers, or with a reason why it cannot be.
 
 Errors about configurations are provoked by the cases in tests/cases. Here are the others, and a
-test that none is missing. The reasons are in docs/CONFORMANCE.md.
+test that none is missing. The reasons are in docs/internals/CONFORMANCE.md.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def test_errors_that_are_provoked_elsewhere_are_named_there() -> None:
 
 def test_no_error_is_missing() -> None:
     in_cases = {case.error[1] for case in [*config_cases(), *body_cases()] if case.error}
-    _, _, excused = (ROOT / "docs/CONFORMANCE.md").read_text().partition("\n## Errors\n")
+    _, _, excused = (ROOT / "docs/internals/CONFORMANCE.md").read_text().partition("\n## Errors\n")
     unreachable = {int(code) for code in re.findall(r"\b10\d{3}\b", excused)}
     groups = (in_cases, set(PROVOKED), set(ELSEWHERE), unreachable)
     assert ERROR_KINDS.keys() == set().union(*groups)

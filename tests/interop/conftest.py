@@ -1,4 +1,4 @@
-"""`pytest tests/interop --matrix` prints the tables of docs/FORMAT.md from the results of a run."""
+"""`pytest tests/interop --matrix` prints the tables of FORMAT.md from the results of a run."""
 
 from __future__ import annotations
 

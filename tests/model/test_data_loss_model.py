@@ -2,7 +2,7 @@
 
 A read is planned, and messages are published, deleted, purged and expired before and after that,
 and between the parts of the read. What the read gives, and what it says about the rest, is compared
-with the rule as it stands in docs/SPARK.md, told in sets of sequences. No Spark is needed: the
+with the rule as docs/how-to/SPARK.md has it, told in sets of sequences. No Spark is needed: the
 readers are called as Spark calls them.
 """
 
@@ -117,7 +117,7 @@ class World:
         self.limits = dict(chance.choice(LIMITS))
         if mode == "blocks" and server.kind == "official" and "max_msgs" not in self.limits:
             # A limit of bytes that is never reached: after deletes, what it has removed is not
-            # exactly known from the files. See the known gaps in docs/SPARK.md.
+            # exactly known from the files. See the known gaps in docs/how-to/SPARK.md.
             self.limits["max_bytes"] = 4 * 1024 * 1024
         self.settings = {
             "subjects": ["s.>"],
@@ -135,7 +135,7 @@ class World:
         self.log: list[str] = []
         self.gone: set[int] = set()
         # In the files of nats-server, a message that is gone brings back what it had displaced,
-        # until the next index.db: see the known gaps in docs/SPARK.md.
+        # until the next index.db: see the known gaps in docs/how-to/SPARK.md.
         self.is_ambiguous = mode == "blocks" and self.is_replaced and server.kind == "official"
 
     @property

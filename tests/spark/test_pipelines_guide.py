@@ -1,4 +1,4 @@
-"""The program of docs/PIPELINES.md runs, and so do the examples."""
+"""The program of docs/how-to/PIPELINES.md runs, and so do the examples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = ROOT / "docs" / "PIPELINES.md"
+PAGE = ROOT / "docs" / "how-to" / "PIPELINES.md"
 
 
 def test_the_guide_is_a_program_that_runs(

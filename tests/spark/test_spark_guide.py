@@ -1,4 +1,4 @@
-"""The program of docs/SPARK.md runs."""
+"""The program of docs/how-to/SPARK.md runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "SPARK.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "SPARK.md"
 
 
 @pytest.mark.usefixtures("_patient_start")

@@ -1,6 +1,6 @@
 """What Spark's interface for Python sources cannot do yet: these fail when a later Spark can.
 
-docs/SPARK.md has the other one, a source whose conditions Spark mixes up.
+docs/how-to/SPARK.md has the other one, a source whose conditions Spark mixes up.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The program of docs/SPARK_RECIPES.md runs: joins and duplicates."""
+"""The program of docs/how-to/SPARK_RECIPES.md runs: joins and duplicates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "SPARK_RECIPES.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "SPARK_RECIPES.md"
 
 
 @pytest.mark.usefixtures("_patient_start")

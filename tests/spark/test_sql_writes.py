@@ -27,7 +27,7 @@ from tradewind.pipelines.views.view_store import ViewStore
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "SQL.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "SQL.md"
 STATEMENT = "0123456789abcdef" * 2
 
 

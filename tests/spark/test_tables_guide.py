@@ -1,4 +1,4 @@
-"""The program of docs/TABLES.md runs, and the page names every option."""
+"""The program of docs/how-to/TABLES.md runs, and the page names every option."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tradewind.pipelines.tables.table_spec import TableSpec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "TABLES.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "TABLES.md"
 
 
 def test_the_guide_is_a_program_that_runs(

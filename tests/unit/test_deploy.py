@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 METRIC = re.compile(r"\btradewind_[a-z_]+")
 # Names of the page that documents them; test_docs compares that with the source.
-METRICS = set(METRIC.findall((ROOT / "docs" / "MONITORING.md").read_text()))
+METRICS = set(METRIC.findall((ROOT / "docs" / "reference" / "MONITORING.md").read_text()))
 
 
 def compose() -> dict[str, Any]:

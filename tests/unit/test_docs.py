@@ -195,7 +195,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     for page, code in blocks(""):
         for line in code.splitlines():
             if re.match(r"(\.venv/bin/|tradewind-server |curl )", line):
-                yield page, shlex.split(line, comments=True)
+                yield page, shlex.split(line.removesuffix(" &"), comments=True)
 
 
 def test_commands_name_programs_flags_and_files_that_exist() -> None:
@@ -245,10 +245,12 @@ def test_named_flags_exist(page: Path) -> None:
 
 
 def test_the_page_of_the_command_line_has_every_command_and_shared_flag() -> None:
-    commands = [tuple(row.names) for row in rows(section("docs/CLI.md", "First steps"))][1:]
+    commands = [tuple(row.names) for row in rows(section("docs/reference/CLI.md", "First steps"))][
+        1:
+    ]
     wanted = [(entry.name, *entry.aliases) for entry in COMMANDS]
     assert commands == wanted, "tools/cli_screens.py makes the tables anew"
-    flags_there = [row.names for row in rows(section("docs/CLI.md", "Global flags"))][1:]
+    flags_there = [row.names for row in rows(section("docs/reference/CLI.md", "Global flags"))][1:]
     shared = [[*([flag.short] if flag.short else []), f"--{flag.name}"] for flag in SHARED_FLAGS]
     assert flags_there == shared
 
@@ -262,7 +264,7 @@ def test_pages_are_plain_and_name_no_machine(page: Path) -> None:
 
 
 def test_the_places_for_the_benchmark_table_are_there() -> None:
-    for page in ("README.md", "docs/BENCHMARKS.md"):
+    for page in ("README.md", "docs/explanation/BENCHMARKS.md"):
         assert text_of(page).count(BENCHMARK_TABLE) == 1 or "| ratio |" in text_of(page)
 
 
@@ -278,13 +280,19 @@ def test_python_blocks_compile(page: str, code: str) -> None:
     ast.parse(textwrap.dedent(code), page)
 
 
-SPARK_PAGES = ("docs/SPARK.md", "docs/SPARK_RECIPES.md", "docs/PIPELINES.md", "docs/TABLES.md")
+SPARK_PAGES = (
+    "docs/how-to/SPARK.md",
+    "docs/how-to/SPARK_RECIPES.md",
+    "docs/how-to/PIPELINES.md",
+    "docs/how-to/TABLES.md",
+)
 RUNNABLE = [
     (page, code)
     for page, code in blocks("python")
     if not re.search(r"\b(nats|pytest|pytest_asyncio|harness)\b", code)
     and page not in SPARK_PAGES  # tests/spark
-    and not page.startswith("docs/walkthroughs/")  # tests/walkthroughs
+    and page != "README.md"  # tests/walkthroughs/test_readme.py
+    and not page.startswith("docs/tutorials/walkthroughs/")  # tests/walkthroughs
 ]
 
 
@@ -301,23 +309,22 @@ def test_python_blocks_that_need_only_us_run(
 
 def test_some_blocks_run() -> None:
     assert {page for page, _ in RUNNABLE} == {
-        "README.md",
-        "docs/CLIENT.md",
-        "docs/DEAD_LETTERS.md",
-        "docs/DECODERS.md",
-        "docs/INTEGRITY.md",
-        "docs/DISASTER_RECOVERY.md",
-        "docs/EMBEDDING.md",
-        "docs/KV.md",
-        "docs/MONITORING.md",
-        "docs/NAK.md",
-        "docs/OBJECTS.md",
-        "docs/SERVICES.md",
-        "docs/STREAMS.md",
-        "docs/TEMPLATES.md",
-        "docs/TRACING.md",
-        "docs/TRANSACTIONS.md",
-        "docs/TRUNCATE.md",
+        "docs/reference/CLIENT.md",
+        "docs/how-to/DEAD_LETTERS.md",
+        "docs/how-to/DECODERS.md",
+        "docs/how-to/INTEGRITY.md",
+        "docs/how-to/DISASTER_RECOVERY.md",
+        "docs/how-to/EMBEDDING.md",
+        "docs/how-to/KV.md",
+        "docs/reference/MONITORING.md",
+        "docs/how-to/NAK.md",
+        "docs/how-to/OBJECTS.md",
+        "docs/how-to/SERVICES.md",
+        "docs/tutorials/STREAMS.md",
+        "docs/how-to/TEMPLATES.md",
+        "docs/how-to/TRACING.md",
+        "docs/how-to/TRANSACTIONS.md",
+        "docs/how-to/TRUNCATE.md",
     }
 
 
@@ -401,7 +408,7 @@ def key_rows(*headings: str) -> list[Row]:
     return [
         row
         for heading in headings
-        for row in rows(section("docs/CONFIGURATION.md", heading))
+        for row in rows(section("docs/reference/CONFIGURATION.md", heading))
         if row.cells[0] != "key"
     ]
 
@@ -475,7 +482,7 @@ def test_documented_reloads_are_those_of_the_source() -> None:
 def test_every_flag_is_documented_once_under_flags() -> None:
     named = [
         name.lstrip("-")
-        for row in rows(section("docs/CONFIGURATION.md", "Flags"))
+        for row in rows(section("docs/reference/CONFIGURATION.md", "Flags"))
         for name in row.names
     ]
     assert sorted(named) == sorted(ALL_FLAGS)
@@ -527,7 +534,7 @@ def table_after(page: str, header: str) -> list[Row]:
 
 
 def test_the_endpoints_are_those_of_the_source() -> None:
-    found = table_after("docs/JETSTREAM.md", "| subject | what it does |")
+    found = table_after("docs/reference/JETSTREAM.md", "| subject | what it does |")
     documented = [
         (re.sub(r"<[^>]+>", "*", name), row.cells[1]) for row in found for name in row.names
     ]
@@ -550,12 +557,12 @@ def test_requests_that_only_we_have_are_named_as_they_are() -> None:
 
 
 def test_the_columns_in_spark_are_those_of_the_source() -> None:
-    found = table_after("docs/SPARK.md", "| column | type | meaning |")
+    found = table_after("docs/how-to/SPARK.md", "| column | type | meaning |")
     documented = [(name, row.cells[1]) for row in found for name in row.names]
     assert documented == [(name, column.ddl) for name, column in MESSAGES.items()]
     tables = {
         row.cells[0]: SPAN.findall(row.cells[2])
-        for row in table_after("docs/SPARK.md", "| table | one row for each | columns |")
+        for row in table_after("docs/how-to/SPARK.md", "| table | one row for each | columns |")
     }
     assert tables["`bucket`"] == list(BUCKET)
     assert tables["`objectStore`"] == list(OBJECTS)
@@ -600,7 +607,9 @@ def test_every_absent_or_different_row_says_what_happens() -> None:
 
 
 def test_conformance_names_tests_that_exist() -> None:
-    links = re.findall(r"\[`(test_\w+)`\]\(\.\./(\S+?)\)", text_of("docs/CONFORMANCE.md"))
+    links = re.findall(
+        r"\[`(test_\w+)`\]\(\.\./\.\./(\S+?)\)", text_of("docs/internals/CONFORMANCE.md")
+    )
     assert len(links) > 100
     missing = [name for name, path in links if f"def {name}(" not in (ROOT / path).read_text()]
     assert not missing
@@ -610,7 +619,7 @@ def test_every_error_is_provoked_or_said_not_to_be() -> None:
     sources = [*(ROOT / "tests/conformance").glob("*.py"), *(ROOT / "tests/cases").iterdir()]
     sources.append(ROOT / "tests/publish_faults.py")
     provoked = set(re.findall(r"\b10\d{3}\b", "".join(path.read_text() for path in sources)))
-    excused = set(re.findall(r"\b10\d{3}\b", section("docs/CONFORMANCE.md", "Errors")))
+    excused = set(re.findall(r"\b10\d{3}\b", section("docs/internals/CONFORMANCE.md", "Errors")))
     codes = set(
         re.findall(r"\d{3}, (10\d{3}),", (ROOT / "src/tradewind/api/errors.py").read_text())
     )
@@ -672,7 +681,9 @@ def spans_of(page: str) -> set[str]:
 
 def test_metrics_are_documented(server: tradewind.Server) -> None:
     served = set(re.findall(r"^# HELP (\w+)", server.view.metrics().decode(), re.MULTILINE))
-    named = {name for name in spans_of("docs/MONITORING.md") if name.startswith("tradewind_")}
+    named = {
+        name for name in spans_of("docs/reference/MONITORING.md") if name.startswith("tradewind_")
+    }
     fields = {"tradewind_version", "tradewind_internal_errors", "tradewind_turns"}
     assert named - fields - {"tradewind_healthy == 0"} == served
 
@@ -680,10 +691,12 @@ def test_metrics_are_documented(server: tradewind.Server) -> None:
 def test_pages_are_documented_and_compared(server: tradewind.Server) -> None:
     routes = build_application(server.view).routes
     served = {route.path for route in routes if isinstance(route, Route)}
-    assert served <= spans_of("docs/MONITORING.md")
+    assert served <= spans_of("docs/reference/MONITORING.md")
     assert served <= spans_of(COMPATIBILITY)
     named = {
-        name for row in rows(section("docs/MONITORING.md", "HTTP pages")) for name in row.names
+        name
+        for row in rows(section("docs/reference/MONITORING.md", "HTTP pages"))
+        for name in row.names
     }
     assert named == served
 
@@ -698,7 +711,7 @@ def test_system_subjects_are_documented_and_compared(server: tradewind.Server) -
     account = server.broker.accounts["$G"]
     handlers = {*system._system_handlers(), *system._own_handlers(account)}
     served = {subject.replace(server.broker.server_id, "*") for subject in handlers}
-    for page in ("docs/MONITORING.md", COMPATIBILITY):
+    for page in ("docs/reference/MONITORING.md", COMPATIBILITY):
         spans = {general(span) for span in spans_of(page)}
         families = {span.lstrip(".") for span in spans}
         for subject in served:
@@ -715,7 +728,7 @@ def test_events_are_documented_and_compared() -> None:
     }
     subjects |= {f"$SYS.SERVER.*.{what}" for what in re.findall(r'_announce\("(\w+)"\)', source)}
     assert len(subjects) >= 7
-    for page in ("docs/MONITORING.md", COMPATIBILITY):
+    for page in ("docs/reference/MONITORING.md", COMPATIBILITY):
         assert subjects <= {general(span) for span in spans_of(page)}, page
 
 

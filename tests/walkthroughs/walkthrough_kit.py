@@ -1,4 +1,4 @@
-"""Runs the pages of docs/walkthroughs: their commands in order, and what they say is printed.
+"""Runs the pages of docs/tutorials/walkthroughs: their commands in order, and what they print.
 
 A page is prose with code blocks without a language. In a block `$ ` begins a command line (which
 may go on over lines that end with a backslash, or to the end of a here-document); what follows is
@@ -37,7 +37,7 @@ from pathlib import Path
 from ports import free_port
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = ROOT / "docs" / "walkthroughs"
+PAGES = ROOT / "docs" / "tutorials" / "walkthroughs"
 WAIT_SECONDS = 60
 # A whole page on a machine that is busy with other things.
 SLOWEST_SECONDS = 600
@@ -337,5 +337,5 @@ def _typed(pending: dict[str, str]) -> list[str]:
 
 
 def follow(page: str, folder: Path) -> None:
-    """Follow a page of docs/walkthroughs in an empty folder."""
+    """Follow a page of docs/tutorials/walkthroughs in an empty folder."""
     Walk(PAGES / page, folder).follow()

@@ -11,7 +11,7 @@ request. Derived from the table are:
 - subjects and repeatable requests of the client, and the names of `tradewind schema`.
 
 Roles and users have no notion of endpoints: their permissions are subjects. The documentation has a
-table of its own (docs/JETSTREAM.md), which a test keeps equal to this one.
+table of its own (docs/reference/JETSTREAM.md), which a test keeps equal to this one.
 """
 
 from __future__ import annotations

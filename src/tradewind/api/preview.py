@@ -1,7 +1,7 @@
 """Marks streams and consumers that were created with the API of a JetStream preview.
 
 Owns the mark in their metadata. It survives restarts, because the acknowledgements of such streams
-and consumers differ from today's: see docs/PREVIEW.md. nats-server ignores the mark.
+and consumers differ from today's: see docs/reference/PREVIEW.md. nats-server ignores the mark.
 """
 
 from __future__ import annotations

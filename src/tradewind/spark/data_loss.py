@@ -1,7 +1,7 @@
 """The one rule of what counts as data loss, for all ways of reading.
 
 Owns the decision; how messages are found to be missing is up to those who read (`proof` for a
-server, `block_proof` for files). The table in docs/SPARK.md says the same:
+server, `block_proof` for files). The table in docs/how-to/SPARK.md says the same:
 
 - a stream that was deleted, or deleted and created again, is lost;
 - a message that was there when the read was planned has to be read; one that was removed before is

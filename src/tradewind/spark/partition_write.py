@@ -14,7 +14,7 @@ same rows were acknowledged. An attempt that is given rows other than those in t
 searches for them in the target.
 
 The ids of rows do not depend on their order (`outgoing`), so the target itself drops duplicates
-that two concurrent attempts send. docs/SPARK.md has the complete reasoning.
+that two concurrent attempts send. docs/how-to/SPARK.md has the complete reasoning.
 """
 
 from __future__ import annotations

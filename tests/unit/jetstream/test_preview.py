@@ -492,7 +492,7 @@ def test_account_touches_only_its_own_streams() -> None:
 
 
 def test_page_about_the_previews_names_every_subject() -> None:
-    page = (Path(__file__).parents[3] / "docs/PREVIEW.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/reference/PREVIEW.md").read_text()
     named = set(re.findall(r"^\| `(\$JS\.[^`]*)` \|", page, re.MULTILINE))
     assert named == {endpoint.subject for endpoint in OLD_ENDPOINTS}
 

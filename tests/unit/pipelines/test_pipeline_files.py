@@ -191,7 +191,7 @@ def test_names_in_texts_and_comments_do_not_count() -> None:
     assert names_in(sql, ["orders", "regions"]) == {"regions"}
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "PIPELINES.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "PIPELINES.md"
 
 
 @pytest.mark.parametrize(
