@@ -474,7 +474,8 @@ class ConsumerRun:
     def _tell(self, event: RunEvent) -> None:
         handler = self._plan.on_event
         if handler is None:
-            _log.warning("%s of %s: %s", self._consumer.name, self._consumer.stream, event)
+            level = logging.INFO if isinstance(event, RunStopping) else logging.WARNING
+            _log.log(level, "%s of %s: %s", self._consumer.name, self._consumer.stream, event)
             return
         try:
             handler(event)
