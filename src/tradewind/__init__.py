@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection, connect
     from tradewind.client.running.retries import GiveUp, Retry, RetryLater, Skip
     from tradewind.server.embedded import Server, ServerThread, serve
+    from tradewind.worker.worker_app import Worker
 
 _LAZY = {
     "Connection": "tradewind.client.connection",
@@ -25,6 +26,7 @@ _LAZY = {
     "Server": "tradewind.server.embedded",
     "ServerThread": "tradewind.server.embedded",
     "Skip": "tradewind.client.running.retries",
+    "Worker": "tradewind.worker.worker_app",
     "connect": "tradewind.client.connection",
     "serve": "tradewind.server.embedded",
 }
@@ -37,6 +39,7 @@ __all__ = [
     "Server",
     "ServerThread",
     "Skip",
+    "Worker",
     "__version__",
     "connect",
     "serve",
