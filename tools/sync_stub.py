@@ -37,6 +37,7 @@ CLASSES = {
     "streams.api_requests": ["Pages"],
     "why.asking": ["Why"],
     "streams.consumers": ["Consumer", "ConsumerAccess"],
+    "running.consumer_run": ["ConsumerRun"],
     "streams.ordered": ["OrderedConsumer", "OrderedMessages"],
     "streams.batches": ["Batch"],
     "streams.transactions": ["Transaction"],

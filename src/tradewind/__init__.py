@@ -14,17 +14,36 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tradewind.client.connection import Connection, connect
+    from tradewind.client.running.retries import GiveUp, Retry, RetryLater, Skip
     from tradewind.server.embedded import Server, ServerThread, serve
+    from tradewind.worker.worker_app import Worker
 
 _LAZY = {
     "Connection": "tradewind.client.connection",
+    "GiveUp": "tradewind.client.running.retries",
+    "Retry": "tradewind.client.running.retries",
+    "RetryLater": "tradewind.client.running.retries",
     "Server": "tradewind.server.embedded",
     "ServerThread": "tradewind.server.embedded",
+    "Skip": "tradewind.client.running.retries",
+    "Worker": "tradewind.worker.worker_app",
     "connect": "tradewind.client.connection",
     "serve": "tradewind.server.embedded",
 }
 
-__all__ = ["Connection", "Server", "ServerThread", "__version__", "connect", "serve"]
+__all__ = [
+    "Connection",
+    "GiveUp",
+    "Retry",
+    "RetryLater",
+    "Server",
+    "ServerThread",
+    "Skip",
+    "Worker",
+    "__version__",
+    "connect",
+    "serve",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,8 @@ from tradewind.client.kv.kv_types import KvStatus
 from tradewind.client.objects.object_types import CHUNK_BYTES, ObjectInfo, ObjectStoreStatus
 from tradewind.client.objects.object_upload import ObjectSource, Progress
 from tradewind.client.objects.objects import HeaderLists
+from tradewind.client.running.run_settings import Handler, RunSettings
+from tradewind.client.running.run_stats import RunStats
 from tradewind.client.services.discovery import ANSWERS_SECONDS, STALL_SECONDS
 from tradewind.client.services.service_types import ServiceInfo, ServicePing, ServiceStats
 from tradewind.client.services.services import (
@@ -560,6 +562,8 @@ class Consumer:
         on_status: StatusHandler | None = None,
         **options: Unpack[GroupOptions],
     ) -> ConsumerMessages: ...
+    def runner(self, handler: Handler, **settings: Unpack[RunSettings]) -> ConsumerRun: ...
+    def run(self, handler: Handler, **settings: Unpack[RunSettings]) -> RunStats: ...
     def delete(self) -> bool: ...
 
 class ConsumerAccess:
@@ -575,6 +579,13 @@ class ConsumerAccess:
         headers_only: bool = False,
         name_prefix: str = "",
     ) -> OrderedConsumer: ...
+
+class ConsumerRun:
+    stats: RunStats
+    def stop(self) -> None: ...
+    def run(self) -> RunStats: ...
+    @property
+    def wants_signals(self) -> bool: ...
 
 class OrderedConsumer:
     def consume(

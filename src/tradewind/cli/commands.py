@@ -141,4 +141,9 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "view", "tradewind.cli.spark.view_commands:app", "Materialized views of SQL queries"
     ),
+    CommandEntry(
+        "worker",
+        "tradewind.cli.consumers.worker_command:app",
+        "Run a handler for the messages of a consumer",
+    ),
 )

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from tradewind.client.connection import Connection, connect
 from tradewind.client.errors import ClientError
+from tradewind.client.running.consumer_run import ConsumerRun, signals_as
 
 WORKERS_MAX = 16
 BATCH_MAX = 256
@@ -133,6 +134,20 @@ class Blocking:
         if pending is not None:
             return pending
         return self._call(self._inner.publish_async, args, kwargs)
+
+    def runner(self, *args: Any, **kwargs: Any) -> Any:
+        """As the asynchronous one; plain handlers have threads of their own, so none is wrapped."""
+        return _wrap(self._inner.runner(*args, **kwargs), self._thread)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """`run` of a consumer or its runner; signals arrive in this thread, not in the loop's."""
+        inner = self._inner
+        running = inner if isinstance(inner, ConsumerRun) else inner.runner(*args, **kwargs)
+        if not running.wants_signals:
+            return self._thread.run(running._run())
+        loop = self._thread.loop
+        with signals_as(lambda: loop.call_soon_threadsafe(running.stop)):
+            return self._thread.run(running._run())
 
     def __iter__(self) -> Iterator[Any]:
         if not hasattr(self._inner, "__anext__"):

@@ -6,7 +6,7 @@ creates or changes consumers, which is up to `manager.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypedDict, Unpack
 
@@ -14,6 +14,9 @@ from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, DeliverPo
 from tradewind.client.core.message import Msg
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OptionsError
+from tradewind.client.running.consumer_run import ConsumerRun
+from tradewind.client.running.run_settings import Handler, RunSettings, make_plan
+from tradewind.client.running.run_stats import RunStats
 from tradewind.client.streams.api_requests import ApiRequests, to_time
 from tradewind.client.streams.delivered import DeliverySource, StatusHandler
 from tradewind.client.streams.manager import Consumers
@@ -27,6 +30,7 @@ from tradewind.client.streams.pulled import (
     PullOptions,
     check_positive,
 )
+from tradewind.client.streams.windowed import WindowMessages
 
 FETCH_MAX = 100
 HEARTBEAT_MAX = 15.0
@@ -156,6 +160,31 @@ class Consumer:
             callback=callback,
             on_status=on_status,
         )
+
+    def runner(self, handler: Handler, **settings: Unpack[RunSettings]) -> ConsumerRun:
+        """A handler for all messages, not started yet: `run`, `stop` and `stats` of the result.
+
+        The settings are those of `run`.
+        """
+        return ConsumerRun(self, make_plan(handler, settings))
+
+    async def run(self, handler: Handler, **settings: Unpack[RunSettings]) -> RunStats:
+        """Call a handler for each message, several at a time, until the task is cancelled.
+
+        A message whose handler returns is acknowledged; one whose handler raises follows `retry`.
+        A coroutine function runs in the event loop, a plain function in a thread. `RunSettings`
+        has all settings. Raises an error if the consumer or its stream is deleted.
+
+        >>> async def pack(order, message):
+        ...     await print_label(order["id"])
+        >>> await consumer.run(pack, codec="json", concurrency=8, signals=True)
+        """
+        return await self.runner(handler, **settings).run()
+
+    def _open_window(self, size: int, batch: int, on_resumed: Callable[[], None]) -> WindowMessages:
+        """Messages for a run; see `HandledConsumer`."""
+        options = consume_options(EXPIRES, None)
+        return WindowMessages(self._source, options, size, batch, on_resumed)
 
     async def delete(self) -> bool:
         """Remove the consumer."""

@@ -1,0 +1,1 @@
+"""Running a handler for the messages of a consumer: concurrency, retries, order, codecs, ends."""
