@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tradewind.cli.frame.failures import CommandError
-from tradewind.cli.frame.output import note
+from tradewind.cli.frame.output import note, set_wide
 from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.durations import SECOND_NS
 
@@ -100,6 +100,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("context", "Named set of options, see `tradewind context`", "NAME", "NATS_CONTEXT"),
     Flag("no-context", "Ignore the selected context"),
     Flag("trace", "Show JetStream API requests and responses"),
+    Flag("wide", "Show all columns of tables, also those that the terminal has no room for"),
 )
 _BY_KEY: Final = {flag.key: flag for flag in FLAGS}
 
@@ -162,7 +163,7 @@ class Settings:
             if isinstance(value, str) and flag.env:
                 path = str(Path(value).expanduser().absolute())
                 environment[flag.env] = path if flag.is_path and value else value
-            elif value is True and flag.key != "trace":
+            elif value is True and flag.key not in ("trace", "wide"):
                 words.append(f"--{flag.name}")
         return words, environment
 
@@ -200,6 +201,7 @@ _current: ContextVar[Settings] = ContextVar("tradewind_cli_settings")
 def begin() -> None:
     """A new call: nothing is given yet."""
     _current.set(Settings())
+    set_wide(False)
 
 
 def current() -> Settings:

@@ -153,7 +153,7 @@ def list_contexts(
         line("No known contexts")
         return
     selected = context_files.selected()
-    table = Table("Known Contexts", "Name", "Description")
+    table = Table("Known Contexts", "Name", "Description", shorten=("Description",))
     for name, fields in loaded.items():
         table.row(f"{name}*" if name == selected else name, fields.get("description", ""))
     table.print()

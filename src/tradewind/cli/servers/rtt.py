@@ -17,11 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from tradewind.cli.frame.command_loop import connect_async, run_async
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
-from tradewind.cli.frame.histogram import Histogram, short_duration
+from tradewind.cli.frame.histogram import Histogram
 from tradewind.cli.frame.output import Columns, line, note, print_json
 from tradewind.cli.frame.progress_bar import ProgressBar
 from tradewind.cli.frame.settings import current
-from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size, size_text
+from tradewind.cli.frame.text_formats import (
+    parse_duration_ns,
+    parse_size,
+    short_duration,
+    size_text,
+)
 from tradewind.client.core.addresses import parse_servers
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.core.contexts import load_context

@@ -15,7 +15,12 @@ from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.live import LiveScreen
 from tradewind.cli.frame.output import Table, print_json
 from tradewind.cli.frame.settings import connect, current
-from tradewind.cli.frame.text_formats import count_text, parse_duration_ns, size_text
+from tradewind.cli.frame.text_formats import (
+    count_text,
+    parse_duration_ns,
+    short_duration_of,
+    size_text,
+)
 from tradewind.cli.servers.system import Document, SystemRequests
 
 app = CommandApp("Live view of a server's load")
@@ -88,22 +93,29 @@ def make_screen(varz: Document, connz: Document, before: Document, seconds: floa
     name, version = varz.get("server_name", ""), varz.get("version", "")
     cpu, memory = float(varz.get("cpu", 0)), size_text(int(varz.get("mem", 0)))
     slow = varz.get("slow_consumers", 0)
+    uptime = short_duration_of(varz.get("uptime", ""))
+    uptime = short_duration_of(varz.get("uptime", ""))
     lines = [
-        f"NATS server {name} version {version} (uptime: {varz.get('uptime', '')})",
+        f"NATS server {name} version {version} (uptime: {uptime})",
         "",
         f"  Load: CPU: {cpu:.1f}%   Memory: {memory}   Slow Consumers: {slow}",
     ]
     for label, side in (("In: ", "in"), ("Out:", "out")):
         messages, size = int(varz.get(f"{side}_msgs", 0)), int(varz.get(f"{side}_bytes", 0))
         lines.append(
-            f"  {label}  Msgs: {count_text(messages)}   Bytes: {size_text(size)}   "
-            f"Msgs/Sec: {per_second(f'{side}_msgs'):,.1f}   "
-            f"Bytes/Sec: {size_text(round(max(per_second(f'{side}_bytes'), 0)))}"
+            f"  {label}  Msgs: {count_text(messages)} ({per_second(f'{side}_msgs'):,.1f}/s)   "
+            f"Bytes: {size_text(size)} "
+            f"({size_text(round(max(per_second(f'{side}_bytes'), 0)))}/s)"
         )
     connections = connz.get("connections") or []
     lines += ["", f"Connections: {connz.get('total', len(connections))}", ""]
     headers = ("Host", "CID", "Name", "Account", "Subs", "Pending", "Msgs To", "Msgs From")
-    table = Table("", *headers, "Bytes To", "Bytes From", "Lang", "Version", "Uptime", "RTT")
+    table = Table(
+        "",
+        *(*headers, "Bytes To", "Bytes From", "Lang", "Version", "Uptime", "RTT"),
+        shorten=("Name",),
+        drop=("Version", "Lang", "Account", "RTT", "Bytes To", "Bytes From", "Uptime", "Pending"),
+    )
     for each in connections:
         table.row(
             f"{each.get('ip', '')}:{each.get('port', '')}",
@@ -118,7 +130,8 @@ def make_screen(varz: Document, connz: Document, before: Document, seconds: floa
             size_text(int(each.get("in_bytes", 0))),
             each.get("lang", ""),
             each.get("version", ""),
-            each.get("uptime", ""),
-            each.get("rtt", ""),
+            short_duration_of(each.get("uptime", "")),
+            short_duration_of(each.get("rtt", "")),
         )
-    return [*lines, *table.lines()]
+    lines += table.lines()
+    return [*lines, hidden] if (hidden := table.hidden_text()) else lines

@@ -75,7 +75,9 @@ def list_letters(
         line(f"No dead letters found in {stream}")
         return
     table = Table(
-        f"Dead letters of {stream}", "Sequence", "Given Up By", "Reason", "Deliveries", "Subject"
+        f"Dead letters of {stream}",
+        *("Sequence", "Given Up By", "Reason", "Deliveries", "Subject"),
+        drop=("Deliveries",),
     )
     for letter in found[:limit]:
         table.row(

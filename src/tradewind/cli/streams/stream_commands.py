@@ -20,8 +20,8 @@ from tradewind.cli.frame.output import Table, line, note, print_json
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.frame.text_formats import (
     counted,
-    duration_text,
     parse_duration_ns,
+    short_duration,
     size_text,
     time_text,
 )
@@ -60,10 +60,11 @@ def list_streams(
         note(f"No leader at the moment, so not shown: {', '.join(pages.missing)}")
     shown = [info for info in found if all_streams or not is_system_stream(info.config.name)]
     hint = ", pass -a to include those of buckets" if len(found) > len(shown) else ""
-    _show_list(shown, names=names, json=json, none_text=f"No Streams defined{hint}")
+    show_stream_list(shown, names=names, json=json, none_text=f"No Streams defined{hint}")
 
 
-def _show_list(shown: list[StreamInfo], *, names: bool, json: bool, none_text: str) -> None:
+def show_stream_list(shown: list[StreamInfo], *, names: bool, json: bool, none_text: str) -> None:
+    """The streams as a table, as names, or as JSON."""
     shown.sort(key=lambda info: info.config.name)
     if json:
         print_json([info.config.name for info in shown] if names else shown)
@@ -74,7 +75,10 @@ def _show_list(shown: list[StreamInfo], *, names: bool, json: bool, none_text: s
         line(none_text)
     else:
         table = Table(
-            "Streams", "Name", "Description", "Created", "Messages", "Size", "Last Message"
+            "Streams",
+            *("Name", "Description", "Created", "Messages", "Size", "Last Message"),
+            shorten=("Description",),
+            drop=("Created", "Description", "Last Message"),
         )
         for info in shown:
             table.row(
@@ -146,15 +150,17 @@ def report(
     elif not shown:
         line("No Streams defined")
     else:
-        _report_streams(shown, raw=raw)
-        _report_replication(shown)
+        report_streams(shown, raw=raw)
+        report_replication(shown)
 
 
-def _report_streams(shown: list[StreamInfo], *, raw: bool) -> None:
+def report_streams(shown: list[StreamInfo], *, raw: bool) -> None:
+    """How much each stream holds."""
     table = Table(
         "Stream Report",
         *("Stream", "Storage", "Placement", "Consumers", "Messages"),
         *("Bytes", "Lost", "Deleted", "Replicas"),
+        drop=("Placement", "Storage", "Replicas", "Lost", "Deleted", "Consumers"),
     )
     for info in shown:
         config, state = info.config, info.state
@@ -173,8 +179,14 @@ def _report_streams(shown: list[StreamInfo], *, raw: bool) -> None:
     table.print()
 
 
-def _report_replication(shown: list[StreamInfo]) -> None:
-    table = Table("Replication Report", "Stream", "Kind", "Source Stream", "Active", "Lag", "Error")
+def report_replication(shown: list[StreamInfo]) -> None:
+    """How far mirrors and sources are behind; nothing if there are none."""
+    table = Table(
+        "Replication Report",
+        *("Stream", "Kind", "Source Stream", "Active", "Lag", "Error"),
+        shorten=("Error",),
+        drop=("Kind",),
+    )
     for info in shown:
         mirrors = [("Mirror", info.mirror)] if info.mirror else []
         for kind, source in [*mirrors, *(("Source", each) for each in info.sources)]:
@@ -182,7 +194,7 @@ def _report_replication(shown: list[StreamInfo]) -> None:
                 info.config.name,
                 kind,
                 source.name,
-                "never" if source.active < 0 else duration_text(source.active),
+                "never" if source.active < 0 else short_duration(source.active),
                 source.lag,
                 source.error.description if source.error else "",
             )
@@ -319,7 +331,7 @@ def find_streams(
         for info in infos
         if (all_streams or not is_system_stream(info.config.name)) and flags.matches(info, now_ns)
     ]
-    _show_list(found, names=names, json=json, none_text="No Streams match")
+    show_stream_list(found, names=names, json=json, none_text="No Streams match")
 
 
 @app.command("rm", aliases=("delete", "del"))
