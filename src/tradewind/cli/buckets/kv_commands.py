@@ -257,7 +257,7 @@ def update(
 def get(
     bucket: BucketArgument,
     key: KeyArgument,
-    revision: Annotated[int, Option("--revision", help="Get this revision")] = 0,
+    revision: Annotated[int, Option("--revision", min=0, help="Get this revision")] = 0,
     raw: Annotated[bool, Option("--raw", help="Print only the raw value")] = False,
     json: JsonFlag = False,
 ) -> None:
@@ -355,8 +355,8 @@ def watch(
     history: Annotated[bool, Option("--history", help="Start with the full history")] = False,
     updates: Annotated[bool, Option("--updates", help="Start with the next change")] = False,
     deletes: Annotated[bool, Option("--deletes/--no-deletes", help="Show deletions")] = True,
-    revision: Annotated[int, Option("--revision", help="Start at this revision")] = 0,
-    count: Annotated[int, Option("--count", help="Stop after this many changes")] = 0,
+    revision: Annotated[int, Option("--revision", min=0, help="Start at this revision")] = 0,
+    count: Annotated[int, Option("--count", min=0, help="Stop after this many changes")] = 0,
     json: JsonFlag = False,
 ) -> None:
     """Watch a bucket for changes, until Ctrl-C."""

@@ -262,7 +262,7 @@ def seal(bucket: BucketArgument, force: ForceFlag = False) -> None:
 def watch(
     bucket: BucketArgument,
     updates: Annotated[bool, Option("--updates", help="Start with the next change")] = False,
-    count: Annotated[int, Option("--count", help="Stop after this many changes")] = 0,
+    count: Annotated[int, Option("--count", min=0, help="Stop after this many changes")] = 0,
     json: JsonFlag = False,
 ) -> None:
     """Watch an object store for changes, until Ctrl-C."""

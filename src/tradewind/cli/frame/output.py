@@ -315,7 +315,9 @@ def _folded(value: str, indent: int) -> list[str]:
 
     found: list[str] = []
     for each in lines:
-        if width(each) <= limit - indent or _MARK in each:
+        room = limit - indent
+        # A path with a blank in it, for one, is better left in one piece.
+        if width(each) <= room or _MARK in each or max(map(len, each.split(" "))) > room:
             found.append(each)
         else:
             found += wrap(each, limit - indent, break_long_words=False, break_on_hyphens=False)

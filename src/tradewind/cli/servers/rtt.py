@@ -58,7 +58,7 @@ class Target:
 
 @rtt_app.command()
 def rtt(
-    iterations: Annotated[int, Argument(help="Round trips per server")] = 5,
+    iterations: Annotated[int, Argument(min=1, help="Round trips per server")] = 5,
     json: JsonFlag = False,
 ) -> int:
     """Measure round-trip times to all servers; exit code 1 if one fails."""
@@ -91,7 +91,7 @@ def _document(target: Target, at: str) -> dict[str, Any]:
 def _servers() -> str:
     """The urls of the servers that a connection would be made to."""
     shared = current()
-    if given := shared.text("server"):
+    if given := shared.servers:
         return given
     options = ConnectOptions() if shared.context is None else load_context(shared.context)
     return options.servers if isinstance(options.servers, str) else ",".join(options.servers)
@@ -151,7 +151,7 @@ def latency(
         ),
     ] = "",
     size: Annotated[str, Option("--size", help="Message size", metavar="BYTES")] = "8",
-    rate: Annotated[int, Option("--rate", help="Messages per second")] = 1000,
+    rate: Annotated[int, Option("--rate", min=0, help="Messages per second")] = 1000,
     duration: Annotated[
         str, Option("--duration", help="Duration of the measurement", metavar="DURATION")
     ] = "5s",

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import Annotated, Final
 
-from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.live import LiveScreen
 from tradewind.cli.frame.output import Table, print_json
@@ -34,18 +34,17 @@ CONNECTIONS_MAX: Final = 1024
 @app.command()
 def top(
     name: Annotated[str, Argument(help="Server name or ID")] = "",
-    conns: Annotated[int, Option("--conns", help="Number of connections to show")] = 30,
+    conns: Annotated[
+        int,
+        Option("--conns", min=1, max=CONNECTIONS_MAX, help="Number of connections to show"),
+    ] = 30,
     delay: Annotated[str, Option("--delay", help="Refresh interval", metavar="DURATION")] = "1s",
-    sort: Annotated[str, Option("--sort", help=f"By {', '.join(SORTS)}")] = "cid",
-    count: Annotated[int, Option("--count", help="Stop after this many refreshes")] = 0,
+    sort: Annotated[str, Option("--sort", help="Order", click_type=OneOf(*SORTS))] = "cid",
+    count: Annotated[int, Option("--count", min=0, help="Stop after this many refreshes")] = 0,
     account: Annotated[str, Option("--account", help="Only this account")] = "",
     json: JsonFlag = False,
 ) -> None:
     """Show the load of a server and its connections, until Ctrl-C."""
-    if sort not in SORTS:
-        raise CommandError(f"--sort: one of {', '.join(SORTS)}, not {sort!r}", exit_code=EXIT_USAGE)
-    if not 1 <= conns <= CONNECTIONS_MAX:
-        raise CommandError(f"--conns: 1 to {CONNECTIONS_MAX}", exit_code=EXIT_USAGE)
     pause = parse_duration_ns(delay, "--delay") / 1e9
     options: Document = {"sort": sort, "limit": conns, "auth": True}
     if account:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tradewind.api.times import parse_time
 from tradewind.cli.frame.account_catalog import AccountCatalog, is_system_stream, open_catalog
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
@@ -210,13 +211,18 @@ def show_subjects(
         str, Argument(metavar="FILTER", help="Filter, such as orders.>")
     ] = ">",
     json: JsonFlag = False,
-    sort: Annotated[str, Option("--sort", metavar="messages|name", help="Sort order")] = "messages",
+    sort: Annotated[
+        str,
+        Option(
+            "--sort",
+            click_type=OneOf("messages", "name", also={"count": "messages", "subjects": "name"}),
+            help="Sort order",
+        ),
+    ] = "messages",
     reverse: Annotated[bool, Option("--reverse", "-R", help="Reverse the order")] = False,
     names: Annotated[bool, Option("--names", help="Show only subjects")] = False,
 ) -> None:
     """Show the subjects of a stream with their message counts."""
-    if sort not in ("messages", "count", "name", "subjects"):
-        raise CommandError(f"--sort: messages or name, not {sort!r}", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
         name = catalog.pick_stream(stream)
         info = catalog.manager.streams.info(name, subjects_filter=subject_filter)
