@@ -45,7 +45,7 @@ MASKS = (
     (re.compile(r"average \S+ \S+/s"), "average <rate>"),
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?Z?"), "<time>"),
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "<clock>"),
-    (re.compile(r"\b(\d+[ydhm])*\d+(\.\d\d)?s\b"), "<duration>"),
+    (re.compile(r"\b(\d+[ydhm])+\b|\b(\d+[ydhm])*\d+(\.\d+)?s\b"), "<duration>"),
     (re.compile(r"\b\d+(\.\d+)?(ms|\u00b5s)\b"), "<rtt>"),
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:<port>"),
     (re.compile(r"\d+ B compressed"), "<size> compressed"),

@@ -727,6 +727,9 @@ class DeadLetters:
         origin_subject: str = "",
         first: int = 1,
     ) -> Iterator[StoredDeadLetter]: ...
+    def listing(
+        self, stream: str, *, origin: str = "", consumer: str = "", reason: str = ""
+    ) -> Iterator[StoredDeadLetter]: ...
     def redrive(
         self,
         letter: StoredDeadLetter,

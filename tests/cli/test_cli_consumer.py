@@ -195,13 +195,13 @@ def test_a_start_may_be_a_time(offline: Cli, tmp_path: Path) -> None:
     ("flags", "text"),
     [
         (["--deliver", "sometimes"], "--deliver: all, new, last"),
-        (["--backoff", "cubic"], "--backoff: linear or none"),
+        (["--backoff", "cubic"], "--backoff': must be one of linear, none"),
         (["--nak-delay", "soon"], "tradewind.nak.delay: "),
         (["--nak-delay-for", "busy"], "--nak-delay-for: CLASS=RULE as in busy=10s, not 'busy'"),
         (["--backoff", "linear", "--backoff-min", "1h"], "--backoff-min: must be more than 0"),
         (["--pull", "--target", "x"], "--pull and --target: use only one"),
         (["--pinned-groups", "a", "--overflow-groups", "b"], "use only one of them"),
-        (["--ack", "maybe"], "Invalid enum value 'maybe' - at `$.ack_policy`"),
+        (["--ack", "maybe"], "must be one of none, all, explicit, flow_control, not 'maybe'"),
         (["--pause", "later"], "--pause: 'later' is not a duration"),
     ],
 )

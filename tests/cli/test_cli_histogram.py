@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tradewind.cli.frame.histogram import Histogram, short_duration
+from tradewind.cli.frame.histogram import Histogram
+from tradewind.cli.frame.text_formats import short_duration
 
 DURATIONS = st.lists(
     st.one_of(st.integers(0, 2000), st.integers(0, 10**15), st.integers(10**6, 10**9)),

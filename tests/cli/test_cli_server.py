@@ -59,7 +59,7 @@ def admin(user: Cli) -> Cli:
 
 
 def test_list_shows_the_server(admin: Cli) -> None:
-    outcome = admin("server", "ls").ok()
+    outcome = admin("server", "ls", "--wide").ok()
     assert "Server Overview" in outcome.out
     assert re.search(r"│ one +│ +│ 127\.0\.0\.1 │ 2\.15\.\d+ +│ yes +│", outcome.out)
     document = admin("server", "list", "--json").ok().json
@@ -112,7 +112,7 @@ def test_reports_are_tables_over_all_servers(admin: Cli, system_server: ServerPr
         connection.flush()
         # A server notices a little later that those of the commands before have gone.
         wait_for(lambda: connections_by_account(admin) == {"A": 1, "SYS": 1})
-        table = admin("server", "report", "connections").ok().out
+        table = admin("server", "report", "connections", "--wide").ok().out
         assert re.search(r"│ worker +│ one +│", table)
         documents = admin("server", "report", "conns", "1", "--account", "A", "--json").ok().json
         assert [(each["name"], each["account"]) for each in documents] == [("worker", "A")]

@@ -122,7 +122,7 @@ def test_every_flag_has_its_member(offline: Cli, tmp_path: Path) -> None:
     [
         (["--max-age", "soon"], "--max-age: 'soon' is not a duration"),
         (["--max-bytes", "1 parsec"], "--max-bytes: '1 parsec' is not a size"),
-        (["--storage", "tape"], "Invalid enum value 'tape' - at `$.storage`"),
+        (["--storage", "tape"], "--storage': must be one of file, memory, not 'tape'"),
         (["--metadata", "alone"], "--metadata: KEY=VALUE"),
         (
             ["--transform-source", "a"],

@@ -128,8 +128,8 @@ def test_top_screen_has_rates_since_the_last_one() -> None:
     before: dict[str, Any] = {"in_msgs": 100, "in_bytes": 1000, "out_msgs": 0, "out_bytes": 0}
     now = {**before, "in_msgs": 300, "in_bytes": 3048, "server_name": "s", "mem": 2048}
     lines = make_screen(now, {"connections": [], "total": 0}, before, 2.0)
-    assert "Msgs: 300   Bytes: 3.0 KiB   Msgs/Sec: 100.0   Bytes/Sec: 1.0 KiB" in lines[3]
-    assert "Msgs/Sec: 0.0" in lines[4]
+    assert "Msgs: 300 (100.0/s)   Bytes: 3.0 KiB (1.0 KiB/s)" in lines[3]
+    assert "(0.0/s)" in lines[4]
 
 
 def test_top_on_a_terminal_ends_well_by_an_interruption(admin: Cli) -> None:

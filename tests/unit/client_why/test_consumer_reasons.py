@@ -19,6 +19,7 @@ from tradewind.api.consumer_types import (
     SequenceInfo,
 )
 from tradewind.client.why.consumer_reasons import Knowledge, Oldest, explain
+from tradewind.client.why.reasons import DESTRUCTIVE
 
 
 def info(config: dict[str, Any] | None = None, **more: Any) -> ConsumerInfo:
@@ -185,6 +186,8 @@ def test_every_state_has_one_sentence(known: Knowledge) -> None:
     reason = explain(known)
     assert reason.text.endswith(".")
     assert "\n" not in reason.text
+    assert DESTRUCTIVE.isdisjoint(reason.command.split())
+    assert not reason.command or reason.mood != "good"
     if reason.mood == "stuck":
         assert reason.advice
     if known.info.paused:

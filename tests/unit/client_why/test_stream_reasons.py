@@ -23,7 +23,7 @@ from tradewind.api.stream_types import (
     StreamSourceInfo,
     StreamState,
 )
-from tradewind.client.why.reasons import command
+from tradewind.client.why.reasons import DESTRUCTIVE, command
 from tradewind.client.why.stream_reasons import StreamKnowledge, explain_stream
 
 NOW_NS = 1_800_000_000 * 10**9
@@ -117,7 +117,7 @@ def origin(**more: Any) -> StreamSourceInfo:
             ),
             "stuck",
             "s.1 has 3 messages of 3 (max_msgs_per_subject)",
-            "stream purge S --subject s.1",
+            "stream edit S --max-msgs-per-subject",
         ),
         (known(account=FULL), "stuck", "uses 100 B on disk of the 100 B", "stream report"),
         (known({"storage": "memory"}, account=FULL), "idle", "first message", ""),
@@ -180,7 +180,7 @@ def origin(**more: Any) -> StreamSourceInfo:
             "no limit removes anything",
             "",
         ),
-        (known(state={"messages": 5}), "good", "no limit removes", "stream purge S"),
+        (known(state={"messages": 5}), "good", "no limit removes", ""),
         (
             known(
                 {"max_age": HOUR_NS},
@@ -189,13 +189,13 @@ def origin(**more: Any) -> StreamSourceInfo:
             ),
             "good",
             "about 12 messages per second; each is removed after 1 hour, the oldest in 30 minutes",
-            "stream edit S --max-age",
+            "",
         ),
         (
             known({"max_msgs": 5}, {"messages": 5}),
             "good",
             "the oldest are removed at max_msgs (it is full)",
-            "edit",
+            "",
         ),
     ],
 )
@@ -274,3 +274,5 @@ def test_there_is_always_one_whole_sentence(asked: StreamKnowledge) -> None:
     assert reason.text.endswith(".")
     assert "\n" not in reason.text + reason.advice + reason.command
     assert reason.mood in ("good", "idle", "waiting", "stuck")
+    assert DESTRUCTIVE.isdisjoint(reason.command.split())
+    assert not reason.command or reason.mood in ("waiting", "stuck")

@@ -162,7 +162,7 @@ def list_accounts(
     if json:
         print_json(names)
         return
-    table = Table(f"Accounts of {owner}", "Name", "Key", "Users", "Expires")
+    table = Table(f"Accounts of {owner}", "Name", "Key", "Users", "Expires", drop=("Users",))
     for name in names:
         claims, _ = keyring.account(owner, name)
         users = str(len(keyring.users(owner, name)))

@@ -100,7 +100,7 @@ def list_operators(json: JsonFlag = False, folder: FolderFlag = "") -> None:
     if not names:
         line("There is no operator yet: tradewind auth operator add NAME")
         return
-    table = Table("Operators", "Name", "Key", "Accounts", "Issued")
+    table = Table("Operators", "Name", "Key", "Accounts", "Issued", drop=("Issued",))
     for name in names:
         claims, _ = keyring.operator(name)
         table.row(name, claims.sub, str(len(keyring.accounts(name))), time_text(claims.iat))

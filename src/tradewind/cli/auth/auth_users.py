@@ -122,7 +122,7 @@ def list_users(
     if json:
         print_json(names)
         return
-    table = Table(f"Users of {account_name}", "Name", "Key", "Issued", "Expires")
+    table = Table(f"Users of {account_name}", "Name", "Key", "Issued", "Expires", drop=("Issued",))
     for name in names:
         claims, _ = keyring.user(owner, account_name, name)
         table.row(name, claims.sub, time_text(claims.iat), time_text(claims.exp))

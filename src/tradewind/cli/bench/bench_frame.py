@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tradewind.cli.bench.bench_report import BenchReport
 from tradewind.cli.bench.bench_run import BenchPlan, Share, Workload, make_shares, run_shares
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.command_loop import connect_async, run_until_stopped
 from tradewind.cli.frame.frame import Argument, Option
 from tradewind.cli.frame.output import line, note, print_json
@@ -47,7 +48,12 @@ StreamFlag = Annotated[str, Option("--stream", help="Stream name")]
 CreateFlag = Annotated[bool, Option("--create", help="Create or update the stream")]
 PurgeFlag = Annotated[bool, Option("--purge", help="Purge the stream first")]
 StorageFlag = Annotated[
-    str, Option("--storage", help="Storage for a new stream or bucket", metavar="file|memory")
+    str,
+    Option(
+        "--storage",
+        help="Storage for a new stream or bucket",
+        click_type=OneOf("file", "memory"),
+    ),
 ]
 ReplicasFlag = Annotated[int, Option("--replicas", help="Replicas of a new stream or bucket")]
 MaxBytesFlag = Annotated[
@@ -60,7 +66,8 @@ DedupWindowFlag = Annotated[
 ]
 ConsumerFlag = Annotated[str, Option("--consumer", help="Consumer name")]
 AcksFlag = Annotated[
-    str, Option("--acks", help="Acknowledgement policy", metavar="explicit|none|all")
+    str,
+    Option("--acks", help="Acknowledgement policy", click_type=OneOf("explicit", "none", "all")),
 ]
 DoubleAckFlag = Annotated[
     bool, Option("--doubleack", help="Wait for the server to confirm each acknowledgement")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tradewind.cli.bench.bench_run import Share
-from tradewind.cli.frame.histogram import Histogram, short_duration
-from tradewind.cli.frame.text_formats import size_text
+from tradewind.cli.frame.histogram import Histogram
+from tradewind.cli.frame.text_formats import short_duration, size_text
 
 CSV_HEADER: Final = "#RunID,ClientID,MsgCount,MsgBytes,MsgsPerSec,BytesPerSec,DurationSecs"
 

@@ -80,10 +80,6 @@ class StreamPlan:
     async def make(self, js: JetStream) -> None:
         """Have the stream as it is wanted."""
         streams = js.manager.streams
-        if self.storage not in ("file", "memory"):
-            raise CommandError(
-                f"--storage: file or memory, not {self.storage!r}", exit_code=EXIT_USAGE
-            )
         if self.create:
             settings: dict[str, Any] = {
                 "subjects": list(self.subjects),
@@ -291,8 +287,6 @@ def _read(
 ) -> None:
     """A benchmark of readers that share a consumer."""
     name, acks = consumer
-    if acks not in ("explicit", "none", "all"):
-        raise CommandError(f"--acks: explicit, none or all, not {acks!r}", exit_code=EXIT_USAGE)
 
     async def prepare(connections: list[Connection]) -> list[Workload]:
         js = connections[0].jetstream()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError, near
 from tradewind.cli.frame.frame import Option
 from tradewind.cli.frame.prompts import choose
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 Bucket = TypeVar("Bucket")
 
 StorageFlag = Annotated[
-    str | None, Option("--storage", help="Storage: file or memory", metavar="file|memory")
+    str | None,
+    Option(
+        "--storage",
+        help="Storage: file or memory",
+        click_type=OneOf("file", "memory", also={"f": "file", "m": "memory"}),
+    ),
 ]
 
 
@@ -34,7 +40,9 @@ class BucketFlags:
     ttl: Annotated[
         str | None, Option("--ttl", help="Maximum age of values", metavar="DURATION")
     ] = None
-    replicas: Annotated[int | None, Option("--replicas", help="Number of replicas")] = None
+    replicas: Annotated[
+        int | None, Option("--replicas", min=1, max=5, help="Number of replicas")
+    ] = None
     max_bucket_size: Annotated[
         str | None, Option("--max-bucket-size", help="Maximum size of the bucket", metavar="BYTES")
     ] = None
@@ -63,7 +71,7 @@ def common_settings(flags: BucketFlags, storage: str | None = None) -> dict[str,
         "replicas": flags.replicas,
         "max_bytes": None if size is None else parse_size(size, "--max-bucket-size"),
         "description": flags.description,
-        "storage": None if storage is None else _storage(storage),
+        "storage": storage,
         "compression": flags.compress,
         "metadata": _pairs(flags.metadata) if flags.metadata else None,
     }
@@ -77,13 +85,6 @@ def common_settings(flags: BucketFlags, storage: str | None = None) -> dict[str,
 def seconds(text: str, flag: str) -> float:
     """Seconds of a duration."""
     return parse_duration_ns(text, flag) / 1e9
-
-
-def _storage(text: str) -> str:
-    for name in ("file", "memory"):
-        if text and name.startswith(text.lower()):
-            return name
-    raise CommandError(f"--storage: file or memory, not {text!r}", exit_code=EXIT_USAGE)
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:

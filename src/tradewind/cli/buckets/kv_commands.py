@@ -180,7 +180,12 @@ def list_buckets_or_keys(
         line("No Key-Value buckets found")
     else:
         headers = ("Bucket", "Description", "Created", "Size", "Values", "Last Update")
-        table = Table("Key-Value Buckets", *headers)
+        table = Table(
+            "Key-Value Buckets",
+            *headers,
+            shorten=("Description",),
+            drop=("Created", "Description", "Last Update"),
+        )
         for status in found:
             state = status.info.state
             table.row(
@@ -252,7 +257,7 @@ def update(
 def get(
     bucket: BucketArgument,
     key: KeyArgument,
-    revision: Annotated[int, Option("--revision", help="Get this revision")] = 0,
+    revision: Annotated[int, Option("--revision", min=0, help="Get this revision")] = 0,
     raw: Annotated[bool, Option("--raw", help="Print only the raw value")] = False,
     json: JsonFlag = False,
 ) -> None:
@@ -350,8 +355,8 @@ def watch(
     history: Annotated[bool, Option("--history", help="Start with the full history")] = False,
     updates: Annotated[bool, Option("--updates", help="Start with the next change")] = False,
     deletes: Annotated[bool, Option("--deletes/--no-deletes", help="Show deletions")] = True,
-    revision: Annotated[int, Option("--revision", help="Start at this revision")] = 0,
-    count: Annotated[int, Option("--count", help="Stop after this many changes")] = 0,
+    revision: Annotated[int, Option("--revision", min=0, help="Start at this revision")] = 0,
+    count: Annotated[int, Option("--count", min=0, help="Stop after this many changes")] = 0,
     json: JsonFlag = False,
 ) -> None:
     """Watch a bucket for changes, until Ctrl-C."""
@@ -466,7 +471,9 @@ def _show_history(bucket: str, key: str, entries: list[Entry]) -> None:
     if not entries:
         raise CommandError(f"key {key!r} of bucket {bucket!r} has no values")
     headers = ("Key", "Revision", "Op", "Created", "Length", "Value")
-    table = Table(f"History for {bucket} > {key}", *headers)
+    table = Table(
+        f"History for {bucket} > {key}", *headers, shorten=("Value",), drop=("Length", "Created")
+    )
     for entry in entries:
         table.row(
             entry.key,
@@ -503,7 +510,12 @@ def _list_keys(store: KeyValue, *, verbose: bool, values: bool, as_json: bool) -
         line("No keys found in bucket")
         return
     headers = ("Key", "Created", "Delta", "Revision", *(("Value",) if values else ()))
-    table = Table(f"Contents for bucket '{store.bucket}'", *headers)
+    table = Table(
+        f"Contents for bucket '{store.bucket}'",
+        *headers,
+        shorten=("Value",) if values else (),
+        drop=("Delta", "Created"),
+    )
     for entry in entries:
         row = (entry.key, _created(entry), entry.delta, entry.revision)
         table.row(*row, *((_shortened(entry.value),) if values else ()))

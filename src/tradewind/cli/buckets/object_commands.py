@@ -262,7 +262,7 @@ def seal(bucket: BucketArgument, force: ForceFlag = False) -> None:
 def watch(
     bucket: BucketArgument,
     updates: Annotated[bool, Option("--updates", help="Start with the next change")] = False,
-    count: Annotated[int, Option("--count", help="Stop after this many changes")] = 0,
+    count: Annotated[int, Option("--count", min=0, help="Stop after this many changes")] = 0,
     json: JsonFlag = False,
 ) -> None:
     """Watch an object store for changes, until Ctrl-C."""
@@ -315,7 +315,12 @@ def _list_stores(stores: list[ObjectStoreStatus], *, names: bool, as_json: bool)
         line("No Object Store buckets found")
     else:
         headers = ("Bucket", "Description", "Created", "Size", "Last Update")
-        table = Table("Object Store Buckets", *headers)
+        table = Table(
+            "Object Store Buckets",
+            *headers,
+            shorten=("Description",),
+            drop=("Created", "Description", "Last Update"),
+        )
         for status in stores:
             table.row(
                 status.bucket,
@@ -336,7 +341,7 @@ def _list_objects(found: list[ObjectInfo], *, names: bool, as_json: bool) -> Non
     elif not found:
         line("No entries found")
     else:
-        table = Table("Bucket Contents", "Name", "Size", "Time")
+        table = Table("Bucket Contents", "Name", "Size", "Time", drop=("Time",))
         for info in found:
             table.row(info.name, size_text(info.size), time_text(info.mtime))
         table.print()

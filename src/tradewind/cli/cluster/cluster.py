@@ -276,7 +276,10 @@ def _show(plan: ClusterPlan, health: ClusterHealth, *, json: bool) -> None:
         )
         return
     table = Table(
-        f"Cluster {plan.name}", "Node", "Name", "Process", "State", "Streams", "Messages", "Bytes"
+        f"Cluster {plan.name}",
+        *("Node", "Name", "Process", "State", "Streams", "Messages", "Bytes"),
+        shorten=("State",),
+        drop=("Process", "Bytes", "Streams"),
     )
     for node in health.nodes:
         state = node.problem or ("leader" if node.is_leader else "well")

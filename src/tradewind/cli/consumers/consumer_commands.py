@@ -7,7 +7,7 @@ Owns the commands on existing consumers; `consumer_change` creates and edits the
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tradewind.cli.consumers.consumer_change import app as change_app
 from tradewind.cli.consumers.consumer_details import ack_text, show_consumer, show_list, show_state
@@ -22,6 +22,10 @@ from tradewind.cli.frame.output import Table, line, print_json
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.frame.text_formats import count_text, counted, duration_text, parse_moment_ns
 from tradewind.durations import SECOND_NS
+
+if TYPE_CHECKING:
+    from tradewind.api.consumer_types import ConsumerInfo
+    from tradewind.api.stream_types import StreamInfo
 
 app = CommandApp("Manage and read from consumers")
 app.include(change_app, messages_app, find_app, why_app)
@@ -119,11 +123,17 @@ def report(
     if json:
         print_json(infos)
         return
+    report_consumers(info, infos, raw=raw)
+
+
+def report_consumers(info: StreamInfo, infos: list[ConsumerInfo], *, raw: bool) -> None:
+    """How far the consumers of a stream are."""
     last = info.state.last_seq
     table = Table(
         f"Consumer report for {info.config.name} with {counted(len(infos), 'consumer')}",
         *("Consumer", "Mode", "Ack Policy", "Ack Wait", "Ack Pending"),
         *("Redelivered", "Unprocessed", "Ack Floor"),
+        drop=("Ack Wait", "Mode", "Ack Policy", "Redelivered", "Ack Floor"),
     )
     for each in infos:
         share = f" / {each.num_pending * 100 // last} %" if last and each.num_pending else ""

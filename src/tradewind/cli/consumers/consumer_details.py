@@ -56,6 +56,8 @@ def show_list(infos: list[ConsumerInfo], *, names: bool, json: bool, none_text: 
         table = Table(
             "Consumers",
             *("Name", "Description", "Created", "Ack Pending", "Unprocessed", "Last Delivery"),
+            shorten=("Description",),
+            drop=("Created", "Description", "Last Delivery"),
         )
         for info in infos:
             table.row(

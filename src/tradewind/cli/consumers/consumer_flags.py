@@ -14,6 +14,7 @@ from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.dead_letter_rules import PREFIX, STREAM_KEY
 from tradewind.api.nak_policy import BACKOFF_KEY, DELAY_KEY, NakPolicyError, nak_policy_of
 from tradewind.api.times import format_time
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.config_files import config_of
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Option
@@ -27,17 +28,23 @@ from tradewind.cli.streams.stream_flags import (
     split_subjects,
 )
 
+ACK_POLICIES: Final = OneOf("none", "all", "explicit", "flow_control")
+REPLAY_POLICIES: Final = OneOf("instant", "original")
+
 
 @dataclass(frozen=True)
 class ConsumerFlags:
     """Flags of a consumer; None means not given. Fields are named as in the configuration."""
 
     ack_policy: Annotated[
-        Text, Option("--ack", metavar="none|all|explicit|flow_control", help="Acknowledgments")
+        Text, Option("--ack", click_type=ACK_POLICIES, help="Acknowledgments")
     ] = None
-    rate_limit_bps: Annotated[Number, Option("--bps", help="Rate limit in bits per second")] = None
+    rate_limit_bps: Annotated[
+        Number, Option("--bps", min=0, help="Rate limit in bits per second")
+    ] = None
     backoff: Annotated[
-        Text, Option("--backoff", metavar="linear|none", help="Backoff between deliveries")
+        Text,
+        Option("--backoff", click_type=OneOf("linear", "none"), help="Backoff between deliveries"),
     ] = None
     backoff_steps: Annotated[int, Option("--backoff-steps", min=1, max=100)] = 10
     backoff_min: Annotated[str, Option("--backoff-min", metavar="DURATION")] = "1m"
@@ -74,12 +81,15 @@ class ConsumerFlags:
     headers_only: Annotated[
         Switch, Option("--headers-only/--no-headers-only", help="Deliver headers only")
     ] = None
-    max_deliver: Annotated[Number, Option("--max-deliver", metavar="TRIES")] = None
+    max_deliver: Annotated[Number, Option("--max-deliver", min=-1, metavar="TRIES")] = None
     max_ack_pending: Annotated[
-        Number, Option("--max-pending", "--max-outstanding", help="Maximum unacknowledged messages")
+        Number,
+        Option(
+            "--max-pending", "--max-outstanding", min=-1, help="Maximum unacknowledged messages"
+        ),
     ] = None
-    max_waiting: Annotated[Number, Option("--max-waiting", metavar="PULLS")] = None
-    max_batch: Annotated[Number, Option("--max-pull-batch", metavar="MESSAGES")] = None
+    max_waiting: Annotated[Number, Option("--max-waiting", min=0, metavar="PULLS")] = None
+    max_batch: Annotated[Number, Option("--max-pull-batch", min=0, metavar="MESSAGES")] = None
     max_expires: Annotated[Text, Option("--max-pull-expire", metavar="DURATION")] = None
     max_bytes: Annotated[Text, Option("--max-pull-bytes", metavar="SIZE")] = None
     nak_delay: Annotated[
@@ -98,7 +108,7 @@ class ConsumerFlags:
         Switch, Option("--nak-backoff/--no-nak-backoff", help="Use the backoff after a NAK, too")
     ] = None
     pull: Annotated[bool, Option("--pull", help="Pull consumer (default)")] = False
-    replay_policy: Annotated[Text, Option("--replay", metavar="instant|original")] = None
+    replay_policy: Annotated[Text, Option("--replay", click_type=REPLAY_POLICIES)] = None
     sample: Annotated[
         Number,
         Option(
@@ -122,7 +132,9 @@ class ConsumerFlags:
         ),
     ] = None
     mem_storage: Annotated[Switch, Option("--memory", help="Keep the state in memory only")] = None
-    num_replicas: Annotated[Number, Option("--replicas", help="Number of replicas")] = None
+    num_replicas: Annotated[
+        Number, Option("--replicas", min=0, max=5, help="Number of replicas")
+    ] = None
     metadata: Annotated[Texts, Option("--metadata", metavar="KEY=VALUE")] = None
     pause_until: Annotated[
         Text, Option("--pause", metavar="DURATION|TIME", help="Create paused until this time")
@@ -261,10 +273,6 @@ def start_of(text: str) -> dict[str, Any]:
 def _backoff(flags: ConsumerFlags) -> list[int]:
     if flags.backoff == "none":
         return []
-    if flags.backoff != "linear":
-        raise CommandError(
-            f"--backoff: linear or none, not {flags.backoff!r}", exit_code=EXIT_USAGE
-        )
     return linear_backoff(
         flags.backoff_steps,
         parse_duration_ns(flags.backoff_min, "--backoff-min"),

@@ -62,7 +62,7 @@ async def connect_async(
 
     shared = current()
     made: ConnectSettings = {**shared.connect_settings(), **settings}
-    return await connect(servers or shared.text("server") or None, context=shared.context, **made)
+    return await connect(servers or shared.servers, context=shared.context, **made)
 
 
 def run_async(main: Coroutine[Any, Any, Result]) -> Result:

@@ -15,6 +15,7 @@ from tradewind.api.consumer_types import ConsumerConfig
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.versioning import user_metadata
 from tradewind.cli.frame.failures import CommandError, near
+from tradewind.cli.frame.json_input import read_json
 from tradewind.cli.frame.output import json_text, line, styled
 from tradewind.durations import format_duration
 
@@ -51,11 +52,10 @@ def read_document(path: str) -> dict[str, Any]:
             raise CommandError(
                 f"{path}: more than {FILE_BYTES_MAX >> 20} MiB, too large for a configuration"
             )
-        document = msgspec.json.decode(Path(path).read_bytes())
+        text = Path(path).read_bytes()
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}") from None
-    except msgspec.DecodeError as error:
-        raise CommandError(f"{path}: {error}") from None
+    document = read_json(text, path)
     if not isinstance(document, dict):
         raise CommandError(f"{path}: expected a JSON object, not {type(document).__name__}")
     return document

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tradewind.cli.frame.json_input import json_problem
 from tradewind.client.core.contexts import contexts_folder
 from tradewind.client.errors import OptionsError
 from tradewind.private_files import replace_private
@@ -84,7 +85,8 @@ def load(name: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(content, type=dict[str, Any])
     except msgspec.DecodeError as error:
-        raise OptionsError(f"context {name!r}: {path}: {error}") from None
+        problem = json_problem(content, error)
+        raise OptionsError(f"context {name!r}: {path}: {problem}") from None
 
 
 def save(name: str, fields: dict[str, Any]) -> Path:

@@ -55,6 +55,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from tradewind.cli.frame.failures import near
+from tradewind.cli.frame.output import set_wide
 from tradewind.cli.frame.settings import FLAGS, Flag, current
 
 if TYPE_CHECKING:
@@ -262,4 +263,7 @@ def _option(flag: Flag, *, hidden: bool, take_short: bool) -> TyperOption:
 def _remember(_context: Any, parameter: Any, value: str | bool | None) -> None:
     """Keeps the value of a shared flag, wherever on the line it stood."""
     if value is not None and value is not False:
-        current().given[parameter.name.removeprefix("shared_")] = value
+        key = parameter.name.removeprefix("shared_")
+        current().given[key] = value
+        if key == "wide":
+            set_wide(True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tradewind.durations import format_duration
+from tradewind.cli.frame.text_formats import short_duration
 
 # 64 buckets for each power of two: a value differs from the middle of its bucket by at most 1/128.
 _BITS: Final = 6
@@ -122,12 +122,6 @@ class Histogram:
             "max_ns": self.max_ns,
             "mean_ns": round(self.mean_ns),
         }
-
-
-def short_duration(duration_ns: int) -> str:
-    """A duration to three digits: `48.2µs`, `1.05ms`, `12.3s`."""
-    scale = 10 ** max(len(str(duration_ns)) - 3, 0)
-    return format_duration(round(duration_ns / scale) * scale)
 
 
 def _bounds(index: int) -> tuple[int, int]:

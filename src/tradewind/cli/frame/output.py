@@ -1,8 +1,8 @@
 """The output of commands: lines, JSON, labelled columns, tables.
 
 Owns the layout, which is that of the `nats` command line. Colour and cursor codes are used only on
-a terminal, and never if NO_COLOR is set. Tables are never truncated, so that a pipe receives all of
-them.
+a terminal, and never if NO_COLOR is set. A table fits the terminal: `table_fit` says which columns
+give way. `--wide` shows all of them, and so does a pipe, unless COLUMNS limits it.
 
 Names, headers and errors are chosen by others. On a terminal nothing of them is obeyed: every text
 is written by a function of this module, which shows control characters instead of sending them.
@@ -16,10 +16,13 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from shutil import get_terminal_size
 from typing import Any, Final, TextIO
 
 import msgspec
 
+from tradewind.cli.frame.table_fit import ELLIPSIS, fit_columns
 from tradewind.visible_text import visible, visible_json, visible_lines
 
 _CODES: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim": "2"}
@@ -27,6 +30,25 @@ _CODES: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim":
 # brings colours of its own.
 _MARK: Final = f"\ufdd0{os.urandom(8).hex()}:"
 _MARKED: Final = re.compile(re.escape(_MARK) + "([0-9]{1,2});")
+# No terminal is narrower; what claims to be is not believed.
+WIDTH_MIN: Final = 20
+# Whether this call is to show all columns.
+_is_wide: ContextVar[bool] = ContextVar("tradewind_cli_is_wide", default=False)
+
+
+def set_wide(is_wide: bool) -> None:
+    """Show all columns of the tables of this call, or only those that fit."""
+    _is_wide.set(is_wide)
+
+
+def width_max() -> int | None:
+    """How wide the output may be: as the terminal, or COLUMNS; None if nothing limits it."""
+    if _is_wide.get():
+        return None
+    if not is_terminal(sys.stdout) and not os.environ.get("COLUMNS", "").isdecimal():
+        return None
+    columns = get_terminal_size((0, 0)).columns
+    return max(columns, WIDTH_MIN) if columns else None
 
 
 def line(text: str = "") -> None:
@@ -160,7 +182,7 @@ class Columns:
         found = [visible(self.title), ""] if self.title else []
         for kind, label, value in self._items:
             if kind == "row":
-                first, *rest = value.split("\n")
+                first, *rest = _folded(value, column + 2)
                 found.append(f"{' ' * (column - width(label))}{label}: {first}".rstrip())
                 found += [f"{' ' * (column + 2)}{more}" for more in rest]
             elif kind == "section":
@@ -179,16 +201,26 @@ class Columns:
 class Table:
     """A table with a title. Numbers are right-aligned.
 
-    >>> table = Table("Streams", "Name", "Messages")
-    >>> table.row("ORDERS", 12)
+    On a terminal that is too narrow, the texts of the columns `shorten` are cut, and the columns
+    `drop` are left out, the first of them first.
+
+    >>> table = Table("Streams", "Name", "Text", "Messages", shorten=("Text",), drop=("Text",))
+    >>> table.row("ORDERS", "What was ordered", 12)
     >>> table.print()
     """
 
-    def __init__(self, title: str, *headers: str) -> None:
+    def __init__(
+        self, title: str, *headers: str, drop: Sequence[str] = (), shorten: Sequence[str] = ()
+    ) -> None:
+        assert {*drop, *shorten} <= {*headers}, f"table {title!r} has no such columns"
         self.title = title
         self.headers = headers
         self.rows: list[tuple[object, ...]] = []
         self.footer: tuple[object, ...] = ()
+        # The columns that had no room, once the lines are made.
+        self.hidden: list[str] = []
+        self._drop = [headers.index(name) for name in drop]
+        self._shorten = [headers.index(name) for name in shorten]
 
     def row(self, *values: object) -> None:
         """A row, as many values as headers."""
@@ -199,15 +231,18 @@ class Table:
         """What `print` prints."""
         all_rows = [*self.rows, self.footer] if self.footer else self.rows
         texts = [[visible(value_text(value)) for value in row] for row in [self.headers, *all_rows]]
+        limit = width_max()
+        shown = self._fit(texts, limit)
+        self.hidden = [name for place, name in enumerate(self.headers) if place not in shown]
         title = visible(self.title)
-        widths = [max(width(row[column]) for row in texts) for column in range(len(self.headers))]
+        if limit is not None:
+            title = clipped(title, limit - 4)
+            texts = [[clipped(row[place], shown[place]) for place in shown] for row in texts]
+        widths = list(shown.values())
         missing = width(title) - (sum(widths) + 3 * len(widths) - 3)
         if missing > 0:
             widths[-1] += missing
-        right = [
-            all(isinstance(row[column], int | float) for row in self.rows) and bool(self.rows)
-            for column in range(len(self.headers))
-        ]
+        right = [self._is_number(place) for place in shown]
         inner = sum(widths) + 3 * len(widths) - 1
         found = []
         if title:
@@ -226,10 +261,67 @@ class Table:
         found.append(_rule("╰┴╯", widths))
         return found
 
+    def hidden_text(self) -> str:
+        """Which columns had no room, and how to see them; empty if all of them are shown."""
+        if not self.hidden:
+            return ""
+        text = f"--wide also shows: {', '.join(self.hidden)}"
+        limit = width_max()
+        return text if limit is None else clipped(text, limit)
+
     def print(self) -> None:
-        """Print it."""
+        """Print it; a note says which columns had no room."""
         for each in self.lines():
             line(each)
+        if hidden := self.hidden_text():
+            sys.stdout.flush()
+            note(styled(hidden, "dim", sys.stderr))
+
+    def _fit(self, texts: list[list[str]], limit: int | None) -> dict[int, int]:
+        """The columns that are shown, and their widths."""
+        places = range(len(self.headers))
+        return fit_columns(
+            [max(width(row[place]) for row in texts) for place in places],
+            limit,
+            descriptions=self._shorten,
+            empty=[
+                place for place in places if self.rows and not any(row[place] for row in texts[1:])
+            ],
+            dispensable=self._drop,
+            texts=[place for place in places if not self._is_number(place)],
+        )
+
+    def _is_number(self, place: int) -> bool:
+        return bool(self.rows) and all(isinstance(row[place], int | float) for row in self.rows)
+
+
+def clipped(text: str, columns: int) -> str:
+    """A text that takes no more than this many columns, with an ellipsis where it was cut."""
+    if width(text) <= columns:
+        return text
+    kept = _MARKED.sub("", text)
+    while width(kept) > columns - 1:
+        kept = kept[: -max(1, (width(kept) - columns) // 2)]
+    return kept + ELLIPSIS
+
+
+def _folded(value: str, indent: int) -> list[str]:
+    """The lines of a value behind a label, folded to the width of the terminal."""
+    lines = value.split("\n")
+    limit = width_max()
+    if limit is None or limit - indent < WIDTH_MIN:
+        return lines
+    from textwrap import wrap
+
+    found: list[str] = []
+    for each in lines:
+        room = limit - indent
+        # A path with a blank in it, for one, is better left in one piece.
+        if width(each) <= room or _MARK in each or max(map(len, each.split(" "))) > room:
+            found.append(each)
+        else:
+            found += wrap(each, limit - indent, break_long_words=False, break_on_hyphens=False)
+    return found
 
 
 def value_text(value: object) -> str:

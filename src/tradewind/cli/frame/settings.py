@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tradewind.cli.frame.failures import CommandError
-from tradewind.cli.frame.output import note
+from tradewind.cli.frame.output import note, set_wide
 from tradewind.cli.frame.text_formats import parse_duration_ns
 from tradewind.durations import SECOND_NS
 
@@ -100,8 +100,10 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("context", "Named set of options, see `tradewind context`", "NAME", "NATS_CONTEXT"),
     Flag("no-context", "Ignore the selected context"),
     Flag("trace", "Show JetStream API requests and responses"),
+    Flag("wide", "Show all columns of tables, also those that the terminal has no room for"),
 )
 _BY_KEY: Final = {flag.key: flag for flag in FLAGS}
+_LOGIN_KEYS: Final = ("user", "token", "creds", "nkey", "jwt", "seed")
 
 
 @dataclass(slots=True)
@@ -162,9 +164,25 @@ class Settings:
             if isinstance(value, str) and flag.env:
                 path = str(Path(value).expanduser().absolute())
                 environment[flag.env] = path if flag.is_path and value else value
-            elif value is True and flag.key != "trace":
+            elif value is True and flag.key not in ("trace", "wide"):
                 words.append(f"--{flag.name}")
         return words, environment
+
+    @property
+    def servers(self) -> str | None:
+        """The URLs of the servers; None for those of the context, or the default.
+
+        A login on the command line counts more than one in a URL.
+        """
+        given = self.text("server")
+        if not any(key in self.given for key in _LOGIN_KEYS):
+            return given or None
+        if not given and self.context is not None:
+            from tradewind.client.core.contexts import load_context
+
+            known = load_context(self.context).servers
+            given = known if isinstance(known, str) else ",".join(known)
+        return ",".join(_without_login(url) for url in given.split(",")) or None
 
     def connect_settings(self) -> ConnectSettings:
         """The arguments of `connect` that the flags and the environment give."""
@@ -197,9 +215,17 @@ class Settings:
 _current: ContextVar[Settings] = ContextVar("tradewind_cli_settings")
 
 
+def _without_login(url: str) -> str:
+    """A URL without a user name and a password."""
+    login, at, place = url.strip().rpartition("@")
+    scheme, separator, _ = login.partition("://")
+    return f"{scheme}{separator}{place}" if at and separator else place
+
+
 def begin() -> None:
     """A new call: nothing is given yet."""
     _current.set(Settings())
+    set_wide(False)
 
 
 def current() -> Settings:
@@ -214,7 +240,7 @@ def connect() -> Connection:
     settings = current()
     made = settings.connect_settings()
     made["on_event"] = partial(_on_event, settings)
-    return connect_blocking(settings.text("server") or None, context=settings.context, **made)
+    return connect_blocking(settings.servers, context=settings.context, **made)
 
 
 def _on_event(settings: Settings, event: Event) -> None:

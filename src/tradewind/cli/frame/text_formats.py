@@ -1,6 +1,7 @@
 """Sizes, durations, counts and times in the notation of the `nats` command line.
 
-Owns both directions: `10GB` and `1d12h` in a flag, `10 GiB` and `1d12h0m0s` in output.
+Owns both directions: `10GB` and `1d12h` in a flag, `10 GiB` and `1d12h0m0s` in output. Settings are
+shown in full, ages and measurements, which nobody reads to the second, as `1d12h`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final
 
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.durations import DURATION_NS_MAX, HOUR_NS, MINUTE_NS, SECOND_NS
+from tradewind.durations import DURATION_NS_MAX, HOUR_NS, MINUTE_NS, SECOND_NS, format_duration
 
 DAY_NS: Final = 24 * HOUR_NS
 YEAR_NS: Final = 365 * DAY_NS
@@ -111,6 +112,28 @@ def duration_text(duration_ns: int) -> str:
     return f"{duration_ns / SECOND_NS:.2f}s"
 
 
+def short_duration(duration_ns: int) -> str:
+    """A duration to three digits or two units: `48.2µs`, `1.05ms`, `12.3s`, `1m30s`, `3d2h`."""
+    if duration_ns < MINUTE_NS:
+        scale = 10 ** max(len(str(duration_ns)) - 3, 0)
+        duration_ns = round(duration_ns / scale) * scale
+        if duration_ns < MINUTE_NS:
+            return format_duration(duration_ns)
+    units = [(YEAR_NS, "y"), (DAY_NS, "d"), (HOUR_NS, "h"), (MINUTE_NS, "m"), (SECOND_NS, "s")]
+    at = next(place for place, (unit_ns, _) in enumerate(units) if duration_ns >= unit_ns)
+    (unit_ns, name), (next_ns, next_name) = units[at : at + 2]
+    rest = duration_ns % unit_ns // next_ns
+    return f"{duration_ns // unit_ns}{name}" + (f"{rest}{next_name}" if rest else "")
+
+
+def short_duration_of(text: str) -> str:
+    """The same of a text that a server wrote, as `3d2h10m4s` or `1.234567ms`."""
+    try:
+        return short_duration(parse_duration_ns(text, "duration")) if text else ""
+    except CommandError:
+        return text
+
+
 def time_text(text: str | None) -> str:
     """A time of the API in local time: `2026-01-02 03:04:05`; `never` for none."""
     if not text or text == ZERO_TIME:
@@ -122,7 +145,7 @@ def since_text(text: str | None) -> str:
     """How long ago a time of the API was: `1m30s`; `never` for none."""
     if not text or text == ZERO_TIME:
         return "never"
-    return duration_text(max(0, time.time_ns() - parse_time(text)))
+    return short_duration(max(0, time.time_ns() - parse_time(text)))
 
 
 def limit_text(value: int, text: str = "") -> str:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Final
 
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.command_loop import Troubles, connect_async, run_async, stamp
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
@@ -51,7 +52,7 @@ BodyArgument = Annotated[
 HeaderFlag = Annotated[
     list[str] | None, Option("--header", "-H", help="A header, NAME:VALUE", show_default=False)
 ]
-CountFlag = Annotated[int, Option("--count", help="Number of messages; -1 for unlimited")]
+CountFlag = Annotated[int, Option("--count", min=-1, help="Number of messages; -1 for unlimited")]
 SleepFlag = Annotated[str, Option("--sleep", help="Pause between messages", metavar="DURATION")]
 StdinFlag = Annotated[bool, Option("--force-stdin", help="Read the body from standard input")]
 SendOnFlag = Annotated[
@@ -59,7 +60,7 @@ SendOnFlag = Annotated[
     Option(
         "--send-on",
         help="Send the input as a whole at its end, or line by line",
-        metavar="eof|newline",
+        click_type=OneOf(_ON_EOF, _ON_NEWLINE),
     ),
 ]
 TemplatesFlag = Annotated[
@@ -116,9 +117,11 @@ class OutgoingMessage:
     subject_template: Template = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.send_on not in (_ON_EOF, _ON_NEWLINE):
+        if not self.subject or any(part in ("*", ">") for part in self.subject.split(".")):
             raise CommandError(
-                f"--send-on: {_ON_EOF} or {_ON_NEWLINE}, not {self.send_on!r}", exit_code=EXIT_USAGE
+                f"SUBJECT: messages cannot be sent to {self.subject!r}; name one subject, "
+                "without the wildcards * and >",
+                exit_code=EXIT_USAGE,
             )
         self.sleep_seconds = parse_duration_ns(self.sleep, "--sleep") / 1e9
         self.header_templates = HeaderTemplates(self.headers, functions=self.templates)

@@ -132,7 +132,7 @@ def reply(
     header: Annotated[
         list[str] | None, Option("--header", "-H", help="A header, NAME:VALUE", show_default=False)
     ] = None,
-    count: Annotated[int, Option("--count", help="Stop after this many requests")] = 0,
+    count: Annotated[int, Option("--count", min=0, help="Stop after this many requests")] = 0,
 ) -> None:
     """Reply to requests until Ctrl-C.
 

@@ -52,7 +52,7 @@ MatchRepliesFlag = Annotated[
     bool, Option("--match-replies", help="Match requests with their replies")
 ]
 InboxFlag = Annotated[bool, Option("--inbox", "-i", help="Listen on a new inbox")]
-CountFlag = Annotated[int, Option("--count", help="Stop after this many messages")]
+CountFlag = Annotated[int, Option("--count", min=0, help="Stop after this many messages")]
 DumpFlag = Annotated[
     str, Option("--dump", help="Save each message as a file in this folder; - for standard output")
 ]

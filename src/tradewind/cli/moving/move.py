@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.frame.named_servers import check_places, connect_place
@@ -38,7 +39,7 @@ def start(
     streams: Annotated[list[str], Argument(metavar="STREAM...")],
     origin: Annotated[str, Option("--from", help="Context or URL", metavar="SERVER")],
     target: Annotated[str, Option("--to", help="Context or URL", metavar="SERVER")],
-    via: Annotated[str, Option("--via", help=f"How: {', '.join(_METHODS)}")] = "auto",
+    via: Annotated[str, Option("--via", help="How", click_type=OneOf(*_METHODS))] = "auto",
     origin_api: Annotated[
         str,
         Option("--origin-api", help="API prefix for reaching the origin from the target"),
@@ -147,8 +148,6 @@ def status(path: JournalArgument, json: JsonFlag = False) -> None:
 
 def _method(via: str, origin_api: str) -> Method:
     """What `--via` says; usage error if that cannot be."""
-    if via not in _METHODS:
-        raise CommandError(f"--via: one of {', '.join(_METHODS)}", exit_code=EXIT_USAGE)
     method = Method(via) if via != "auto" else Method.MIRROR if origin_api else Method.BACKUP
     if method is Method.MIRROR and not origin_api:
         raise CommandError(

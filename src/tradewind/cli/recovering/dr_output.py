@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tradewind.cli.frame.output import Table, line
-from tradewind.cli.frame.text_formats import count_text, counted, duration_text
+from tradewind.cli.frame.text_formats import count_text, counted, duration_text, short_duration
 from tradewind.recovery.contents import Comparison
 from tradewind.recovery.protection_status import RecoveryState, StreamStatus
 from tradewind.recovery.recovery_journal import RecoveryJournal, RecoveryKind, RecoveryStep
@@ -33,7 +33,9 @@ _STEP_TEXTS: Final = {
 def print_status(statuses: list[StreamStatus]) -> None:
     """A table, and a line for each problem and note."""
     table = Table(
-        "Disaster recovery", "Stream", "State", "Mirror", "Lag", "RPO", "Seen", "Consumers"
+        "Disaster recovery",
+        *("Stream", "State", "Mirror", "Lag", "RPO", "Seen", "Consumers"),
+        drop=("Seen", "Consumers", "Mirror"),
     )
     for status in statuses:
         recorded = sum(each.recorded_floor is not None for each in status.consumers)
@@ -46,8 +48,7 @@ def print_status(statuses: list[StreamStatus]) -> None:
             _ago(status.last_seen_ns),
             f"{recorded} of {len(status.consumers)} recorded",
         )
-    for text in table.lines():
-        line(text)
+    table.print()
     for status in statuses:
         for consumer in status.consumers:
             known = consumer.recorded_floor
@@ -74,7 +75,7 @@ def rpo_text(status: StreamStatus) -> str:
     """How much time would be lost."""
     if status.state in (RecoveryState.FAILED_OVER, RecoveryState.TWO_WRITERS):
         return ""
-    return "unknown" if status.rpo_ns is None else duration_text(status.rpo_ns)
+    return "unknown" if status.rpo_ns is None else short_duration(status.rpo_ns)
 
 
 def print_comparison(stream: str, found: Comparison) -> None:
@@ -134,4 +135,4 @@ def print_result(journal: RecoveryJournal) -> None:
 
 
 def _ago(duration_ns: int | None) -> str:
-    return "" if duration_ns is None else f"{duration_text(duration_ns)} ago"
+    return "" if duration_ns is None else f"{short_duration(duration_ns)} ago"

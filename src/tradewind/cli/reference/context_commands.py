@@ -18,6 +18,7 @@ from tradewind.cli.frame.completion import complete_context
 from tradewind.cli.frame.editor import run_editor
 from tradewind.cli.frame.failures import CommandError, near
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
+from tradewind.cli.frame.json_input import read_json
 from tradewind.cli.frame.output import Columns, Table, line, print_json, styled
 from tradewind.cli.frame.prompts import choose, confirm_or_stop
 from tradewind.cli.frame.settings import FLAGS, current
@@ -116,12 +117,7 @@ def edit(name: NameArgument) -> None:
         path.write_bytes(before)
         run_editor(str(path))
         changed = path.read_bytes()
-    try:
-        fields = msgspec.json.decode(changed, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise CommandError(
-            f"the edited text is not a context; nothing was changed: {error}"
-        ) from None
+    fields = read_json(changed, "the edited text; nothing was changed", dict[str, Any])
     context_files.save(name, fields)
     try:
         load_context(name)
@@ -153,7 +149,7 @@ def list_contexts(
         line("No known contexts")
         return
     selected = context_files.selected()
-    table = Table("Known Contexts", "Name", "Description")
+    table = Table("Known Contexts", "Name", "Description", shorten=("Description",))
     for name, fields in loaded.items():
         table.row(f"{name}*" if name == selected else name, fields.get("description", ""))
     table.print()

@@ -38,7 +38,9 @@ def list_errors(
     if not found:
         line(f"No errors match {match}")
         return
-    table = Table("NATS Errors", "NATS Code", "HTTP Error Code", "Description")
+    table = Table(
+        "NATS Errors", "NATS Code", "HTTP Error Code", "Description", drop=("HTTP Error Code",)
+    )
     for kind in found:
         table.row(str(kind.err_code), str(kind.code), kind.text)
     table.print()

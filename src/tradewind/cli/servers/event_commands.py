@@ -84,7 +84,7 @@ def events(
     ] = None,
     stream: Annotated[str, Option("--stream", help="Read stored events from this stream")] = "",
     since: Annotated[str, Option("--since", help="Start at this time", metavar="DURATION")] = "",
-    count: Annotated[int, Option("--count", help="Stop after this many events")] = 0,
+    count: Annotated[int, Option("--count", min=0, help="Stop after this many events")] = 0,
 ) -> None:
     """Show events as they arrive, until Ctrl-C; by default those of JetStream and of servers."""
     try:

@@ -17,11 +17,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from tradewind.cli.frame.command_loop import connect_async, run_async
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
-from tradewind.cli.frame.histogram import Histogram, short_duration
+from tradewind.cli.frame.histogram import Histogram
 from tradewind.cli.frame.output import Columns, line, note, print_json
 from tradewind.cli.frame.progress_bar import ProgressBar
 from tradewind.cli.frame.settings import current
-from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size, size_text
+from tradewind.cli.frame.text_formats import (
+    parse_duration_ns,
+    parse_size,
+    short_duration,
+    size_text,
+)
 from tradewind.client.core.addresses import parse_servers
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.core.contexts import load_context
@@ -53,7 +58,7 @@ class Target:
 
 @rtt_app.command()
 def rtt(
-    iterations: Annotated[int, Argument(help="Round trips per server")] = 5,
+    iterations: Annotated[int, Argument(min=1, help="Round trips per server")] = 5,
     json: JsonFlag = False,
 ) -> int:
     """Measure round-trip times to all servers; exit code 1 if one fails."""
@@ -86,7 +91,7 @@ def _document(target: Target, at: str) -> dict[str, Any]:
 def _servers() -> str:
     """The urls of the servers that a connection would be made to."""
     shared = current()
-    if given := shared.text("server"):
+    if given := shared.servers:
         return given
     options = ConnectOptions() if shared.context is None else load_context(shared.context)
     return options.servers if isinstance(options.servers, str) else ",".join(options.servers)
@@ -146,7 +151,7 @@ def latency(
         ),
     ] = "",
     size: Annotated[str, Option("--size", help="Message size", metavar="BYTES")] = "8",
-    rate: Annotated[int, Option("--rate", help="Messages per second")] = 1000,
+    rate: Annotated[int, Option("--rate", min=0, help="Messages per second")] = 1000,
     duration: Annotated[
         str, Option("--duration", help="Duration of the measurement", metavar="DURATION")
     ] = "5s",

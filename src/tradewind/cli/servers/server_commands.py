@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from tradewind.api.times import parse_time
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
-from tradewind.cli.frame.histogram import Histogram, short_duration
+from tradewind.cli.frame.histogram import Histogram
 from tradewind.cli.frame.output import Columns, Table, line, print_json
 from tradewind.cli.frame.settings import connect, current
-from tradewind.cli.frame.text_formats import count_text, duration_text, size_text, time_text
+from tradewind.cli.frame.text_formats import count_text, short_duration, size_text, time_text
 from tradewind.cli.servers.server_check import app as check_app
 from tradewind.cli.servers.server_generate import generate as generate_configuration
 from tradewind.cli.servers.server_report import app as report_app
@@ -74,7 +74,7 @@ def list_servers(
     if json:
         print_json([{"server": each.server, "statsz": each.stats} for each in found])
     else:
-        _show_servers(found)
+        show_servers(found)
     return _missing(expect, len(found))
 
 
@@ -134,10 +134,12 @@ def _missing(expect: int, count: int) -> int:
     return 1
 
 
-def _show_servers(found: list[Statistics]) -> None:
+def show_servers(found: list[Statistics]) -> None:
+    """The servers as a table, with their sums."""
     first = ("Name", "Cluster", "Host", "Version", "JS", "Conns", "Subs", "Routes", "GWs")
     more = ("Mem", "CPU %", "Cores", "Slow", "Uptime", "RTT")
-    table = Table("Server Overview", *first, *more)
+    drop = ("GWs", "Routes", "Cores", "Cluster", "Slow", "Host", "RTT", "Subs", "Version", "Uptime")
+    table = Table("Server Overview", *first, *more, drop=drop)
     totals = dict.fromkeys(("connections", "subscriptions", "mem", "slow_consumers"), 0)
     for each in found:
         server, stats = each.server, each.stats
@@ -171,7 +173,7 @@ def _show_servers(found: list[Statistics]) -> None:
 
 
 def _uptime(start: str | None) -> str:
-    return duration_text(max(time.time_ns() - parse_time(start), 0)) if start else ""
+    return short_duration(max(time.time_ns() - parse_time(start), 0)) if start else ""
 
 
 def _show_info(varz: Document) -> None:

@@ -12,7 +12,7 @@ from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.output import Table, line, print_json, styled
 from tradewind.cli.frame.settings import connect, current
-from tradewind.cli.frame.text_formats import size_text
+from tradewind.cli.frame.text_formats import short_duration_of, size_text
 from tradewind.cli.servers.system import Document, SystemRequests
 
 app = CommandApp("Reports over all servers")
@@ -98,7 +98,8 @@ def connections(
     first = ("CID", "Name", "Server", "Cluster", "IP", "Account", "Uptime")
     more = ("In Msgs", "Out Msgs", "In Bytes", "Out Bytes", "Subs")
     title = f"Top {len(shown)} Connections out of {len(found)} by {sort}"
-    table = Table(title, *first, *more)
+    drop = ("Cluster", "Server", "In Bytes", "Out Bytes", "Uptime", "Account", "IP")
+    table = Table(title, *first, *more, shorten=("Name",), drop=drop)
     for each in shown:
         table.row(
             int(each.get("cid", 0)),
@@ -107,7 +108,7 @@ def connections(
             each["cluster"],
             f"{each.get('ip', '')}:{each.get('port', '')}",
             each.get("account", ""),
-            each.get("uptime", ""),
+            short_duration_of(each.get("uptime", "")),
             int(each.get("in_msgs", 0)),
             int(each.get("out_msgs", 0)),
             size_text(int(each.get("in_bytes", 0))),
@@ -142,7 +143,8 @@ def accounts(
         print_json(rows)
         return
     headers = ("Account", "Connections", "In Msgs", "Out Msgs", "In Bytes", "Out Bytes", "Subs")
-    table = Table(f"{len(rows)} Accounts Overview", *headers)
+    drop = ("Subs", "In Bytes", "Out Bytes")
+    table = Table(f"{len(rows)} Accounts Overview", *headers, drop=drop)
     for each in rows:
         table.row(
             *(each["account"], each["connections"], each["in_msgs"], each["out_msgs"]),
@@ -162,7 +164,8 @@ def jetstream(account: AccountFlag = "", json: JsonFlag = False) -> None:
         return
     first = ("Server", "Cluster", "Streams", "Consumers", "Messages", "Bytes")
     more = ("Memory", "File", "API Req", "API Err")
-    table = Table("JetStream Summary", *first, *more)
+    drop = ("Cluster", "Memory", "API Req", "File", "API Err", "Consumers")
+    table = Table("JetStream Summary", *first, *more, drop=drop)
     for each in answers:
         data, server = each.get("data") or {}, each["server"]
         api = data.get("api") or {}
@@ -219,7 +222,12 @@ def health(account: AccountFlag = "", json: JsonFlag = False) -> int:
     if json:
         print_json(answers)
         return 1 if bad else 0
-    table = Table("Health Report", "Server", "Cluster", "Domain", "Status", "Error")
+    table = Table(
+        "Health Report",
+        *("Server", "Cluster", "Domain", "Status", "Error"),
+        shorten=("Error",),
+        drop=("Domain", "Cluster"),
+    )
     for each in answers:
         data, server = each.get("data") or {}, each["server"]
         status = str(data.get("status", "unknown"))
@@ -243,7 +251,11 @@ def routes(json: JsonFlag = False) -> None:
     if json:
         print_json(answers)
         return
-    table = Table("Route Report", "Server", "Name", "Remote", "IP", "In Msgs", "Out Msgs", "RTT")
+    table = Table(
+        "Route Report",
+        *("Server", "Name", "Remote", "IP", "In Msgs", "Out Msgs", "RTT"),
+        drop=("Remote", "RTT"),
+    )
     for each in answers:
         for route in (each.get("data") or {}).get("routes") or ():
             table.row(
@@ -253,7 +265,7 @@ def routes(json: JsonFlag = False) -> None:
                 f"{route.get('ip', '')}:{route.get('port', '')}",
                 int(route.get("in_msgs", 0)),
                 int(route.get("out_msgs", 0)),
-                route.get("rtt", ""),
+                short_duration_of(route.get("rtt", "")),
             )
     if table.rows:
         table.print()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.frame import Argument, CommandApp, Option
 from tradewind.cli.frame.output import print_json
 from tradewind.cli.frame.settings import connect, current
@@ -43,22 +44,27 @@ def connections(
     account: Annotated[str, Option("--filter-account", help="Filter by account")] = "",
     user: Annotated[str, Option("--filter-user", help="Filter by user")] = "",
     state: Annotated[
-        str, Option("--filter-state", help="Connection state", metavar="open|closed|all")
+        str,
+        Option(
+            "--filter-state",
+            help="Connection state",
+            click_type=OneOf("open", "closed", "all", also={"any": "all"}),
+        ),
     ] = "open",
     subject: Annotated[str, Option("--filter-subject", help="Filter by subscribed subject")] = "",
-    cid: Annotated[int, Option("--filter-cid", help="Filter by connection ID")] = 0,
+    cid: Annotated[int, Option("--filter-cid", min=0, help="Filter by connection ID")] = 0,
     sort: Annotated[str, Option("--sort", help="Sort by this property")] = "",
     subscriptions: Annotated[bool, Option("--subscriptions", help="Include subjects")] = False,
-    limit: Annotated[int, Option("--limit", help="Maximum number of results")] = 0,
+    limit: Annotated[int, Option("--limit", min=0, help="Maximum number of results")] = 0,
 ) -> None:
     """Request connections (connz)."""
-    states = {"open": 0, "closed": 1, "all": 2, "any": 2}
+    states = {"open": 0, "closed": 1, "all": 2}
     _request(
         "CONNZ",
         name,
         acc=account,
         user=user,
-        state=states.get(state, 0),
+        state=states[state],
         filter_subject=subject,
         cid=cid,
         sort=sort,

@@ -10,12 +10,17 @@ import time
 from contextlib import suppress
 from typing import Annotated, Final
 
-from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.frame import Argument, CommandApp, JsonFlag, Option
 from tradewind.cli.frame.live import LiveScreen
 from tradewind.cli.frame.output import Table, print_json
 from tradewind.cli.frame.settings import connect, current
-from tradewind.cli.frame.text_formats import count_text, parse_duration_ns, size_text
+from tradewind.cli.frame.text_formats import (
+    count_text,
+    parse_duration_ns,
+    short_duration_of,
+    size_text,
+)
 from tradewind.cli.servers.system import Document, SystemRequests
 
 app = CommandApp("Live view of a server's load")
@@ -29,18 +34,17 @@ CONNECTIONS_MAX: Final = 1024
 @app.command()
 def top(
     name: Annotated[str, Argument(help="Server name or ID")] = "",
-    conns: Annotated[int, Option("--conns", help="Number of connections to show")] = 30,
+    conns: Annotated[
+        int,
+        Option("--conns", min=1, max=CONNECTIONS_MAX, help="Number of connections to show"),
+    ] = 30,
     delay: Annotated[str, Option("--delay", help="Refresh interval", metavar="DURATION")] = "1s",
-    sort: Annotated[str, Option("--sort", help=f"By {', '.join(SORTS)}")] = "cid",
-    count: Annotated[int, Option("--count", help="Stop after this many refreshes")] = 0,
+    sort: Annotated[str, Option("--sort", help="Order", click_type=OneOf(*SORTS))] = "cid",
+    count: Annotated[int, Option("--count", min=0, help="Stop after this many refreshes")] = 0,
     account: Annotated[str, Option("--account", help="Only this account")] = "",
     json: JsonFlag = False,
 ) -> None:
     """Show the load of a server and its connections, until Ctrl-C."""
-    if sort not in SORTS:
-        raise CommandError(f"--sort: one of {', '.join(SORTS)}, not {sort!r}", exit_code=EXIT_USAGE)
-    if not 1 <= conns <= CONNECTIONS_MAX:
-        raise CommandError(f"--conns: 1 to {CONNECTIONS_MAX}", exit_code=EXIT_USAGE)
     pause = parse_duration_ns(delay, "--delay") / 1e9
     options: Document = {"sort": sort, "limit": conns, "auth": True}
     if account:
@@ -88,22 +92,29 @@ def make_screen(varz: Document, connz: Document, before: Document, seconds: floa
     name, version = varz.get("server_name", ""), varz.get("version", "")
     cpu, memory = float(varz.get("cpu", 0)), size_text(int(varz.get("mem", 0)))
     slow = varz.get("slow_consumers", 0)
+    uptime = short_duration_of(varz.get("uptime", ""))
+    uptime = short_duration_of(varz.get("uptime", ""))
     lines = [
-        f"NATS server {name} version {version} (uptime: {varz.get('uptime', '')})",
+        f"NATS server {name} version {version} (uptime: {uptime})",
         "",
         f"  Load: CPU: {cpu:.1f}%   Memory: {memory}   Slow Consumers: {slow}",
     ]
     for label, side in (("In: ", "in"), ("Out:", "out")):
         messages, size = int(varz.get(f"{side}_msgs", 0)), int(varz.get(f"{side}_bytes", 0))
         lines.append(
-            f"  {label}  Msgs: {count_text(messages)}   Bytes: {size_text(size)}   "
-            f"Msgs/Sec: {per_second(f'{side}_msgs'):,.1f}   "
-            f"Bytes/Sec: {size_text(round(max(per_second(f'{side}_bytes'), 0)))}"
+            f"  {label}  Msgs: {count_text(messages)} ({per_second(f'{side}_msgs'):,.1f}/s)   "
+            f"Bytes: {size_text(size)} "
+            f"({size_text(round(max(per_second(f'{side}_bytes'), 0)))}/s)"
         )
     connections = connz.get("connections") or []
     lines += ["", f"Connections: {connz.get('total', len(connections))}", ""]
     headers = ("Host", "CID", "Name", "Account", "Subs", "Pending", "Msgs To", "Msgs From")
-    table = Table("", *headers, "Bytes To", "Bytes From", "Lang", "Version", "Uptime", "RTT")
+    table = Table(
+        "",
+        *(*headers, "Bytes To", "Bytes From", "Lang", "Version", "Uptime", "RTT"),
+        shorten=("Name",),
+        drop=("Version", "Lang", "Account", "RTT", "Bytes To", "Bytes From", "Uptime", "Pending"),
+    )
     for each in connections:
         table.row(
             f"{each.get('ip', '')}:{each.get('port', '')}",
@@ -118,7 +129,8 @@ def make_screen(varz: Document, connz: Document, before: Document, seconds: floa
             size_text(int(each.get("in_bytes", 0))),
             each.get("lang", ""),
             each.get("version", ""),
-            each.get("uptime", ""),
-            each.get("rtt", ""),
+            short_duration_of(each.get("uptime", "")),
+            short_duration_of(each.get("rtt", "")),
         )
-    return [*lines, *table.lines()]
+    lines += table.lines()
+    return [*lines, hidden] if (hidden := table.hidden_text()) else lines

@@ -200,7 +200,12 @@ def list_all(json: JsonFlag = False) -> None:
     if not found:
         line("No tables; add one with: tradewind table add STREAM --to FOLDER")
         return
-    table = Table("Tables", "Stream", "Format", "Place", "Rows", "Every", "Partition")
+    table = Table(
+        "Tables",
+        *("Stream", "Format", "Place", "Rows", "Every", "Partition"),
+        shorten=("Place",),
+        drop=("Rows", "Partition", "Every"),
+    )
     for one in found:
         if one.spec is None:
             table.row(one.stream, "", one.problem, "", "", "")
@@ -340,6 +345,8 @@ def _status_table(found: Sequence[tuple[str, TableStatus | str]]) -> Table:
     table = Table(
         *("Tables", "Stream", "State", "Rows", "Files", "Size", "Version", "Committed", "Behind"),
         *("Rescued", "Dead", "Note"),
+        shorten=("Note",),
+        drop=("Version", "Files", "Size", "Rescued", "Dead", "Committed"),
     )
     for stream, status in found:
         if isinstance(status, str):

@@ -17,6 +17,7 @@ from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.frame.message_text import write_body
 from tradewind.cli.frame.output import Columns, Table, line, print_json
+from tradewind.cli.frame.progress_bar import ProgressBar
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.frame.settings import connect, jetstream
 from tradewind.client.api_errors import NoMessageFoundError, SequenceNotFoundError
@@ -59,15 +60,15 @@ def list_letters(
 ) -> None:
     """List the dead letters of a stream."""
     _check_reason(reason)
+    found: list[StoredDeadLetter] = []
     with connect() as connection:
-        found = list(
-            islice(
-                jetstream(connection).dead_letters.letters(
-                    stream, origin=origin, consumer=consumer, reason=reason
-                ),
-                limit + 1,
-            )
-        )
+        js = jetstream(connection)
+        last = js.manager.streams.info(stream).state.last_seq
+        letters = js.dead_letters.listing(stream, origin=origin, consumer=consumer, reason=reason)
+        with ProgressBar(f"Reading {stream}", last) as bar:
+            for letter in islice(letters, limit + 1):
+                found.append(letter)
+                bar.set(letter.seq)
     if json:
         print_json([_document(letter) for letter in found[:limit]])
         return
@@ -75,7 +76,9 @@ def list_letters(
         line(f"No dead letters found in {stream}")
         return
     table = Table(
-        f"Dead letters of {stream}", "Sequence", "Given Up By", "Reason", "Deliveries", "Subject"
+        f"Dead letters of {stream}",
+        *("Sequence", "Given Up By", "Reason", "Deliveries", "Subject"),
+        drop=("Deliveries",),
     )
     for letter in found[:limit]:
         table.row(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tradewind.api.times import parse_time
 from tradewind.cli.frame.account_catalog import AccountCatalog, is_system_stream, open_catalog
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
@@ -20,8 +21,8 @@ from tradewind.cli.frame.output import Table, line, note, print_json
 from tradewind.cli.frame.prompts import confirm_or_stop
 from tradewind.cli.frame.text_formats import (
     counted,
-    duration_text,
     parse_duration_ns,
+    short_duration,
     size_text,
     time_text,
 )
@@ -60,10 +61,11 @@ def list_streams(
         note(f"No leader at the moment, so not shown: {', '.join(pages.missing)}")
     shown = [info for info in found if all_streams or not is_system_stream(info.config.name)]
     hint = ", pass -a to include those of buckets" if len(found) > len(shown) else ""
-    _show_list(shown, names=names, json=json, none_text=f"No Streams defined{hint}")
+    show_stream_list(shown, names=names, json=json, none_text=f"No Streams defined{hint}")
 
 
-def _show_list(shown: list[StreamInfo], *, names: bool, json: bool, none_text: str) -> None:
+def show_stream_list(shown: list[StreamInfo], *, names: bool, json: bool, none_text: str) -> None:
+    """The streams as a table, as names, or as JSON."""
     shown.sort(key=lambda info: info.config.name)
     if json:
         print_json([info.config.name for info in shown] if names else shown)
@@ -74,7 +76,10 @@ def _show_list(shown: list[StreamInfo], *, names: bool, json: bool, none_text: s
         line(none_text)
     else:
         table = Table(
-            "Streams", "Name", "Description", "Created", "Messages", "Size", "Last Message"
+            "Streams",
+            *("Name", "Description", "Created", "Messages", "Size", "Last Message"),
+            shorten=("Description",),
+            drop=("Created", "Description", "Last Message"),
         )
         for info in shown:
             table.row(
@@ -146,15 +151,17 @@ def report(
     elif not shown:
         line("No Streams defined")
     else:
-        _report_streams(shown, raw=raw)
-        _report_replication(shown)
+        report_streams(shown, raw=raw)
+        report_replication(shown)
 
 
-def _report_streams(shown: list[StreamInfo], *, raw: bool) -> None:
+def report_streams(shown: list[StreamInfo], *, raw: bool) -> None:
+    """How much each stream holds."""
     table = Table(
         "Stream Report",
         *("Stream", "Storage", "Placement", "Consumers", "Messages"),
         *("Bytes", "Lost", "Deleted", "Replicas"),
+        drop=("Placement", "Storage", "Replicas", "Lost", "Deleted", "Consumers"),
     )
     for info in shown:
         config, state = info.config, info.state
@@ -173,8 +180,14 @@ def _report_streams(shown: list[StreamInfo], *, raw: bool) -> None:
     table.print()
 
 
-def _report_replication(shown: list[StreamInfo]) -> None:
-    table = Table("Replication Report", "Stream", "Kind", "Source Stream", "Active", "Lag", "Error")
+def report_replication(shown: list[StreamInfo]) -> None:
+    """How far mirrors and sources are behind; nothing if there are none."""
+    table = Table(
+        "Replication Report",
+        *("Stream", "Kind", "Source Stream", "Active", "Lag", "Error"),
+        shorten=("Error",),
+        drop=("Kind",),
+    )
     for info in shown:
         mirrors = [("Mirror", info.mirror)] if info.mirror else []
         for kind, source in [*mirrors, *(("Source", each) for each in info.sources)]:
@@ -182,7 +195,7 @@ def _report_replication(shown: list[StreamInfo]) -> None:
                 info.config.name,
                 kind,
                 source.name,
-                "never" if source.active < 0 else duration_text(source.active),
+                "never" if source.active < 0 else short_duration(source.active),
                 source.lag,
                 source.error.description if source.error else "",
             )
@@ -198,13 +211,18 @@ def show_subjects(
         str, Argument(metavar="FILTER", help="Filter, such as orders.>")
     ] = ">",
     json: JsonFlag = False,
-    sort: Annotated[str, Option("--sort", metavar="messages|name", help="Sort order")] = "messages",
+    sort: Annotated[
+        str,
+        Option(
+            "--sort",
+            click_type=OneOf("messages", "name", also={"count": "messages", "subjects": "name"}),
+            help="Sort order",
+        ),
+    ] = "messages",
     reverse: Annotated[bool, Option("--reverse", "-R", help="Reverse the order")] = False,
     names: Annotated[bool, Option("--names", help="Show only subjects")] = False,
 ) -> None:
     """Show the subjects of a stream with their message counts."""
-    if sort not in ("messages", "count", "name", "subjects"):
-        raise CommandError(f"--sort: messages or name, not {sort!r}", exit_code=EXIT_USAGE)
     with open_catalog() as catalog:
         name = catalog.pick_stream(stream)
         info = catalog.manager.streams.info(name, subjects_filter=subject_filter)
@@ -319,7 +337,7 @@ def find_streams(
         for info in infos
         if (all_streams or not is_system_stream(info.config.name)) and flags.matches(info, now_ns)
     ]
-    _show_list(found, names=names, json=json, none_text="No Streams match")
+    show_stream_list(found, names=names, json=json, none_text="No Streams match")
 
 
 @app.command("rm", aliases=("delete", "del"))

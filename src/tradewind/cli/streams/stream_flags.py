@@ -20,15 +20,23 @@ from tradewind.api.stream_types import (
     StreamSource,
     SubjectTransform,
 )
+from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.config_files import config_of
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Option
+from tradewind.cli.frame.json_input import read_json
 from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
 
 Text = str | None
 Texts = list[str] | None
 Number = int | None
 Switch = bool | None
+# The words of the API, and those of nats beside them.
+STORAGES: Final = OneOf("file", "memory", also={"f": "file", "m": "memory"})
+RETENTIONS: Final = OneOf(
+    *("limits", "interest", "workqueue"), also={"work": "workqueue", "workq": "workqueue"}
+)
+DISCARDS: Final = OneOf("old", "new")
 
 
 @dataclass(frozen=True)
@@ -39,17 +47,18 @@ class StreamFlags:
         Texts, Option("--subjects", help="Subjects to store, joined by commas or repeated")
     ] = None
     description: Annotated[Text, Option("--description", help="Description")] = None
-    storage: Annotated[Text, Option("--storage", metavar="file|memory")] = None
-    compression: Annotated[Text, Option("--compression", metavar="none|s2")] = None
-    num_replicas: Annotated[Number, Option("--replicas", help="Number of replicas")] = None
+    storage: Annotated[Text, Option("--storage", click_type=STORAGES)] = None
+    compression: Annotated[Text, Option("--compression", click_type=OneOf("none", "s2"))] = None
+    num_replicas: Annotated[Number, Option("--replicas", min=1, help="Number of replicas")] = None
     tags: Annotated[Texts, Option("--tag", "--tags", help="Place on servers with these tags")] = (
         None
     )
     cluster: Annotated[Text, Option("--cluster", help="Place in this cluster")] = None
     ack: Annotated[Switch, Option("--ack/--no-ack", help="Acknowledge publishes")] = None
-    retention: Annotated[Text, Option("--retention", metavar="limits|interest|work")] = None
+    retention: Annotated[Text, Option("--retention", click_type=RETENTIONS)] = None
     discard: Annotated[
-        Text, Option("--discard", metavar="old|new", help="Discard policy when a limit is reached")
+        Text,
+        Option("--discard", click_type=DISCARDS, help="Discard policy when a limit is reached"),
     ] = None
     discard_new_per_subject: Annotated[
         Switch,
@@ -58,7 +67,7 @@ class StreamFlags:
             help="Also apply `discard new` to the limit per subject",
         ),
     ] = None
-    first_seq: Annotated[Number, Option("--first-sequence", help="First sequence")] = None
+    first_seq: Annotated[Number, Option("--first-sequence", min=0, help="First sequence")] = None
     max_age: Annotated[
         Text, Option("--max-age", metavar="DURATION", help="Maximum age, such as 1h, 1d or 1y")
     ] = None
@@ -66,16 +75,17 @@ class StreamFlags:
         Text, Option("--max-bytes", metavar="SIZE", help="Maximum size, such as 10MB or 1GiB")
     ] = None
     max_consumers: Annotated[
-        Number, Option("--max-consumers", help="Maximum number of consumers")
+        Number, Option("--max-consumers", min=-1, help="Maximum number of consumers")
     ] = None
     max_msg_size: Annotated[
         Text, Option("--max-msg-size", metavar="SIZE", help="Maximum message size")
     ] = None
     max_msgs: Annotated[
-        Number, Option("--max-msgs", help="Maximum number of messages; -1 for no limit")
+        Number, Option("--max-msgs", min=-1, help="Maximum number of messages; -1 for no limit")
     ] = None
     max_msgs_per_subject: Annotated[
-        Number, Option("--max-msgs-per-subject", help="Maximum number of messages per subject")
+        Number,
+        Option("--max-msgs-per-subject", min=-1, help="Maximum number of messages per subject"),
     ] = None
     duplicate_window: Annotated[
         Text, Option("--dupe-window", metavar="DURATION", help="Deduplication window")
@@ -153,13 +163,17 @@ class StreamFlags:
     limit_pending: Annotated[
         Number, Option("--limit-consumer-max-pending", help="Limit for its consumers")
     ] = None
-    persist_mode: Annotated[Text, Option("--persist-mode", metavar="default|async")] = None
+    persist_mode: Annotated[
+        Text, Option("--persist-mode", click_type=OneOf("default", "async"))
+    ] = None
     metadata: Annotated[Texts, Option("--metadata", metavar="KEY=VALUE")] = None
 
 
 # What is taken as it is.
 _PLAIN: Final = (
     "description",
+    "storage",
+    "retention",
     "compression",
     "num_replicas",
     "discard",
@@ -180,13 +194,8 @@ _PLAIN: Final = (
     "allow_msg_schedules",
     "persist_mode",
 )
-# The names that the flags take beside those of the API.
-RETENTION: Final = {"work": "workqueue", "workq": "workqueue"}
-STORAGE: Final = {"f": "file", "m": "memory"}
 _CONVERTED: Final[dict[str, Callable[[Any], Any]]] = {
     "subjects": lambda value: split_subjects(value),
-    "storage": lambda value: STORAGE.get(value, value),
-    "retention": lambda value: RETENTION.get(value, value),
     "max_age": lambda value: parse_duration_ns(value, "--max-age"),
     "max_bytes": lambda value: parse_size(value, "--max-bytes"),
     "max_msg_size": lambda value: parse_size(value, "--max-msg-size"),
@@ -310,7 +319,4 @@ def source_of(text: str, flag: str) -> StreamSource:
     """A mirrored or sourced stream: its name, or its settings as JSON."""
     if not text.lstrip().startswith("{"):
         return StreamSource(name=text)
-    try:
-        return msgspec.json.decode(text, type=StreamSource)
-    except msgspec.DecodeError as error:
-        raise CommandError(f"{flag}: {error}", exit_code=EXIT_USAGE) from None
+    return read_json(text.encode(), flag, StreamSource, exit_code=EXIT_USAGE)

@@ -109,7 +109,9 @@ def undo_truncation(
                 print_json(windows)
                 return
             table = Table(
-                f"Truncations of {stream}", "Id", "Messages", "Size", "From", "To", "Until"
+                f"Truncations of {stream}",
+                *("Id", "Messages", "Size", "From", "To", "Until"),
+                drop=("Size", "To", "From"),
             )
             for window in windows:
                 table.row(

@@ -79,7 +79,11 @@ def list_templates(json: JsonFlag = False) -> None:
     if not found:
         line("No Templates defined")
         return
-    table = Table("Templates", "Name", "Subjects", "Stream", "Streams", "Maximum", "Idle")
+    table = Table(
+        "Templates",
+        *("Name", "Subjects", "Stream", "Streams", "Maximum", "Idle"),
+        drop=("Idle", "Maximum"),
+    )
     for each in found:
         template = each.template
         idle = duration_text(template.idle) if template.idle else "never"

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
+# What nobody is told to type: messages or settings would be lost.
+DESTRUCTIVE: Final = frozenset(("purge", "truncate", "rm", "rmm", "del", "delete", "remove"))
 Mood = Literal["good", "idle", "waiting", "stuck"]
 
 
@@ -17,7 +19,8 @@ class Reason:
     """One sentence, how bad it is, what to do, and the command that does it if there is one.
 
     `stuck`: nothing moves until somebody does something; `waiting`: it may be as it should be;
-    `idle`: there is nothing to do; `good`: all is well.
+    `idle`: there is nothing to do; `good`: all is well. No command destroys anything, and there is
+    none if all is well.
     """
 
     mood: Mood
@@ -27,5 +30,6 @@ class Reason:
 
 
 def command(*words: str | int) -> str:
-    """A command line of `tradewind`."""
+    """A command line of `tradewind`, which destroys nothing."""
+    assert DESTRUCTIVE.isdisjoint(words[:2]), words
     return shlex.join(["tradewind", *map(str, words)])

@@ -156,7 +156,7 @@ def _full(known: StreamKnowledge) -> Reason | None:
             f"{known.subject} has {many(known.subject_messages or 0, 'message')} of {count(most)} "
             "(max_msgs_per_subject), and new ones are refused (discard_new_per_subject).",
             "Remove messages of that subject, or raise the limit.",
-            command("stream", "purge", name, "--subject", known.subject),
+            command("stream", "edit", name, "--max-msgs-per-subject", min(2 * most, NUMBER_MAX)),
         )
     return None
 
@@ -328,7 +328,7 @@ def _well(known: StreamKnowledge) -> Reason:
             f"{span_ns(config.duplicate_window)} counts as a duplicate and is not stored again."
         )
     mood: Mood = "good" if state.messages else "idle"
-    return Reason(mood, text, " ".join(notes), _changes(known))
+    return Reason(mood, text, " ".join(notes))
 
 
 def _goes(known: StreamKnowledge) -> str:
@@ -366,17 +366,6 @@ def _next_goes(known: StreamKnowledge) -> str:
         return ""
     left = (first_ns + known.info.config.max_age - known.now_ns) / NS_PER_SECOND
     return f", the oldest in {span(left)}" if left > 0 else ""
-
-
-def _changes(known: StreamKnowledge) -> str:
-    config, state = known.info.config, known.info.state
-    if config.retention is not RetentionPolicy.LIMITS or not state.messages:
-        return ""
-    if config.max_age > 0 or config.max_msgs > 0 or config.max_bytes > 0:
-        return command("stream", "edit", config.name, "--max-age", "1h")
-    if config.deny_purge:
-        return ""
-    return command("stream", "purge", config.name)
 
 
 def _listed(names: Sequence[str]) -> str:
