@@ -112,8 +112,10 @@ def digest_of(algorithm: str) -> Digest:
     try:
         from blake3 import blake3
     except ImportError:
+        from tradewind.extra_packages import install_command  # not at each start of a server
+
         raise ChainError(
-            "this chain uses BLAKE3, which is not installed: pip install 'tradewind[chain]'"
+            f"this chain uses BLAKE3, which is not installed: {install_command('chain')}"
         ) from None
 
     def digest(data: bytes) -> bytes:

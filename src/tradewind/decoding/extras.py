@@ -1,6 +1,6 @@
 """Libraries that only some formats need.
 
-Owns the sentence that says which extra to install.
+Owns the check that they are there.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from tradewind.decoding.decoder_contract import DecodingError
+from tradewind.extra_packages import install_command
 
 
 def require(library: str, extra: str) -> None:
@@ -18,5 +19,5 @@ def require(library: str, extra: str) -> None:
         is_there = False
     if not is_there:
         raise DecodingError(
-            f"payload {extra} needs the library {library}: pip install 'tradewind[{extra}]'"
+            f"payload {extra} needs the library {library}: {install_command(extra)}"
         )

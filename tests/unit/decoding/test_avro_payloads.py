@@ -176,5 +176,5 @@ def test_avro_needs_a_schema() -> None:
 def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tradewind.decoding.extras.find_spec", lambda name: None)
     schema = {"type": "record", "name": "Other", "fields": [{"name": "a", "type": "int"}]}
-    with pytest.raises(DecodingError, match=r"fastavro: pip install 'tradewind\[avro\]'"):
+    with pytest.raises(DecodingError, match=r"fastavro: .*pip install .*\[avro\]'"):
         opened(tmp_path, schema)

@@ -13,6 +13,7 @@ from typing import Final
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_INTERRUPTED, CommandError, explain
 from tradewind.cli.frame.output import note, styled
 from tradewind.errors import TradewindError
+from tradewind.extra_packages import missing_package
 
 DEBUG_VARIABLE: Final = "TRADEWIND_DEBUG"
 
@@ -31,7 +32,9 @@ def report(program: str, error: BaseException) -> int:
         text, hints = explain(error)
         complain(program, text, *hints)
         return error.exit_code if isinstance(error, CommandError) else EXIT_FAILED
-    if of_spark := _spark_reason(error):
+    if missing := missing_package(error):
+        complain(program, missing)
+    elif of_spark := _spark_reason(error):
         complain(program, f"Spark: {of_spark}", f"{DEBUG_VARIABLE}=1 shows where it happened")
     elif isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated
 
-from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.frame import CommandApp, Option
 from tradewind.cli.frame.output import flush, line
 from tradewind.cli.frame.settings import current
@@ -61,12 +60,7 @@ def dashboard(
     The connection flags apply: --context, --server, --creds and so on. With a login, each visitor
     enters NATS credentials, and the server decides what they may see and do.
     """
-    try:
-        from tradewind.dashboard.web.serving import Dashboard, DashboardSettings
-    except ModuleNotFoundError as error:
-        raise CommandError(
-            f"the dashboard needs the package {error.name}", "pip install 'tradewind[dashboard]'"
-        ) from None
+    from tradewind.dashboard.web.serving import Dashboard, DashboardSettings
 
     made = Dashboard(
         DashboardSettings(

@@ -41,12 +41,12 @@ class OwnSession:
         threading.Thread(target=self._start, daemon=True).start()
 
     def _start(self) -> None:
-        from tradewind.pipelines.pipeline_session import open_session
-        from tradewind.pipelines.sql.desk import SPARK_SETTINGS
-        from tradewind.spark.java import short_session_options
-
-        settings = {"spark.driver.extraJavaOptions": short_session_options(), **SPARK_SETTINGS}
         try:
+            from tradewind.pipelines.pipeline_session import open_session
+            from tradewind.pipelines.sql.desk import SPARK_SETTINGS
+            from tradewind.spark.java import short_session_options
+
+            settings = {"spark.driver.extraJavaOptions": short_session_options(), **SPARK_SETTINGS}
             folder = tempfile.TemporaryDirectory(prefix="tradewind-sql-")
             scratch = self._closing.enter_context(folder)
             log_file = Path(scratch) / "spark.log"
@@ -57,13 +57,13 @@ class OwnSession:
 
     def ask(self, ask: Ask, write: Callable[[str], None]) -> bool:
         """Write the answer; whether there are more rows."""
-        from tradewind.pipelines.sql.desk import Asked, Desk, question_of
-        from tradewind.pipelines.sql.rendering import RenderStyle, lines
-
         while not self._is_up.wait(_WAIT_SECONDS):
             pass  # in between an interruption is noticed
         if self._error is not None:
             raise self._error
+        from tradewind.pipelines.sql.desk import Asked, Desk, question_of
+        from tradewind.pipelines.sql.rendering import RenderStyle, lines
+
         if self._desk is None:
             self._desk = Desk(self._session.newSession())
         result = self._wait(Asked(self._desk, question_of(ask))).result()

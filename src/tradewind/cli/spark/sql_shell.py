@@ -21,6 +21,7 @@ import msgspec
 from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.output import write_text
 from tradewind.cli.frame.reporting import report
+from tradewind.extra_packages import install_command
 from tradewind.pipelines.sql.statements import (
     STATEMENT_CHARACTERS_MAX,
     is_blank,
@@ -209,9 +210,7 @@ def prompt_session(
         from prompt_toolkit.completion import ThreadedCompleter
         from prompt_toolkit.filters import Condition
     except ImportError:
-        raise CommandError(
-            "the shell needs prompt_toolkit; pip install 'tradewind[spark]'"
-        ) from None
+        raise CommandError(f"the shell needs prompt_toolkit: {install_command('spark')}") from None
     from tradewind.cli.spark.sql_completion import Known, SqlCompleter
     from tradewind.cli.spark.sql_history import FileHistory, history_path
 

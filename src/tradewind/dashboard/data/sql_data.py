@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from tradewind.errors import TradewindError
+from tradewind.extra_packages import install_command
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.sql import caller as service
 from tradewind.pipelines.sql.rendering import ROWS
@@ -38,10 +39,6 @@ KEPT_MAX: Final = 8
 IDLE_SECONDS: Final = 1800.0
 FILE_FIELDS: Final = ("credentials", "nkey_file", "tls_ca_file", "tls_cert_file", "tls_key_file")
 State = Literal["starting", "running", "done", "failed", "cancelled"]
-MISSING_SPARK: Final = (
-    "SQL needs Spark on the dashboard's machine: pip install 'tradewind[spark]', then start the "
-    "dashboard again."
-)
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -158,7 +155,10 @@ class Queries:
     def ask(self, text: str, rows_max: int) -> SqlQuery:
         """Begin with a question; PipelineError if it cannot be asked at all."""
         if importlib.util.find_spec("pyspark") is None:
-            raise PipelineError(MISSING_SPARK)
+            raise PipelineError(
+                "SQL needs Spark on the dashboard's machine; install it and start the dashboard"
+                f" again: {install_command('spark')}"
+            )
         running = [query for query in self._asked.values() if not query.is_over]
         if len(running) >= RUNNING_MAX:
             raise PipelineError(
