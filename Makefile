@@ -137,7 +137,7 @@ crash-spark: build
 # Spark's own declarative pipelines and Spark Connect with our source and sink; they need more packages.
 declarative: build
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[declarative]'
-	$(BIN)/python -m pytest -q tests/spark/test_declarative.py tests/spark/test_connect.py
+	$(BIN)/python -m pytest -q tests/spark/test_declarative.py tests/spark/test_connect.py tests/spark/test_spark_recipes.py
 
 # Source and sink on older versions of Spark, each in an environment of its own; takes a while.
 spark-versions: build

@@ -2,7 +2,7 @@
 
     python tools/crash_spark.py [--kills 300] [--seed 0]
                                 [--jobs stream,parquet,delta,iceberg,upsert-delta,upsert-iceberg,
-                                        table,shared]
+                                        table,shared,limits,recreated]
                                 [--victims worker,server,executor,java,python,everything]
                                 [--seconds 3600]
 
@@ -12,8 +12,10 @@ the Python workers of tasks, the server, one of two executors, and of the driver
 Python, or all of it at once. Each kill comes at a step of a batch that the seed chooses, and up to
 60 ms later; a job whose run has ended by it goes on from its checkpoint. Only the exact moment does
 not follow from the seed. Beside upserts, the table is maintained all the time: small files are
-joined and old versions forgotten. Prints a table of the rounds that have come to their end, also if
-it is stopped. Exits with 1 if a row was lost or is there twice, or if a reader could see that.
+joined and old versions forgotten. `limits` reads a stream that loses its oldest messages meanwhile,
+and the stream of `recreated` is deleted and created again right before each kill. Prints a table of
+the rounds that have come to their end, also if it is stopped. Exits with 1 if a row was lost or is
+there twice, or if a reader could see that.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "spark"))
 
-from kill_jobs import JOBS, Job
+from kill_jobs import Job
 from kill_kit import DRIVER_VICTIMS, EXECUTOR, VICTIMS, DriverHost, Tally, campaign
+from kill_reads import JOBS
 
 ALL_VICTIMS = (*VICTIMS, EXECUTOR, *DRIVER_VICTIMS)
 HEAD = ("job", "killed", "kills", "rows expected", "rows lost", "rows doubled")

@@ -1,4 +1,4 @@
-"""A driver of its own: runs a job of `kill_jobs` each time when it is told to by a line."""
+"""A driver of its own: runs a job of `kill_reads` each time when it is told to by a line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from kill_jobs import JOBS
+from kill_reads import JOBS
 
 from tradewind.spark.spark_session import get_session
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyarrow import parquet
 from spark_kit import run_query
@@ -89,6 +89,7 @@ class Job(ABC):
 
     title: str
     checkpoint: Path
+    limits: ClassVar[dict[str, Any]] = {}  # of the stream IN
 
     def __init__(self, server: str, folder: Path) -> None:
         self.server = server
@@ -120,6 +121,9 @@ class Job(ABC):
     def found(self, target: Target) -> Counter[Any]:
         """The rows that are there."""
 
+    def disturb(self, target: Target) -> None:  # noqa: B027 - most jobs have enough with the kill
+        """Do something else that a job has to outlive, right before each kill."""
+
     def look(self) -> None:  # noqa: B027 - most targets are looked at by `check` only
         """Look at the target as a reader would, who does it all the time."""
 
@@ -137,6 +141,7 @@ class StreamJob(Job):
     def __init__(self, server: str, folder: Path) -> None:
         super().__init__(server, folder)
         self.checkpoint = folder / "check"
+        self.source = {"servers": server}
 
     def writing_signs(self, target: Target) -> dict[str, Sign]:
         return {
@@ -147,12 +152,7 @@ class StreamJob(Job):
     def run(self, spark: SparkSession) -> None:
         run_query(
             spark.readStream.format("jetstream")
-            .options(
-                servers=self.server,
-                stream="IN",
-                maxMsgsPerTrigger=BATCH_ROWS,
-                minPartitions=2,
-            )
+            .options(stream="IN", maxMsgsPerTrigger=BATCH_ROWS, minPartitions=2, **self.source)
             .load()
             .selectExpr(f"concat('out.', subject, {SLOW}) as subject", "data")
             .writeStream.format("jetstream")

@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from kill_jobs import BATCH_ROWS, JOBS, RUN_SECONDS, Job
+from kill_jobs import BATCH_ROWS, RUN_SECONDS, Job
+from kill_reads import JOBS
 
 import tradewind.sync
 from harness import ServerProcess
@@ -57,14 +58,23 @@ READ_SECONDS = 0.05
 class Target:
     """A server with a stream IN, which gets more rows as they are read, and a stream OUT."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, limits: dict[str, Any]) -> None:
         self._folder = folder
+        self._limits = limits
         self._port = "-1"
         self._start()
         self.connection = tradewind.sync.connect(self.url, reconnect_wait=0.01)
         self._streams = self.connection.jetstream_manager().streams
-        self._streams.add(name="IN", subjects=["in.>"])
+        self._add_input()
         self._streams.add(name="OUT", subjects=["out.>"])
+
+    def _add_input(self) -> None:
+        self._streams.add(name="IN", subjects=["in.>"], **self._limits)
+
+    def recreate_input(self) -> None:
+        """Give the stream IN up for an empty one of that name."""
+        self._streams.delete("IN")
+        self._add_input()
 
     def _start(self) -> None:
         arguments = ["-js", "-sd", str(self._folder), "-a", "127.0.0.1", "-p", self._port]
@@ -292,6 +302,7 @@ class Campaign:
         before = sign()
         wait_until(lambda: host.is_over() or not sign() <= before, RUN_SECONDS)
         threading.Event().wait(self._chance.uniform(0, DELAY_SECONDS))
+        self.job.disturb(self._target)
         # Workers and executors may have to be waited for.
         is_hit = False
         while not is_hit and not host.is_over():
@@ -387,7 +398,7 @@ def campaign(
     batches_per_run: int = BATCHES_PER_RUN,
 ) -> Iterator[Campaign]:
     """A job with a server of its own."""
-    target = Target(folder / "store")
+    target = Target(folder / "store", JOBS[kind].limits)
     try:
         job = JOBS[kind](target.url, folder)
         made = Campaign(job, target, lambda: start(job), chance, batches_per_run)
