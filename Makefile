@@ -31,7 +31,7 @@ OPTIMIZED_TESTS := tests/unit/test_without_assertions.py tests/conformance/test_
 	tests/conformance/test_websocket_upgrade.py \
 	tests/conformance/test_auth_connect.py tests/faults/test_fuzz_before_login.py
 
-.PHONY: run test quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes pictures dist clean test-optimized
+.PHONY: run test quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes docs pictures dist clean test-optimized
 .DEFAULT_GOAL := build
 
 $(VENV)/.created: constraints.txt pyproject.toml
@@ -147,6 +147,10 @@ spark-versions: build
 lakes: build
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[s3-tests]'
 	$(BIN)/python -m pytest -q tests/unit/pipelines/test_s3.py
+
+# The site in build/site; a broken link or a page that is not in its contents fails.
+docs: build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The pictures of README.md and docs: the dashboard in a browser, and a recording of the demo.
 pictures: build $(VENV)/.browser

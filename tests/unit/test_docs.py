@@ -286,6 +286,8 @@ SPARK_PAGES = (
     "docs/how-to/PIPELINES.md",
     "docs/how-to/TABLES.md",
 )
+# A program whose page says what it prints: the next block, after the word.
+SHOWN_OUTPUT = re.compile(r"^```python\n(.*?)^```\n\nprints\n\n```\n(.*?)^```$", re.M | re.S)
 RUNNABLE = [
     (page, code)
     for page, code in blocks("python")
@@ -303,8 +305,12 @@ def test_python_blocks_that_need_only_us_run(
 ) -> None:
     names: dict[str, object] = {"__name__": "block"}
     exec(compile(code, page, "exec"), names)
+    printed = capsys.readouterr().out
     if "print(server.url" in code:
-        assert capsys.readouterr().out.startswith("nats://127.0.0.1:")
+        assert printed.startswith("nats://127.0.0.1:")
+    shown = dict(SHOWN_OUTPUT.findall(text_of(page)))
+    if code in shown:
+        assert printed == shown[code]
 
 
 def test_some_blocks_run() -> None:

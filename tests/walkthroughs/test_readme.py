@@ -35,7 +35,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SAVED_AS = re.compile(r"# (\S+\.\w+)\n")
 # The exit code of the last command, where a shell has its prompt.
 PROMPT = re.compile(r"<readme (\d+)> \Z")
-TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d|\d+\.\d+s")
+TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\d\d:\d\d:\d\d|\d+\.\d+s(?: \(\d:\d\d:\d\d\))?")
 JOB = re.compile(r"^\[\d+\][-+]? .*\n", re.MULTILINE)
 WAIT_SECONDS = 300
 SERVER_LOG = "server.log"
