@@ -308,6 +308,9 @@ def test_some_blocks_run() -> None:
         "docs/INTEGRITY.md",
         "docs/DISASTER_RECOVERY.md",
         "docs/EMBEDDING.md",
+        "docs/FROM_CELERY.md",
+        "docs/FROM_KAFKA.md",
+        "docs/FROM_NATS_PY.md",
         "docs/KV.md",
         "docs/MONITORING.md",
         "docs/NAK.md",
@@ -318,6 +321,7 @@ def test_some_blocks_run() -> None:
         "docs/TRACING.md",
         "docs/TRANSACTIONS.md",
         "docs/TRUNCATE.md",
+        "docs/WORKERS.md",
     }
 
 
