@@ -12,6 +12,7 @@ import pytest
 from helpers_ops import running
 
 import tradewind
+import tradewind.sync
 from harness import StartServer
 from ports import free_ports
 from websocket_frames import websocket_config, websocket_port
@@ -256,3 +257,22 @@ def test_service_decides_who_may_connect(start: StartServer) -> None:
     prices, refused = run(str(EXAMPLES / "auth_callout.py"), server.url)
     assert prices == "visitor: prices.apple 0.40"
     assert refused.startswith("ann with a wrong password: the server refused the login:")
+
+
+def test_the_worker_packs_orders_in_its_processes(start: StartServer, tmp_path: Path) -> None:
+    server = start("", "-js", "-sd", str(tmp_path))
+    with tradewind.sync.connect(server.url, timeout=60) as connection:
+        js = connection.jetstream()
+        js.manager.streams.add(name="ORDERS", subjects=["orders.>"])
+        js.publish("orders.new", '{"id": 1, "fruit": "apple"}')
+        js.publish("orders.new", '{"id": 2, "fruit": "stone"}')
+        command = ["-m", "tradewind.cli", "worker", "worker:app", "--server", server.url]
+        with subprocess.Popen(
+            [sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=EXAMPLES
+        ) as worker:
+            try:
+                assert worker.stdout is not None
+                assert worker.stdout.readline() == "packed order 1: apple\n"
+            finally:
+                worker.terminate()
+                assert worker.wait(60) == 0

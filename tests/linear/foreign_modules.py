@@ -47,6 +47,8 @@ ELSEWHERE = {
     "broker.request_info": "a field that this server has written itself",
     "broker.room": "the address of a socket, which the kernel has written",
     "client.core.contexts": "a file of the local user",
+    "client.running.payload_codecs": _JSON,
+    "client.running.retries": "durations and names that a program gives its own handlers",
     "client.services.discovery": _JSON,
     "client.services.services": "names that a program gives its own service",
     "client.streams.counter_values": _JSON,

@@ -331,6 +331,10 @@ def test_some_blocks_run() -> None:
         "docs/how-to/TRACING.md",
         "docs/how-to/TRANSACTIONS.md",
         "docs/how-to/TRUNCATE.md",
+        "docs/how-to/FROM_CELERY.md",
+        "docs/how-to/FROM_KAFKA.md",
+        "docs/how-to/FROM_NATS_PY.md",
+        "docs/how-to/WORKERS.md",
     }
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.broker import Broker
 from tradewind.broker.identity import Gate
-from tradewind.clock import SystemClock
+from tradewind.clock import Clock, SystemClock
 from tradewind.errors import ConfigError, ServerStartError, TradewindError
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.stepping import Stepped, in_steps, is_done_in_one_step
@@ -84,6 +84,7 @@ class ServerApp:
         options: ServerOptions,
         log: Log,
         reload_options: Callable[[], ServerOptions] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.options = options
         self.log = log
@@ -99,7 +100,7 @@ class ServerApp:
         self._reloading = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self.stopped = asyncio.Event()
-        clock = SystemClock()
+        clock = clock or SystemClock()
         self._operators: Operators | None = None
         self._callouts: CalloutDesk | None = None
         is_operated = options.operator is not None and options.operator.is_active

@@ -16,6 +16,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tradewind.clock import Clock, ShiftedClock
+from tradewind.durations import SECOND_NS
 from tradewind.errors import ConfigError, ServerStartError
 from tradewind.options import JetStreamOptions, ServerOptions
 from tradewind.server.app import ServerApp
@@ -80,14 +82,23 @@ class Server(ServerApp):
     Keyword arguments are the names of `tradewind.options.ServerOptions`; `config` is the
     path of a configuration file that they override. Without any it listens on a free port of
     127.0.0.1 and logs nothing; `log=True` logs to stderr. `jetstream="folder"` keeps streams there.
+    `clock` is for tests, see `tradewind.testing`.
     """
 
-    def __init__(self, config: str | None = None, *, log: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        config: str | None = None,
+        *,
+        log: bool = False,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
         options = embedded_options(config, settings)
         super().__init__(
             options,
             open_log(options) if log else Log(options, NullSink()),
             lambda: embedded_options(config, settings),
+            clock,
         )
 
 
@@ -110,6 +121,20 @@ class ServerThread:
         self._server = server
         self._loop = loop
 
+    def advance(self, seconds: float) -> None:
+        """Let the clock of a server that was started with a `ShiftedClock` jump ahead; timers that
+        are due then have fired when this returns.
+        """
+        future = asyncio.run_coroutine_threadsafe(self._advance(seconds), self._loop)
+        future.result(START_SECONDS_MAX)
+
+    async def _advance(self, seconds: float) -> None:
+        clock = self._server.broker.clock
+        if not isinstance(clock, ShiftedClock):
+            raise ConfigError("advance: only a server with clock=ShiftedClock() can do that")
+        clock.shift_ns(round(seconds * SECOND_NS))
+        self._server.turns.tick()
+
     def reload(self) -> None:
         """Read the configuration file again."""
         future = asyncio.run_coroutine_threadsafe(self._server.reload(), self._loop)
@@ -118,7 +143,11 @@ class ServerThread:
 
 @contextmanager
 def serve(
-    config: str | None = None, *, log: bool = False, **settings: Any
+    config: str | None = None,
+    *,
+    log: bool = False,
+    clock: Clock | None = None,
+    **settings: Any,
 ) -> Iterator[ServerThread]:
     """Run a server in a thread for the duration of a `with` block.
 
@@ -132,7 +161,7 @@ def serve(
     state: dict[str, Any] = {}
 
     async def main() -> None:
-        server = Server(config, log=log, **settings)
+        server = Server(config, log=log, clock=clock, **settings)
         stop = asyncio.Event()
         try:
             async with server:

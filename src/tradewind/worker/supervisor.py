@@ -28,7 +28,7 @@ _SIGNALS: Final = (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(slots=True)
-class Place:
+class ProcessPlace:
     """One of the processes: `pid` is 0 while none runs, `due` is when the next one starts."""
 
     number: int
@@ -54,7 +54,7 @@ class Supervisor:
         log: Callable[[str], None],
     ) -> None:
         self._work = work
-        self._places = [Place(number) for number in range(1, count + 1)]
+        self._places = [ProcessPlace(number) for number in range(1, count + 1)]
         self._grace = grace
         self._log = log
         self._stops = 0
@@ -90,7 +90,7 @@ class Supervisor:
             if not self._stops and not place.pid and place.due <= time.monotonic():
                 self._start(place)
 
-    def _start(self, place: Place) -> None:
+    def _start(self, place: ProcessPlace) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         place.started = time.monotonic()
@@ -136,7 +136,7 @@ class Supervisor:
                 if pid:
                     self._ended(place, os.waitstatus_to_exitcode(status))
 
-    def _ended(self, place: Place, code: int) -> None:
+    def _ended(self, place: ProcessPlace, code: int) -> None:
         pid, place.pid = place.pid, 0
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         if self._stops:
@@ -149,7 +149,7 @@ class Supervisor:
             return
         self._wait_longer(place, f"process {place.number}, pid {pid}, {how}")
 
-    def _wait_longer(self, place: Place, why: str) -> None:
+    def _wait_longer(self, place: ProcessPlace, why: str) -> None:
         is_steady = time.monotonic() - place.started >= STEADY_SECONDS
         place.failures = 1 if is_steady else place.failures + 1
         delay = backoff_seconds(place.failures)
