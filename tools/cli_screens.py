@@ -171,10 +171,11 @@ def with_tables(text: str) -> str:
         f"| {names(each.env) if each.env else ''} | {each.help} |"
         for each in FLAGS
     ]
-    for head, lines in (("| command | for |", commands), ("| flag | environment |", flags)):
+    for head, lines in (("| command | purpose |", commands), ("| flag | environment |", flags)):
         pattern = re.compile(rf"^({re.escape(head)}.*\n\|[-|]+\n)(?:\|.*\n)*", re.MULTILINE)
         table = "\n".join(lines) + "\n"
-        text = pattern.sub(lambda match, table=table: match[1] + table, text)  # type: ignore[misc]
+        # Only the first of its kind: groups of commands have tables of their own further down.
+        text = pattern.sub(lambda match, table=table: match[1] + table, text, count=1)  # type: ignore[misc]
     return text
 
 

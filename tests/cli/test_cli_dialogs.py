@@ -6,10 +6,12 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from cli_outcome import Cli, Types
 from tradewind.cli.frame.failures import EXIT_FAILED
+from tradewind.cli.frame.settings import begin, current
 
 
 def config_of(cli: Cli, *names: str) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def test_stream_add_asks_for_everything(cli: Cli, types: Types) -> None:
 
 def test_enter_takes_the_defaults_of_a_stream(cli: Cli, types: Types) -> None:
     types(*[""] * 13)
-    cli("stream", "add", "A", "--subjects", "a").ok()
+    cli("stream", "add", "A", "--subjects", "a", "--ask").ok()
     types()
     cli("stream", "add", "B", "--subjects", "b", "--defaults").ok()
     one, other = config_of(cli, "A"), config_of(cli, "B")
@@ -61,14 +63,16 @@ def test_enter_takes_the_defaults_of_a_stream(cli: Cli, types: Types) -> None:
 
 def test_flags_are_not_asked_for(cli: Cli, types: Types) -> None:
     types(*[""] * 13)
-    asked = cli("stream", "add", "A", "--subjects", "a", "--max-age", "1h", "--storage", "file")
+    asked = cli(
+        *("stream", "add", "A", "--subjects", "a", "--max-age", "1h", "--storage", "file", "--ask")
+    )
     assert "Message TTL" not in asked.ok().err
     assert "Storage" not in asked.err
 
 
 def test_a_wrong_answer_is_asked_for_again(cli: Cli, types: Types) -> None:
     types(*("", "seven", "1", "", "", "", "", "lots", "1MB", *[""] * 6))
-    asked = cli("stream", "add", "A", "--subjects", "a").ok()
+    asked = cli("stream", "add", "A", "--subjects", "a", "--ask").ok()
     assert "from 1 to 5 replicas" in asked.err
     assert "'lots' is not a size" in asked.err
     assert config_of(cli, "A")["max_bytes"] == 1 << 20
@@ -161,3 +165,50 @@ def test_a_real_terminal_is_asked_and_gets_colours(cli: Cli) -> None:
     assert "\x1b[32m+       max_msgs:" in text
     assert "? Really edit Stream A (y/N)" in text
     assert config_of(cli, "A")["max_msgs"] == 7
+
+
+def test_nothing_is_asked_if_name_and_subjects_are_given(cli: Cli, types: Types) -> None:
+    types()
+    asked = cli("stream", "add", "A", "--subjects", "a").ok()
+    assert "? " not in asked.err
+    assert "? " not in cli("consumer", "add", "A", "packer").ok().err
+
+
+def test_a_stream_that_exists_is_named_with_what_differs(cli: Cli) -> None:
+    flags = ("stream", "add", "A", "--subjects", "a.*", "--max-age", "1h")
+    assert cli(*flags).ok().out.startswith("Stream A was created\n")
+    assert cli(*flags).ok().out.startswith("Stream A exists already\n")
+    other = cli("stream", "add", "A", "--subjects", "a.*", "--max-age", "2h", "--max-msgs", "5")
+    assert other.code == EXIT_FAILED
+    assert "max_msgs: is -1, not 5; max_age: is" in other.err
+    assert '"1h0m0s", not "2h0m0s"' in other.err
+
+
+def test_a_filter_that_can_never_match_is_refused(cli: Cli) -> None:
+    cli("stream", "add", "A", "--subjects", "a.*").ok()
+    refused = cli("consumer", "add", "A", "c", "--filter", "b.1")
+    assert refused.code != 0
+    assert "'b.1' matches no subject of Stream A: a.*" in refused.err
+    cli("consumer", "add", "A", "c", "--filter", "*.1").ok()
+
+
+def test_wildcards_cannot_be_published_to(cli: Cli) -> None:
+    refused = cli("pub", "orders.*", "x")
+    assert refused.code != 0
+    assert "without the wildcards" in refused.err
+
+
+def test_bad_json_is_reported_by_line_and_column(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "stream.json"
+    path.write_text('{\n  "name": "A",\n  "subjects": [x]\n}\n')
+    refused = cli("stream", "add", "--config", str(path))
+    assert "stream.json: not JSON: line 3, column 16" in refused.err
+
+
+def test_a_login_on_the_command_line_counts_more_than_one_in_a_url() -> None:
+    begin()
+    current().given |= {"server": "nats://a:b@one:1,c@two:2,three:3", "user": "x"}
+    assert current().servers == "nats://one:1,two:2,three:3"
+    begin()
+    current().given |= {"server": "nats://a:b@one:1"}
+    assert current().servers == "nats://a:b@one:1"

@@ -274,7 +274,7 @@ def test_a_stream_of_the_same_name_at_the_target_is_left_alone(
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["--via", "magic"], "--via: one of auto, mirror, backup"),
+        (["--via", "magic"], "must be one of auto, mirror, backup"),
         (["--via", "mirror"], "needs --origin-api"),
         (["--to", "nats://a:b@127.0.0.1:4"], "the URL must not contain a login"),
         (["OTHER", "--file", "j.json"], "--file: only for one stream"),

@@ -23,7 +23,8 @@ class Failure:
     """FOLDER, FILE and BUSY in arguments and config: a folder, a file in it, and a port in use."""
 
     arguments: list[str]
-    # The whole of standard error; {folder}, {file} and {busy} stand for the same.
+    # The whole of standard error; {folder}, {file} and {busy} stand for the same,
+    # {program} for the name of the server's program: each speaks of itself.
     stderr: str
     config: str | bytes | None = None
     code: int = 1
@@ -37,7 +38,7 @@ def usage(arguments: list[str], text: str) -> Failure:
 
 def refused(arguments: list[str], text: str, config: str | bytes | None = None) -> Failure:
     """Before anything is started: one line without a time."""
-    return Failure(arguments, rf"\Anats-server: .*{text}.*\n+\Z", config)
+    return Failure(arguments, rf"\A{{program}}: .*{text}.*\n+\Z", config)
 
 
 def fatal(arguments: list[str], text: str, config: str | None = None) -> Failure:
@@ -74,7 +75,7 @@ FAILURES = {
     ),
     "signal-to-nobody": Failure(
         ["--signal", "stop=999999999"],
-        r'\Anats-server: \n?signal "stop" 999999999: no such process\n\Z',
+        r'\A{program}: \n?signal "stop" 999999999: no such process\n\Z',
     ),
     "port-in-use": fatal(
         ["-a", "127.0.0.1", "-p", "BUSY"],
@@ -158,6 +159,7 @@ def test_failed_start_says_why_and_ends(kind: str, tmp_path: Path, busy: int, ca
     result = run_once(kind, *arguments)
 
     patterns = {f"{{{name.lower()}}}": re.escape(value) for name, value in words.items()}
+    patterns["{program}"] = "tradewind-server" if kind == "tradewind" else "nats-server"
     expected = filled(failure.stderr, patterns)
     assert result.returncode == failure.code
     assert re.search(expected, result.stderr), result.stderr

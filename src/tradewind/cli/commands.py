@@ -20,6 +20,62 @@ class CommandEntry:
     aliases: tuple[str, ...] = ()
 
 
+# The sections of `tradewind --help`.
+GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "Messages": (
+        "pub",
+        "sub",
+        "request",
+        "reply",
+        "trace",
+        "transaction",
+        "worker",
+    ),
+    "Streams and consumers": (
+        "stream",
+        "consumer",
+        "counter",
+        "dead-letters",
+        "template",
+        "apply",
+        "export",
+        "move",
+        "dr",
+    ),
+    "Buckets": (
+        "kv",
+        "object",
+    ),
+    "Servers": (
+        "server",
+        "account",
+        "cluster",
+        "dashboard",
+        "events",
+        "top",
+        "rtt",
+        "latency",
+        "bench",
+    ),
+    "SQL and Spark": (
+        "sql",
+        "pipeline",
+        "job",
+        "table",
+        "view",
+    ),
+    "Settings and help": (
+        "auth",
+        "cheat",
+        "context",
+        "demo",
+        "errors",
+        "help",
+        "schema",
+        "version",
+    ),
+}
+
 COMMANDS: Final[tuple[CommandEntry, ...]] = (
     CommandEntry(
         "account", "tradewind.cli.servers.account_commands:app", "Account information", ("a",)
@@ -86,6 +142,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "tradewind.cli.declared.export:app",
         "Export the configuration as a file for `apply`",
     ),
+    CommandEntry("help", "tradewind.cli.reference.help_command:help_app", "Show help"),
     CommandEntry(
         "job", "tradewind.cli.spark.job:app", "Spark jobs: archive, replay, mirror, audit, compact"
     ),
@@ -138,6 +195,7 @@ COMMANDS: Final[tuple[CommandEntry, ...]] = (
         "tradewind.cli.streams.transaction:app",
         "Publish, acknowledge and delete messages in one commit",
     ),
+    CommandEntry("version", "tradewind.cli.reference.help_command:version_app", "Show the version"),
     CommandEntry(
         "view", "tradewind.cli.spark.view_commands:app", "Materialized views of SQL queries"
     ),

@@ -18,7 +18,7 @@ from typer.core import TyperOption
 from typer.main import get_command
 
 from tradewind._version import __version__
-from tradewind.cli.commands import COMMANDS
+from tradewind.cli.commands import COMMANDS, GROUPS
 from tradewind.cli.frame.failures import EXIT_FAILED, EXIT_USAGE
 from tradewind.cli.frame.frame import HELP_NAMES, CommandApp, SharedGroup
 from tradewind.cli.frame.output import line
@@ -26,7 +26,7 @@ from tradewind.cli.frame.reporting import complain, report
 from tradewind.cli.frame.settings import begin, current
 
 if TYPE_CHECKING:
-    from typer._click import Command, Context
+    from typer._click import Command, Context, HelpFormatter
 
 PROGRAM = "tradewind"
 _ENTRIES = {entry.name: entry for entry in COMMANDS}
@@ -51,6 +51,17 @@ class RootGroup(SharedGroup):
         """The command of a name or alias, imported now."""
         entry = _ENTRIES.get(self.aliases.get(cmd_name, cmd_name))
         return load(entry.place).make(entry.name) if entry else None
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """The commands in groups, and the flags of all commands behind them."""
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, _ENTRIES[name].help + self.also_text(name)) for name in names]
+                )
+        records = [each.get_help_record(ctx) for each in self.get_params(ctx)]
+        with formatter.section("Global flags, anywhere on the line"):
+            formatter.write_dl([record for record in records if record is not None])
 
     def described_commands(self, _ctx: Context) -> list[tuple[str, str]]:
         """Names with one line of help each; nothing is imported for it."""

@@ -37,7 +37,7 @@ def run_command(arguments: list[str], signals: ProcessSignals | None = None) -> 
         code = _answer(flags)
         return _run(flags, signals or ProcessSignals()) if code is None else code
     except (ConfigError, ServerStartError) as error:
-        print(f"{NAME}: {error}", file=sys.stderr)
+        print(f"tradewind-server: {error}", file=sys.stderr)
         return 1
 
 

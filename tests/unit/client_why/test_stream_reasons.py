@@ -106,7 +106,7 @@ def origin(**more: Any) -> StreamSourceInfo:
             known({**NEW, "max_bytes": 1000}, {"messages": 9, "bytes": 800}),
             "good",
             "new ones are refused at max_bytes (800 B of 1000 B are used)",
-            "stream edit",
+            "",
         ),
         (
             known(

@@ -291,7 +291,7 @@ def test_start_that_cannot_be_ends_with_one_line_and_code_1(
     result = subprocess.run([OFFICIAL, *arguments], capture_output=True, text=True, timeout=30)
     assert run_command(arguments) == result.returncode == 1
     errors = capsys.readouterr().err
-    assert errors.startswith("nats-server: ")
+    assert errors.startswith("tradewind-server: ")
     assert errors.count("\n") == 1
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo
+from tradewind.api.stream_types import StreamConfig
 from tradewind.api.versioning import user_metadata
 from tradewind.cli.consumers.consumer_details import show_consumer
 from tradewind.cli.consumers.consumer_flags import ConsumerFlags, apply_flags, filters, start_of
@@ -19,6 +20,7 @@ from tradewind.cli.frame.completion import complete_consumer, complete_stream
 from tradewind.cli.frame.config_files import (
     config_of,
     diff_lines,
+    kept_marks,
     print_diff,
     read_config,
     read_document,
@@ -26,10 +28,19 @@ from tradewind.cli.frame.config_files import (
 )
 from tradewind.cli.frame.editor import edit_config
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
+from tradewind.cli.frame.frame import (
+    Argument,
+    AskFlag,
+    CommandApp,
+    ForceFlag,
+    JsonFlag,
+    Option,
+    with_flags,
+)
 from tradewind.cli.frame.output import line, print_json
 from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
 from tradewind.cli.streams.stream_flags import split_subjects
+from tradewind.subjects import collides_with_any
 
 app = CommandApp("Create and update consumers")
 
@@ -59,15 +70,16 @@ def add_consumer(
         ),
     ] = "",
     defaults: Annotated[bool, Option("--defaults", help="Do not prompt")] = False,
+    ask_for_all: AskFlag = False,
     json: JsonFlag = False,
     *,
     flags: ConsumerFlags,
 ) -> None:
-    """Create a consumer. Prompts for missing settings on a terminal."""
+    """Create a consumer. On a terminal, prompts for settings if no name is given, or with --ask."""
     stream, wanted = _from_file(stream, config) if config else (stream, ConsumerConfig())
     wanted = apply_flags(wanted, flags)
     if not config:
-        ask_all = can_ask() and not defaults
+        ask_all = can_ask() and not defaults and (ask_for_all or not (stream and consumer))
         wanted, consumer = _complete(wanted, consumer, flags, ask_all=ask_all)
     if consumer or not config:
         is_ephemeral = flags.ephemeral or bool(wanted.name and not wanted.durable_name)
@@ -79,8 +91,26 @@ def add_consumer(
         line("Configuration is valid")
         return
     with open_catalog() as catalog:
-        info = catalog.manager.consumers.add(catalog.pick_stream(stream), wanted)
+        stream = catalog.pick_stream(stream)
+        _check_filters(catalog.stream(stream).config, wanted)
+        info = catalog.manager.consumers.add(stream, wanted)
     _show_made(info, json=json)
+
+
+def _check_filters(stream: StreamConfig, wanted: ConsumerConfig) -> None:
+    """CommandError if a filter can never match: nothing would ever be delivered.
+
+    A mirror, or a stream with sources, stores subjects that its configuration does not name.
+    """
+    if not stream.subjects or stream.mirror or stream.sources or stream.subject_transform:
+        return
+    for subject in filter(None, [wanted.filter_subject, *wanted.filter_subjects]):
+        if not collides_with_any(subject, stream.subjects):
+            raise CommandError(
+                f"--filter: {subject!r} matches no subject of Stream {stream.name}: "
+                f"{', '.join(stream.subjects)}",
+                exit_code=EXIT_USAGE,
+            )
 
 
 def _from_file(stream: str, path: str) -> tuple[str, ConsumerConfig]:
@@ -246,6 +276,7 @@ def with_current_values(wanted: ConsumerConfig, current: ConsumerConfig) -> Cons
     for name in ("ack_wait", "max_waiting", "max_ack_pending", "max_deliver"):
         if not getattr(wanted, name):
             changes[name] = getattr(current, name)
+    changes["metadata"] = kept_marks(wanted.metadata, current.metadata)
     return msgspec.structs.replace(wanted, **changes)
 
 

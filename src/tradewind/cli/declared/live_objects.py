@@ -10,7 +10,10 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, get_type_hints
 
+import msgspec
+
 from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.preview import PREVIEW_KEY
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.template_types import TEMPLATE_KEY, StreamTemplate
 from tradewind.cli.declared import shapes
@@ -23,6 +26,7 @@ from tradewind.cli.declared.declaration_files import (
     thing_of,
     write_thing,
 )
+from tradewind.cli.frame.config_files import Config
 from tradewind.cli.frame.text_formats import count_text, size_text
 from tradewind.client.streams.bucket_settings import BucketSettings, KvSettings, changed_members
 
@@ -91,17 +95,28 @@ def make_change(manager: JetStreamManager, change: PlannedChange) -> None:
             config=config.config,
         )
     elif isinstance(config, ConsumerConfig):
-        action = manager.consumers.add if is_new else manager.consumers.update
-        action(thing.stream, config)
+        if is_new:
+            manager.consumers.add(thing.stream, config)
+        else:
+            current = manager.consumers.info(thing.stream, thing.consumer).config
+            manager.consumers.update(thing.stream, _with_mark(config, current))
     elif is_new:
         manager.streams.add(config)
     else:
         _change_stream(manager, thing, config)
 
 
+def _with_mark(config: Config, current: Config) -> Config:
+    """The declared configuration with the mark of a preview, which no file declares."""
+    if PREVIEW_KEY not in current.metadata:
+        return config
+    mark = {PREVIEW_KEY: current.metadata[PREVIEW_KEY]}
+    return msgspec.structs.replace(config, metadata={**config.metadata, **mark})
+
+
 def _change_stream(manager: JetStreamManager, thing: Thing, config: StreamConfig) -> None:
     if thing.section == STREAMS:
-        manager.streams.update(config)
+        manager.streams.update(_with_mark(config, manager.streams.info(thing.stream).config))
         return
     # Whoever made a bucket may have chosen what no setting is about; that stays.
     names = _KV_SETTINGS if thing.section == KV else _STORE_SETTINGS

@@ -28,7 +28,6 @@ from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.stream_rules import check_stream_config
 from tradewind.api.stream_types import Compression, Placement, RePublish, StreamConfig, StreamSource
 from tradewind.api.template_types import StreamTemplate, checked_template
-from tradewind.api.versioning import user_metadata
 from tradewind.cli.declared.declaration_fields import (
     Keys,
     duration_member,
@@ -39,6 +38,7 @@ from tradewind.cli.declared.declaration_fields import (
     write_struct,
 )
 from tradewind.cli.declared.declared_tables import TABLE, with_declared_table, write_table
+from tradewind.cli.frame.config_files import declared_metadata
 from tradewind.client.errors import OptionsError
 from tradewind.client.streams.bucket_settings import KV_STREAM, kv_config, object_config
 from tradewind.documents import Document
@@ -92,7 +92,7 @@ def with_stream_defaults(config: StreamConfig) -> StreamConfig:
     sealed = msgspec.structs.replace(config, sealed=False)
     filled = check_stream_config(sealed, streams={}, pedantic=False, server=server, account=account)
     return msgspec.structs.replace(
-        filled, sealed=config.sealed, metadata=user_metadata(config.metadata)
+        filled, sealed=config.sealed, metadata=declared_metadata(config.metadata)
     )
 
 
@@ -101,7 +101,7 @@ def write_stream(config: StreamConfig) -> dict[str, Any]:
     try:
         config = with_stream_defaults(config)
     except ApiError:  # a server of another version may take what this one does not
-        config = msgspec.structs.replace(config, metadata=user_metadata(config.metadata))
+        config = msgspec.structs.replace(config, metadata=declared_metadata(config.metadata))
     # What decides about the defaults of other members is the same in both.
     base = with_stream_defaults(
         StreamConfig(
@@ -138,7 +138,7 @@ def read_consumer(document: Document, keys: Keys, stream: StreamConfig) -> Consu
 def _with_consumer_defaults(config: ConsumerConfig, stream: StreamConfig) -> ConsumerConfig:
     server, account = _NO_LIMITS
     filled = with_defaults(config, stream, server, account, pedantic=False)
-    return msgspec.structs.replace(filled, metadata=user_metadata(config.metadata))
+    return msgspec.structs.replace(filled, metadata=declared_metadata(config.metadata))
 
 
 def write_consumer(config: ConsumerConfig, stream: StreamConfig) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def write_objects(config: StreamConfig) -> dict[str, Any]:
 
 
 def _write_bucket(config: StreamConfig) -> dict[str, Any]:
-    metadata = user_metadata(config.metadata)
+    metadata = declared_metadata(config.metadata)
     found = {
         "description": config.description,
         "metadata": metadata,

@@ -6,12 +6,14 @@ diff that `edit` shows. An unknown field is an error with a hint, and never igno
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.preview import PREVIEW_KEY
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.versioning import user_metadata
 from tradewind.cli.frame.failures import CommandError, near
@@ -33,6 +35,8 @@ _DURATIONS = frozenset(
         "priority_timeout",
     )
 )
+# What `tradewind table` writes into the metadata of a stream.
+TABLE_KEY = "tradewind.table"
 # Lines of equal members that a diff shows before and behind each change.
 CONTEXT_LINES = 2
 
@@ -126,12 +130,39 @@ def _identical(count: int) -> list[str]:
     return [f"        ... // {count} identical field{'s' if count > 1 else ''}"]
 
 
+def changed_members(old: Config, new: Config) -> list[str]:
+    """The members that differ, with both values: `max_age: "1h0m0s", not "2h0m0s"`."""
+    found = []
+    for name in old.__struct_fields__:
+        before, after = (_member_text(name, getattr(each, name)) for each in (old, new))
+        if before != after:
+            found.append(f"{name}: is {before}, not {after}")
+    return found
+
+
+def declared_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The metadata that are settings: without the marks of servers."""
+    return {key: text for key, text in user_metadata(metadata).items() if key != PREVIEW_KEY}
+
+
+def kept_marks(wanted: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
+    """The metadata to store: those that are wanted, with the marks of servers and tools.
+
+    Marks are no settings: a file or an editor that leaves them out does not remove them.
+    """
+    marks = {
+        key: value
+        for key, value in current.items()
+        if key in (PREVIEW_KEY, TABLE_KEY) or key.startswith("_nats.")
+    }
+    return {**marks, **wanted}
+
+
 def _member_text(name: str, value: Any) -> str:
     if name in _DURATIONS and isinstance(value, int):
         return f'"{format_duration(value)}"'
     if name == "backoff":
         return f"[{', '.join(format_duration(each) for each in value)}]"
     if name == "metadata":
-        # What the server adds itself is not a setting.
-        value = user_metadata(value)
+        value = declared_metadata(value)
     return msgspec.json.encode(value, order="deterministic").decode()

@@ -61,7 +61,7 @@ from tradewind.cli.frame.settings import FLAGS, Flag, current
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
 
-__all__ = ["Argument", "CommandApp", "ForceFlag", "JsonFlag", "Option", "SharedGroup"]
+__all__ = ["Argument", "AskFlag", "CommandApp", "ForceFlag", "JsonFlag", "Option", "SharedGroup"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
@@ -70,6 +70,7 @@ HELP_CHARACTERS = 100
 EPILOG = "Shared flags such as --server and --context: tradewind --help"
 
 JsonFlag = Annotated[bool, Option("--json", "-j", help="Print JSON")]
+AskFlag = Annotated[bool, Option("--ask", help="Prompt for all settings")]
 ForceFlag = Annotated[bool, Option("--force", "-f", help="Do not ask for confirmation")]
 
 
@@ -165,8 +166,24 @@ def with_flags(kind: type[Any]) -> Callable[[Function], Function]:
     return decorate
 
 
+def _write_examples(ctx: Context, formatter: HelpFormatter) -> None:
+    """The examples of a command, at the end of its help."""
+    from tradewind.cli.frame.examples import examples_of
+
+    if shown := examples_of(ctx.command_path.split()[1:]):
+        with formatter.section("Examples"):
+            for each in shown:
+                # Never broken: it is copied.
+                formatter.write(f"{' ' * formatter.current_indent}{each}\n")
+
+
 class SharedCommand(TyperCommand):
     """A command that takes the shared flags too."""
+
+    def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Examples, and where the shared flags are described."""
+        _write_examples(ctx, formatter)
+        super().format_epilog(ctx, formatter)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -182,6 +199,11 @@ class SharedGroup(TyperGroup):
 
     aliases: dict[str, str] = {}
     parts: dict[str, typer.Typer] = {}
+
+    def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Examples, and where the shared flags are described."""
+        _write_examples(ctx, formatter)
+        super().format_epilog(ctx, formatter)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -215,7 +237,9 @@ class SharedGroup(TyperGroup):
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         """The list of commands in a help text, with their aliases."""
         rows = [
-            (name, text + self._also(name)) for name, text in self.described_commands(ctx) if text
+            (name, text + self.also_text(name))
+            for name, text in self.described_commands(ctx)
+            if text
         ]
         if rows:
             with formatter.section("Commands"):
@@ -230,7 +254,8 @@ class SharedGroup(TyperGroup):
             if command is not None and not command.hidden
         ]
 
-    def _also(self, name: str) -> str:
+    def also_text(self, name: str) -> str:
+        """The other names of a command: ` (also: con, c)`."""
         also = [alias for alias, target in self.aliases.items() if target == name]
         return f" (also: {', '.join(also)})" if also else ""
 

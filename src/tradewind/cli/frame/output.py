@@ -30,6 +30,8 @@ _CODES: Final = {"red": "31", "green": "32", "yellow": "33", "bold": "1", "dim":
 # brings colours of its own.
 _MARK: Final = f"\ufdd0{os.urandom(8).hex()}:"
 _MARKED: Final = re.compile(re.escape(_MARK) + "([0-9]{1,2});")
+# Only texts with so many blanks are folded.
+FOLDED_BLANKS_MIN: Final = 2
 # No terminal is narrower; what claims to be is not believed.
 WIDTH_MIN: Final = 20
 # Whether this call is to show all columns.
@@ -316,8 +318,8 @@ def _folded(value: str, indent: int) -> list[str]:
     found: list[str] = []
     for each in lines:
         room = limit - indent
-        # A path with a blank in it, for one, is better left in one piece.
-        if width(each) <= room or _MARK in each or max(map(len, each.split(" "))) > room:
+        # A path and a word or two about it are better left in one piece.
+        if width(each) <= room or _MARK in each or each.count(" ") < FOLDED_BLANKS_MIN:
             found.append(each)
         else:
             found += wrap(each, limit - indent, break_long_words=False, break_on_hyphens=False)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 app = CommandApp("Messages that consumers gave up on")
 
 SHOWN_MAX: Final = 100
+# Fewer messages are read in a moment.
+PROGRESS_MESSAGES: Final = 1000
 StreamName = Annotated[
     str,
     Argument(metavar="STREAM", help="Dead-letter stream", autocompletion=complete_stream),
@@ -63,9 +65,10 @@ def list_letters(
     found: list[StoredDeadLetter] = []
     with connect() as connection:
         js = jetstream(connection)
-        last = js.manager.streams.info(stream).state.last_seq
+        state = js.manager.streams.info(stream).state
+        is_large = state.messages > PROGRESS_MESSAGES
         letters = js.dead_letters.listing(stream, origin=origin, consumer=consumer, reason=reason)
-        with ProgressBar(f"Reading {stream}", last) as bar:
+        with ProgressBar(f"Reading {stream}", state.last_seq, shown=is_large) as bar:
             for letter in islice(letters, limit + 1):
                 found.append(letter)
                 bar.set(letter.seq)

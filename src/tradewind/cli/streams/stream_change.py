@@ -9,19 +9,29 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tradewind.api.stream_types import StreamConfig
+from tradewind.api.stream_types import StreamConfig, StreamInfo
 from tradewind.api.versioning import user_metadata
-from tradewind.cli.frame.account_catalog import open_catalog
+from tradewind.cli.frame.account_catalog import AccountCatalog, open_catalog
 from tradewind.cli.frame.completion import complete_stream
 from tradewind.cli.frame.config_files import (
+    changed_members,
     diff_lines,
+    kept_marks,
     print_diff,
     read_config,
     write_config,
 )
 from tradewind.cli.frame.editor import edit_config
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
-from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
+from tradewind.cli.frame.frame import (
+    Argument,
+    AskFlag,
+    CommandApp,
+    ForceFlag,
+    JsonFlag,
+    Option,
+    with_flags,
+)
 from tradewind.cli.frame.output import line, print_json
 from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
 from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
@@ -62,17 +72,18 @@ def add_stream(
         ),
     ] = "",
     defaults: Annotated[bool, Option("--defaults", help="Do not prompt")] = False,
+    ask_for_all: AskFlag = False,
     json: JsonFlag = False,
     *,
     flags: StreamFlags,
 ) -> None:
-    """Create a stream. Prompts for missing settings on a terminal."""
+    """Create a stream. On a terminal, prompts if name or subjects are missing, or with --ask."""
     base = read_config(config, StreamConfig) if config else DEFAULTS
     wanted = apply_flags(base, flags)
     if stream:
         wanted = msgspec.structs.replace(wanted, name=stream)
     if not config:
-        wanted = _complete(wanted, flags, ask_all=can_ask() and not defaults)
+        wanted = _complete(wanted, flags, ask_for_all=ask_for_all, defaults=defaults)
     elif not wanted.name:
         raise CommandError(
             f"{config}: has no name; specify one: stream add NAME", exit_code=EXIT_USAGE
@@ -84,13 +95,30 @@ def add_stream(
         _validate(wanted)
         return
     with open_catalog() as catalog:
-        info = catalog.manager.streams.add(wanted)
+        existing = _existing(catalog, wanted)
+        info = existing or catalog.manager.streams.add(wanted)
     if json:
         print_json(info)
         return
-    line(f"Stream {info.config.name} was created")
+    line(f"Stream {info.config.name} {'exists already' if existing else 'was created'}")
     line()
     show_stream(info)
+
+
+def _existing(catalog: AccountCatalog, wanted: StreamConfig) -> StreamInfo | None:
+    """The stream if there is one with these settings; CommandError if its settings differ."""
+    from tradewind.client.api_errors import StreamNotFoundError
+
+    try:
+        info = catalog.manager.streams.info(wanted.name)
+    except StreamNotFoundError:
+        return None
+    if changed := changed_members(info.config, with_current_values(wanted, info.config)):
+        raise CommandError(
+            f"Stream {wanted.name} exists with other settings: {'; '.join(changed)}",
+            f"change it: tradewind stream edit {wanted.name}",
+        )
+    return info
 
 
 def _validate(config: StreamConfig) -> None:
@@ -108,8 +136,10 @@ def _validate(config: StreamConfig) -> None:
     line("Configuration is valid")
 
 
-def _complete(config: StreamConfig, flags: StreamFlags, *, ask_all: bool) -> StreamConfig:
-    """Asks for name and subjects if they are missing, and for the rest if somebody is there."""
+def _complete(
+    config: StreamConfig, flags: StreamFlags, *, ask_for_all: bool, defaults: bool
+) -> StreamConfig:
+    """Asks for name and subjects if they are missing, and then for the rest."""
     given = {name for name, value in vars(flags).items() if value not in (None, False)}
     changes: dict[str, Any] = {}
     if not config.name:
@@ -118,7 +148,7 @@ def _complete(config: StreamConfig, flags: StreamFlags, *, ask_all: bool) -> Str
         changes["subjects"] = split_subjects(
             [ask("Subjects", flag="--subjects", help_text="What to store, for example orders.*")]
         )
-    if ask_all:
+    if can_ask() and not defaults and (ask_for_all or changes):
         changes |= _ask_rest(config, given)
     document = msgspec.to_builtins(config) | changes
     return msgspec.convert(document, StreamConfig)
@@ -253,10 +283,7 @@ def with_current_values(wanted: StreamConfig, current: StreamConfig) -> StreamCo
     for name in ("num_replicas", "duplicate_window"):
         if not getattr(wanted, name):
             changes[name] = getattr(current, name)
-    if not wanted.metadata:
-        changes["metadata"] = {
-            key: value for key, value in current.metadata.items() if key.startswith("_nats.")
-        }
+    changes["metadata"] = kept_marks(wanted.metadata, current.metadata)
     return msgspec.structs.replace(wanted, **changes)
 
 

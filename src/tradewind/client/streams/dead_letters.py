@@ -213,11 +213,11 @@ class DeadLetters:
             for name, value in stored.headers.fields():
                 if name not in _DIRECT_GET_HEADERS:
                     headers.add(name, value)
-            letter = letter_of(
+            made = letter_of(
                 stored.stream, stored.seq, stored.subject, stored.data, headers, stored.time
             )
-            if letter is not None and wanted.takes(letter):
-                yield letter
+            if made is not None and wanted.takes(made):
+                yield made
 
     async def redrive(
         self,
