@@ -42,6 +42,7 @@ OWN_STATE = {
     "api/errors.py": "the table of errors is ours",
     "broker/info.py": "the names of the fields are ours",
     "cli/frame/output.py": "a table is filled by the code that made it",
+    "client/why/reasons.py": "the words of the commands are ours",
     "cluster/cluster_plan.py": "the ports were taken in this function",
     "dashboard/data/series.py": "a series is filled by the code that made it",
     "dashboard/look/elements.py": "an element is made by our own pages",
