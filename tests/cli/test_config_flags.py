@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo
-from tradewind.api.stream_types import SubjectTransform, StreamConfig, StreamSource
+from tradewind.api.stream_types import StreamConfig
 from tradewind.cli.consumers import consumer_details, consumer_flags
 from tradewind.cli.consumers.consumer_flags import ConsumerFlags
 from tradewind.cli.frame.config_files import changed_members
 from tradewind.cli.frame.failures import CommandError
+from tradewind.cli.frame.output import Columns
 from tradewind.cli.streams import stream_details, stream_flags
 from tradewind.cli.streams.stream_flags import StreamFlags
 
@@ -67,8 +68,6 @@ STREAM_CASES: Final[dict[str, tuple[dict[str, Any], Any]]] = {
 }
 # The name is an argument; `tradewind stream seal` seals.
 STREAM_WITHOUT_FLAG: Final = {"name", "sealed"}
-# The name is in the title.
-STREAM_NOT_SHOWN: Final = {"name"}
 CONSUMER_CASES: Final[dict[str, tuple[dict[str, Any], Any]]] = {
     "description": ({"description": "text"}, "text"),
     "deliver_policy": ({"deliver": "new"}, "new"),
@@ -107,6 +106,20 @@ CONSUMER_CASES: Final[dict[str, tuple[dict[str, Any], Any]]] = {
 }
 # Names are arguments; `direct` and `sourcing` are set by clients and servers.
 CONSUMER_WITHOUT_FLAG: Final = {"name", "durable_name", "direct", "sourcing"}
+# The name is in the title, as with nats.
+STREAM_NOT_SHOWN: Final = {"name"}
+# As with nats, the name stands for both; `direct` and `sourcing` are set by clients and servers.
+# A pause is shown while it lasts, a start beside the policy that asks for it.
+CONSUMER_NOT_SHOWN: Final = {
+    *("name", "durable_name", "direct", "sourcing", "pause_until"),
+    *("opt_start_seq", "opt_start_time"),
+}
+DURATIONS: Final = {
+    StreamConfig: {"max_age", "duplicate_window", "subject_delete_marker_ttl"},
+    ConsumerConfig: {
+        *("ack_wait", "max_expires", "idle_heartbeat", "inactive_threshold", "priority_timeout"),
+    },
+}
 
 
 def test_every_field_has_a_flag_or_a_reason() -> None:
@@ -137,6 +150,12 @@ def test_flags_that_are_not_given_change_nothing() -> None:
     assert consumer_flags.apply_flags(consumer, ConsumerFlags()) == consumer
 
 
+def applied(flags: StreamFlags | ConsumerFlags) -> StreamConfig | ConsumerConfig:
+    if isinstance(flags, StreamFlags):
+        return stream_flags.apply_flags(StreamConfig(), flags)
+    return consumer_flags.apply_flags(ConsumerConfig(), flags)
+
+
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
@@ -157,8 +176,59 @@ def test_flags_that_are_not_given_change_nothing() -> None:
 )
 def test_an_error_names_the_flag(flags: StreamFlags | ConsumerFlags, error: str) -> None:
     with pytest.raises(CommandError) as caught:
-        if isinstance(flags, StreamFlags):
-            stream_flags.apply_flags(StreamConfig(), flags)
-        else:
-            consumer_flags.apply_flags(ConsumerConfig(), flags)
+        applied(flags)
     assert str(caught.value).startswith(error)
+
+
+def stream_lines(config: StreamConfig) -> list[str]:
+    columns = Columns()
+    stream_details.add_config(columns, config)
+    return columns.lines()
+
+
+def consumer_lines(config: ConsumerConfig) -> list[str]:
+    columns = Columns()
+    consumer_details.add_config(columns, ConsumerInfo(config=config))
+    for key, value in config.metadata.items():
+        columns.row(key, value)
+    return columns.lines()
+
+
+def test_every_field_of_a_stream_is_shown() -> None:
+    plain = stream_lines(StreamConfig())
+    for name, (flags, _) in STREAM_CASES.items():
+        config = stream_flags.apply_flags(StreamConfig(), StreamFlags(**flags))
+        only = StreamConfig(**{name: getattr(config, name)})
+        assert stream_lines(only) != plain, name
+    assert stream_lines(StreamConfig(sealed=True)) != plain
+    assert set(STREAM_CASES) | STREAM_NOT_SHOWN | {"sealed"} == set(StreamConfig.__struct_fields__)
+
+
+def test_every_field_of_a_consumer_is_shown() -> None:
+    for name, (flags, _) in CONSUMER_CASES.items():
+        if name in CONSUMER_NOT_SHOWN:
+            continue
+        # Some are shown only where they mean something.
+        base = ConsumerConfig(
+            ack_policy="all",
+            deliver_subject="d" if name == "deliver_group" else "",
+            priority_groups=["a"] if name == "priority_policy" else [],
+        )
+        config = consumer_flags.apply_flags(base, ConsumerFlags(**flags))
+        only = msgspec.structs.replace(base, **{name: getattr(config, name)})
+        assert consumer_lines(only) != consumer_lines(base), name
+
+
+@pytest.mark.parametrize("kind", [StreamConfig, ConsumerConfig])
+def test_a_difference_shows_durations_as_such(kind: type[Any]) -> None:
+    shown = set()
+    for name in kind.__struct_fields__:
+        if type(getattr(kind(), name)) is not int:
+            continue
+        config = msgspec.structs.replace(kind(), **{name: HOUR_NS})
+        if f'{name}: is "0s", not "1h0m0s"' in changed_members(kind(), config):
+            shown.add(name)
+    assert shown == DURATIONS[kind]
+    if kind is ConsumerConfig:
+        config = ConsumerConfig(backoff=[HOUR_NS, 2 * HOUR_NS])
+        assert changed_members(kind(), config) == ["backoff: is [], not [1h0m0s, 2h0m0s]"]
