@@ -15,11 +15,11 @@ written the same way. The rest of this package compares this written form.
 from __future__ import annotations
 
 import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from tradewind.api.base import Duration
+from tradewind.api.base import BYTES, Duration
 from tradewind.api.consumer_rules import check_consumer_config, with_defaults
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.api.errors import ApiError
@@ -49,7 +49,7 @@ _BUCKET_HINTS: Final[dict[str, Any]] = {
     "description": str,
     "metadata": dict[str, str],
     "ttl": Duration,
-    "max_bytes": int,
+    "max_bytes": Annotated[int, BYTES],
     "storage": str,
     "replicas": int,
     "compression": bool,
@@ -57,7 +57,7 @@ _BUCKET_HINTS: Final[dict[str, Any]] = {
 }
 _KV_HINTS: Final[dict[str, Any]] = _BUCKET_HINTS | {
     "history": int,
-    "max_value_size": int,
+    "max_value_size": Annotated[int, BYTES],
     "allow_ttl": bool,
     "marker_ttl": Duration,
     "republish": RePublish | None,
