@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.times import NS_PER_SECOND, parse_time
+from tradewind.api.times import parse_time
 from tradewind.client.kv.entries import Entry, check_key
 from tradewind.client.kv.kv_types import operation_of
 from tradewind.client.streams.bucket_settings import HISTORY_MAX
 from tradewind.client.streams.direct import DirectMessage, read_batch
 from tradewind.dashboard.data.changes import LINES_COMPARED_MAX, DiffLine, line_differences
 from tradewind.dashboard.data.message_data import as_json, as_text
-from tradewind.durations import parse_duration_ns
+from tradewind.durations import SECOND_NS, parse_duration_ns
 
 if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream
@@ -80,7 +80,7 @@ def _entry(bucket: str, key: str, item: DirectMessage) -> Entry:
 def _expires(item: DirectMessage) -> int | None:
     text = item.message.headers.get(TTL_HEADER, "")
     is_number = text.isascii() and text.isdecimal() and len(text) < 19
-    left = int(text) * NS_PER_SECOND if is_number else parse_duration_ns(text)
+    left = int(text) * SECOND_NS if is_number else parse_duration_ns(text)
     return parse_time(item.time) + left if left and left > 0 else None
 
 

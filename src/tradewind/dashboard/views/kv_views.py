@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.times import NS_PER_SECOND
 from tradewind.dashboard.data.bucket_data import (
     KEYS_SHOWN,
     KV_PREFIX,
@@ -41,6 +40,7 @@ from tradewind.dashboard.views.call import (
     number,
 )
 from tradewind.dashboard.views.editing import diff_box
+from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
     from tradewind.client.kv.entries import Entry
@@ -241,7 +241,7 @@ async def put(call: Call) -> Answer:
     bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
     kv = await call.workspace.jetstream.kv.open(bucket)
     value = call.fields.get("value", "").encode()
-    ttl = duration_ns(call.fields, "ttl") / NS_PER_SECOND or None
+    ttl = duration_ns(call.fields, "ttl") / SECOND_NS or None
     if ttl is not None:
         await _check_ttl(kv, key)
     if "revision" in call.fields:

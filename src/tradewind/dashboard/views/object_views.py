@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.times import NS_PER_SECOND
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import ObjectNotFoundError
 from tradewind.dashboard.data.catalog import ROWS, chosen
@@ -41,6 +40,7 @@ from tradewind.dashboard.views.call import (
 )
 from tradewind.dashboard.views.stream_changes import check_typed, typed_form
 from tradewind.dashboard.views.transfer_views import transfers_part
+from tradewind.durations import SECOND_NS
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
@@ -387,7 +387,7 @@ async def create(call: Call) -> Answer:
         fields.get("name", "").strip(),
         description=fields.get("description", ""),
         storage=fields.get("storage", "file"),
-        ttl=duration_ns(fields, "ttl") / NS_PER_SECOND,
+        ttl=duration_ns(fields, "ttl") / SECOND_NS,
         max_bytes=number(fields, "max_bytes") or -1,
     )
     call.workspace.catalog.changed(store.stream)
