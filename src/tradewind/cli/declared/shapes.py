@@ -24,6 +24,7 @@ from tradewind.api.consumer_rules import check_consumer_config, with_defaults
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.api.errors import ApiError
 from tradewind.api.limits import ServerLimits
+from tradewind.api.names import KV_STREAM
 from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.stream_rules import check_stream_config
 from tradewind.api.stream_types import Compression, Placement, RePublish, StreamConfig, StreamSource
@@ -40,7 +41,7 @@ from tradewind.cli.declared.declaration_fields import (
 from tradewind.cli.declared.declared_tables import TABLE, with_declared_table, write_table
 from tradewind.cli.frame.config_files import declared_metadata
 from tradewind.client.errors import OptionsError
-from tradewind.client.streams.bucket_settings import KV_STREAM, kv_config, object_config
+from tradewind.client.streams.bucket_settings import kv_config, object_config
 from tradewind.documents import Document
 
 # What is state, or the business of clients, and not declared in a file.

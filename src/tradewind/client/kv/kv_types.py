@@ -10,9 +10,9 @@ import re
 from enum import StrEnum
 from typing import Final
 
+from tradewind.api.names import KV_STREAM
 from tradewind.client.core.headers import Headers
 from tradewind.client.errors import BadKeyError
-from tradewind.client.streams.bucket_settings import KV_STREAM
 from tradewind.client.streams.bucket_status import BucketStatus
 from tradewind.durations import SECOND_NS
 from tradewind.subjects import is_valid_subject

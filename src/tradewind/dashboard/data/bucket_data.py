@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.names import KV_STREAM, KV_SUBJECTS
 from tradewind.api.times import parse_time
 from tradewind.client.kv.entries import Entry, check_key
 from tradewind.client.kv.kv_types import operation_of
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from tradewind.client.kv.kv import KeyValue
     from tradewind.dashboard.data.workspace import Workspace
 
-KV_PREFIX: Final = "KV_"
 KEYS_SHOWN: Final = 100
 HISTORY_SHOWN: Final = 64
 TTL_HEADER: Final = "Nats-TTL"
@@ -40,9 +40,9 @@ class Keys:
 async def list_keys(workspace: Workspace, bucket: str, search: str) -> Keys:
     """Keys that begin with a text, up to its last dot exactly and behind that by its letters."""
     whole, dot, part = search.rpartition(".")
-    prefix = f"$KV.{bucket}."
+    prefix = f"{KV_SUBJECTS}{bucket}."
     pattern = f"{prefix}{whole}{dot}>"
-    found, total = await workspace.catalog.subject_names(KV_PREFIX + bucket, pattern)
+    found, total = await workspace.catalog.subject_names(KV_STREAM + bucket, pattern)
     keys = [name.removeprefix(prefix) for name in found]
     chosen = sorted(key for key in keys if key.startswith(f"{whole}{dot}{part}"))
     return Keys(chosen[:KEYS_SHOWN], total)
@@ -62,7 +62,7 @@ async def key_history(jetstream: JetStream, bucket: KeyValue, key: str) -> Histo
     if not (await bucket.status()).info.config.allow_direct:
         found = [entry async for entry in bucket.history(key)]
         return History(found[::-1][:HISTORY_SHOWN])
-    subject = f"$KV.{bucket.bucket}.{key}"
+    subject = f"{KV_SUBJECTS}{bucket.bucket}.{key}"
     batch = await read_batch(
         jetstream.api, bucket.stream, subject, start=1, messages_max=HISTORY_MAX
     )

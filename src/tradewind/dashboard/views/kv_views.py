@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.names import KV_STREAM
 from tradewind.dashboard.data.bucket_data import (
     KEYS_SHOWN,
-    KV_PREFIX,
     key_history,
     list_keys,
     value_difference,
@@ -57,13 +57,13 @@ async def show_all(call: Call) -> Answer:
     names = await call.workspace.catalog.names()
     content: list[Child] = [problem_note(names.problem)]
     if names.value is not None:
-        found = chosen(names.value.names, "", (KV_PREFIX,))
+        found = chosen(names.value.names, "", (KV_STREAM,))
         seen = await call.workspace.catalog.stream_page(
             found[first : first + ROWS], first, len(found)
         )
         rows: list[list[Child]] = []
         for name, info in seen.value.streams if seen.value is not None else []:
-            bucket = name.removeprefix(KV_PREFIX)
+            bucket = name.removeprefix(KV_STREAM)
             link = tag("a", bucket, href=address("kv", bucket))
             if isinstance(info, Problem):
                 rows.append([link, "", "", "", absence(info)])
