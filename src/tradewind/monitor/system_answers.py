@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tradewind.api.status_codes import BAD_REQUEST, FAILED
 from tradewind.durations import SECOND_NS
 from tradewind.errors import TradewindError
 from tradewind.faults import INTERNAL_ERROR
@@ -32,8 +33,6 @@ from tradewind.monitor.stepping import (
 from tradewind.monitor.system_events import SystemEvents
 from tradewind.monitor.system_requests import (
     ACCOUNT_ENDPOINTS,
-    BAD_REQUEST,
-    FAILED,
     OWN_ENDPOINTS,
     SERVER_ENDPOINTS,
     ClientRequest,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tradewind.api.names import KV_STREAM, KV_SUBJECTS
+from tradewind.api.status_codes import NO_RESPONDERS, NOT_FOUND
 from tradewind.api.stream_types import StreamInfo
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.client.api_errors import (
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Payload
     from tradewind.client.jetstream import JetStream, PublishOptions
 
-NOT_FOUND: Final = 404
-NO_RESPONDERS: Final = 503
 API_PREFIX: Final = "$JS.API."
 MARKER_SECONDS: Final = 30 * 60.0
 _WRONG_REVISION = (StreamWrongLastSequenceError, StreamWrongLastSequenceConstantError)

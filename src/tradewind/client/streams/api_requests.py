@@ -20,6 +20,7 @@ from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX
 from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS
 from tradewind.api.names import is_valid_name
 from tradewind.api.responses import Paged
+from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.api.stream_types import ErrorDetail
 from tradewind.api.times import format_time
 from tradewind.client.api_errors import make_api_error
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer", bound=ApiStruct)
 Item = TypeVar("Item")
 Page = TypeVar("Page", bound=Paged)
-NO_RESPONDERS = 503
 # Between attempts while a cluster elects a leader.
 LEADER_WAIT = 0.25
 # A leader that is killed takes unanswered requests with it, and nobody says so.
