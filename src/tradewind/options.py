@@ -11,12 +11,11 @@ from typing import Final
 
 import msgspec
 
+from tradewind.durations import MINUTE_NS, SECOND_NS
 from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.remapping import MappingRule
 from tradewind.route.sharing import Export, Import
 
-SECOND_NS = 1_000_000_000
-MINUTE_NS = 60 * SECOND_NS
 MIB = 1024 * 1024
 
 DEFAULT_PORT = 4222

@@ -17,10 +17,14 @@ Int32 = Annotated[int, Meta(extra={"go": "int32"})]
 Int64 = Annotated[int, Meta(extra={"go": "int64"})]
 Int = Annotated[int, Meta(extra={"go": "int"})]
 Uint64 = Annotated[int, Meta(extra={"go": "uint64"})]
+DURATION_TYPE: Final = "time.Duration"
 # Nanoseconds.
-Duration = Annotated[int, Meta(extra={"go": "time.Duration"})]
+Duration = Annotated[int, Meta(extra={"go": DURATION_TYPE})]
 # RFC 3339 text; `times` converts it.
 Time = Annotated[str, Meta(extra={"go": "time.Time"})]
+BYTES_UNIT: Final = "bytes"
+# Beside a kind of number: a number of bytes, for which people write 10MiB.
+BYTES: Final = Meta(extra={"unit": BYTES_UNIT})
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
 # These can only stand inside strings, so replacing them cannot break the document.
@@ -35,6 +39,14 @@ _ESCAPES: Final = (
 
 class ApiStruct(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Base of all types. Unknown members are ignored when it is decoded with msgspec."""
+
+
+def requires_level(level: int, *values: Any) -> Meta:
+    """An annotation: a server needs this level of the API if the field is set.
+
+    Any value but the default sets it, unless the values that do are given.
+    """
+    return Meta(extra={"level": level, "level_values": values})
 
 
 def always(value: Any) -> Any:

@@ -7,10 +7,20 @@ which is up to `consumer_rules`.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from msgspec import field
 
-from tradewind.api.base import ApiStruct, Duration, Int, Time, Uint64, always
+from tradewind.api.base import (
+    BYTES,
+    ApiStruct,
+    Duration,
+    Int,
+    Time,
+    Uint64,
+    always,
+    requires_level,
+)
 from tradewind.api.stream_types import ClusterInfo
 from tradewind.api.times import ZERO_TIME
 
@@ -64,7 +74,9 @@ class ConsumerConfig(ApiStruct, frozen=True, kw_only=True):
     deliver_policy: DeliverPolicy = always(DeliverPolicy.ALL)
     opt_start_seq: Uint64 = 0
     opt_start_time: Time | None = None
-    ack_policy: AckPolicy = always(AckPolicy.NONE)
+    ack_policy: Annotated[AckPolicy, requires_level(4, AckPolicy.FLOW_CONTROL)] = always(
+        AckPolicy.NONE
+    )
     ack_wait: Duration = 0
     max_deliver: Int = 0
     backoff: list[Duration] = field(default_factory=list)
@@ -79,7 +91,7 @@ class ConsumerConfig(ApiStruct, frozen=True, kw_only=True):
     headers_only: bool = False
     max_batch: Int = 0
     max_expires: Duration = 0
-    max_bytes: Int = 0
+    max_bytes: Annotated[Int, BYTES] = 0
     deliver_subject: str = ""
     deliver_group: str = ""
     idle_heartbeat: Duration = 0
@@ -89,10 +101,10 @@ class ConsumerConfig(ApiStruct, frozen=True, kw_only=True):
     direct: bool = False
     sourcing: bool = False
     metadata: dict[str, str] = field(default_factory=dict)
-    pause_until: Time | None = None
-    priority_groups: list[str] = field(default_factory=list)
-    priority_policy: PriorityPolicy = PriorityPolicy.NONE
-    priority_timeout: Duration = 0
+    pause_until: Annotated[Time | None, requires_level(1)] = None
+    priority_groups: Annotated[list[str], requires_level(1)] = field(default_factory=list)
+    priority_policy: Annotated[PriorityPolicy, requires_level(1)] = PriorityPolicy.NONE
+    priority_timeout: Annotated[Duration, requires_level(1)] = 0
 
 
 class SequenceInfo(ApiStruct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 """Names, texts and durations of streams and consumers.
 
-Owns their limits, and the rules for names.
+Owns their limits, the rules for names, and the names of the streams and subjects of buckets.
 """
 
 from __future__ import annotations
@@ -12,6 +12,12 @@ from typing import Final
 NAME_BYTES_MAX: Final = 255
 DESCRIPTION_BYTES_MAX: Final = 4096
 METADATA_BYTES_MAX: Final = 131072
+# The stream of a key-value bucket or an object store is called this and its name; its subjects
+# begin with this, its name and a dot.
+KV_STREAM: Final = "KV_"
+KV_SUBJECTS: Final = "$KV."
+OBJECT_STREAM: Final = "OBJ_"
+OBJECT_SUBJECTS: Final = "$O."
 _NAME: Final = re.compile(r"[^ \t\r\n\f.*>\\/]+")
 
 

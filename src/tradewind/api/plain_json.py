@@ -11,16 +11,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from tradewind.api.field_shapes import Shape
 from tradewind.api.go_json import DEPTH_MAX, HALVES, VALUES_MAX, JsonError, join_halves
 from tradewind.api.go_time import parse_go_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tradewind.api.base import ApiStruct
 
 # Not for numbers that are never negative, but the decoder does not tell it from 0.
 _MINUS_ZERO: Final = re.compile(rb"[\s:,\[]-0")
@@ -42,21 +40,6 @@ ZEROS: Final[Mapping[str, Callable[[], Any]]] = {
     "time": str,
     "number": int,
 }
-
-
-class Shape(NamedTuple):
-    """What a field holds, from its annotation."""
-
-    # "struct", "list", "map", "enum", "string", "bool", "time" or "number".
-    kind: str
-    go_type: str
-    # Whether null unsets it, as it does with Go's pointers, lists and maps.
-    is_nullable: bool = False
-    struct: type[ApiStruct] | None = None
-    enum: type[StrEnum] | None = None
-    item: Shape | None = None
-    # Of `struct`.
-    fields: Mapping[str, Shape] | None = None
 
 
 class _NotPlainError(Exception):

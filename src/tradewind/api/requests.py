@@ -9,9 +9,6 @@ several consecutive documents fill the same request.
 
 from __future__ import annotations
 
-import functools
-import types
-import typing
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -21,35 +18,14 @@ import msgspec
 from tradewind.api.base import ApiStruct
 from tradewind.api.consumer_types import PriorityPolicy
 from tradewind.api.errors import INVALID_JSON, ApiError
+from tradewind.api.field_shapes import Shape, go_name, shapes_of
 from tradewind.api.go_json import JsonEndError, JsonError, JsonNode, Scanner, quote, quote_bytes
 from tradewind.api.go_time import parse_go_time
-from tradewind.api.plain_json import RANGES, ZEROS, Shape, read_plainly
+from tradewind.api.plain_json import RANGES, ZEROS, read_plainly
 from tradewind.api.request_types import ConsumerAction
 from tradewind.api.stream_types import Compression
 
 _Request = TypeVar("_Request", bound=ApiStruct)
-# Go's names of the types that errors mention, where ours differ.
-_GO_NAMES: Final = {
-    "StreamNamesRequest": "JSApiStreamNamesRequest",
-    "StreamListRequest": "JSApiStreamListRequest",
-    "StreamInfoRequest": "JSApiStreamInfoRequest",
-    "StreamPurgeRequest": "JSApiStreamPurgeRequest",
-    "MsgGetRequest": "JSApiMsgGetRequest",
-    "MsgDeleteRequest": "JSApiMsgDeleteRequest",
-    "StreamSnapshotRequest": "JSApiStreamSnapshotRequest",
-    "StreamRestoreRequest": "JSApiStreamRestoreRequest",
-    "ConsumerCreateRequest": "CreateConsumerRequest",
-    "ConsumersRequest": "JSApiConsumersRequest",
-    "ConsumerPauseRequest": "JSApiConsumerPauseRequest",
-    "ConsumerUnpinRequest": "JSApiConsumerUnpinRequest",
-    "ConsumerResetRequest": "JSApiConsumerResetRequest",
-    "PeerRequest": "JSApiStreamRemovePeerRequest",
-    "StepdownRequest": "JSApiLeaderStepdownRequest",
-    "NextRequest": "",  # decoded through a pointer, which has no name
-    "SubjectTransform": "SubjectTransformConfig",
-    "ConsumerLimits": "StreamConsumerLimits",
-    "LostMessages": "LostStreamData",
-}
 
 
 def decode_request(kind: type[_Request], body: bytes, *, strict: bool = True) -> _Request:
@@ -57,7 +33,7 @@ def decode_request(kind: type[_Request], body: bytes, *, strict: bool = True) ->
 
     Without `strict`, members that are not known are ignored.
     """
-    if (values := read_plainly(_shapes(kind), body)) is not None:
+    if (values := read_plainly(shapes_of(kind), body)) is not None:
         return msgspec.convert(values, kind)
     try:
         try:
@@ -78,7 +54,7 @@ def decode_lenient(
     One document is expected; ApiError 10025 if it is missing. One that is not plain, and longer
     than `closely_max`, is refused, because looking at it closely takes long.
     """
-    if (values := read_plainly(_shapes(kind), body, allow_unknown=True)) is not None:
+    if (values := read_plainly(shapes_of(kind), body, allow_unknown=True)) is not None:
         return msgspec.convert(values, kind)
     if closely_max is not None and len(body) > closely_max:
         reason = error_in_beginning(body[:closely_max])
@@ -150,7 +126,7 @@ class _Filler:
         self._body = body
         self._kind = kind
         self._allow_unknown = allow_unknown
-        self._root = _go_name(kind)
+        self._root = go_name(kind)
 
     def fill(self, node: JsonNode, values: dict[str, Any]) -> None:
         if node.kind == "object":
@@ -163,7 +139,7 @@ class _Filler:
     def _fill_struct(
         self, node: JsonNode, values: dict[str, Any], struct: type[ApiStruct], path: tuple[str, ...]
     ) -> None:
-        shapes = _shapes(struct)
+        shapes = shapes_of(struct)
         for name, child in _members(node):
             found = _find(shapes, name)
             if found is None:
@@ -287,40 +263,3 @@ def _find(shapes: Mapping[str, Shape], name: str) -> tuple[str, Shape] | None:
         if candidate in shapes:
             return candidate, shapes[candidate]
     return None
-
-
-def _go_name(struct: type) -> str:
-    return _GO_NAMES.get(struct.__name__, struct.__name__)
-
-
-@functools.cache
-def _shapes(struct: type[ApiStruct]) -> Mapping[str, Shape]:
-    hints = typing.get_type_hints(struct, include_extras=True)
-    return {name: _shape(hints[name]) for name in struct.__struct_fields__}
-
-
-def _shape(hint: Any) -> Shape:
-    origin = typing.get_origin(hint)
-    arguments = typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        inner = next(argument for argument in arguments if argument is not type(None))
-        return _shape(inner)._replace(is_nullable=True)
-    if origin is typing.Annotated:
-        go_type = str(arguments[1].extra["go"])
-        return Shape("time" if arguments[0] is str else "number", go_type)
-    if origin is list:
-        item = _shape(arguments[0])
-        # Sources are pointers in Go.
-        star = "*" if item.go_type == "server.StreamSource" else ""
-        return Shape("list", f"[]{star}{item.go_type}", is_nullable=True, item=item)
-    if origin is dict:
-        item = _shape(arguments[1])
-        return Shape("map", f"map[string]{item.go_type}", is_nullable=True, item=item)
-    if not isinstance(hint, type):
-        raise TypeError(f"{hint!r}: not a type of a member of a request")
-    if issubclass(hint, ApiStruct):
-        go_type = f"server.{_go_name(hint)}"
-        return Shape("struct", go_type, struct=hint, fields=_shapes(hint))
-    if issubclass(hint, StrEnum):
-        return Shape("enum", f"server.{hint.__name__}", enum=hint)
-    return Shape("bool", "bool") if hint is bool else Shape("string", "string")

@@ -7,10 +7,22 @@ which is up to `stream_rules`.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from msgspec import field
 
-from tradewind.api.base import ApiStruct, Duration, Int, Int32, Int64, Time, Uint64, always
+from tradewind.api.base import (
+    BYTES,
+    ApiStruct,
+    Duration,
+    Int,
+    Int32,
+    Int64,
+    Time,
+    Uint64,
+    always,
+    requires_level,
+)
 from tradewind.api.times import ZERO_TIME
 
 
@@ -119,10 +131,10 @@ class StreamConfig(ApiStruct, frozen=True, kw_only=True):
     retention: RetentionPolicy = always(RetentionPolicy.LIMITS)
     max_consumers: Int = always(0)
     max_msgs: Int64 = always(0)
-    max_bytes: Int64 = always(0)
+    max_bytes: Annotated[Int64, BYTES] = always(0)
     max_age: Duration = always(0)
     max_msgs_per_subject: Int64 = always(0)
-    max_msg_size: Int32 = 0
+    max_msg_size: Annotated[Int32, BYTES] = 0
     discard: DiscardPolicy = always(DiscardPolicy.OLD)
     storage: StorageType = always(StorageType.FILE)
     num_replicas: Int = always(0)
@@ -143,13 +155,13 @@ class StreamConfig(ApiStruct, frozen=True, kw_only=True):
     deny_purge: bool = always(False)
     allow_rollup_hdrs: bool = always(False)
     consumer_limits: ConsumerLimits = field(default_factory=ConsumerLimits)
-    allow_msg_ttl: bool = always(False)
-    subject_delete_marker_ttl: Duration = 0
-    allow_msg_counter: bool = False
-    allow_atomic: bool = False
-    allow_msg_schedules: bool = False
-    persist_mode: PersistMode = PersistMode.DEFAULT
-    allow_batched: bool = False
+    allow_msg_ttl: Annotated[bool, requires_level(1)] = always(False)
+    subject_delete_marker_ttl: Annotated[Duration, requires_level(1)] = 0
+    allow_msg_counter: Annotated[bool, requires_level(2)] = False
+    allow_atomic: Annotated[bool, requires_level(2)] = False
+    allow_msg_schedules: Annotated[bool, requires_level(2)] = False
+    persist_mode: Annotated[PersistMode, requires_level(2)] = PersistMode.DEFAULT
+    allow_batched: Annotated[bool, requires_level(4)] = False
     metadata: dict[str, str] = field(default_factory=dict)
 
 

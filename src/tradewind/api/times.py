@@ -9,11 +9,12 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-NS_PER_SECOND: Final = 1_000_000_000
+from tradewind.durations import SECOND_NS
+
 # What Go writes for a time that was never set, and its nanoseconds since 1970.
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
-ZERO_TIME_NS: Final = -62_135_596_800 * NS_PER_SECOND
-_LAST_TIME_NS: Final = 253_402_300_800 * NS_PER_SECOND - 1
+ZERO_TIME_NS: Final = -62_135_596_800 * SECOND_NS
+_LAST_TIME_NS: Final = 253_402_300_800 * SECOND_NS - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
@@ -27,7 +28,7 @@ def format_time(time_ns: int) -> str:
     is brought to the nearest that can be written.
     """
     time_ns = min(max(time_ns, ZERO_TIME_NS), _LAST_TIME_NS)
-    seconds, nanoseconds = divmod(time_ns, NS_PER_SECOND)
+    seconds, nanoseconds = divmod(time_ns, SECOND_NS)
     moment = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
     fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
     return f"{moment}{fraction}Z"
@@ -43,7 +44,7 @@ def parse_time(text: str) -> int:
     if match[3]:
         offset = int(match[4]) * 3600 + int(match[5]) * 60
         seconds -= offset if match[3] == "+" else -offset
-    return seconds * NS_PER_SECOND + int((match[2] or "").ljust(9, "0"))
+    return seconds * SECOND_NS + int((match[2] or "").ljust(9, "0"))
 
 
 def is_set_time(text: str | None) -> bool:

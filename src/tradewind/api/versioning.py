@@ -6,13 +6,16 @@ version and level of the server are added to responses and never stored.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, PriorityPolicy
+from tradewind.api.base import ApiStruct
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.field_shapes import Shape, shapes_of
 from tradewind.api.responses import API_LEVEL
-from tradewind.api.stream_types import PersistMode, StreamConfig
+from tradewind.api.stream_types import StreamConfig
 from tradewind.api.times import is_set_time
 
 REQUIRED_LEVEL_KEY: Final = "_nats.req.level"
@@ -27,19 +30,7 @@ VERSION_KEYS: Final = (REQUIRED_LEVEL_KEY, SERVER_LEVEL_KEY, SERVER_VERSION_KEY)
 
 def stream_level(config: StreamConfig) -> int:
     """The level of the API that a server needs for this stream."""
-    level = 0
-    if config.allow_msg_ttl or config.subject_delete_marker_ttl > 0:
-        level = 1
-    if (
-        config.allow_msg_counter
-        or config.allow_atomic
-        or config.allow_msg_schedules
-        or config.persist_mode is PersistMode.ASYNC
-    ):
-        level = 2
-    if config.allow_batched:
-        level = 4
-    return level
+    return _required_level(config, StreamConfig)
 
 
 def consumer_level(config: ConsumerConfig) -> int:
@@ -47,17 +38,35 @@ def consumer_level(config: ConsumerConfig) -> int:
 
     It is that of the request: a setting counts even if the server then corrects it.
     """
-    level = 0
-    if (
-        is_set_time(config.pause_until)
-        or config.priority_policy is not PriorityPolicy.NONE
-        or config.priority_groups
-        or config.priority_timeout
-    ):
-        level = 1
-    if config.ack_policy is AckPolicy.FLOW_CONTROL:
-        level = 4
-    return level
+    return _required_level(config, ConsumerConfig)
+
+
+def _required_level(config: ApiStruct, kind: type[ApiStruct]) -> int:
+    return max(
+        (
+            shape.level
+            for name, shape, default in _leveled_fields(kind)
+            if _is_set(getattr(config, name), shape, default)
+        ),
+        default=0,
+    )
+
+
+@functools.cache
+def _leveled_fields(kind: type[ApiStruct]) -> tuple[tuple[str, Shape, Any], ...]:
+    """The fields that require a level, with their defaults."""
+    plain = kind()
+    return tuple(
+        (name, shape, getattr(plain, name))
+        for name, shape in shapes_of(kind).items()
+        if shape.level
+    )
+
+
+def _is_set(value: Any, shape: Shape, default: Any) -> bool:
+    if shape.level_values:
+        return value in shape.level_values
+    return is_set_time(value) if shape.kind == "time" else bool(value != default)
 
 
 def stored_metadata(metadata: Mapping[str, str], level: int) -> dict[str, str]:

@@ -48,6 +48,7 @@ from tradewind.broker.surplus import close_account_surplus, close_server_surplus
 from tradewind.broker.turn_end import end_turn, next_deadline_ns
 from tradewind.broker.turn_watch import TurnWatch
 from tradewind.clock import Clock
+from tradewind.durations import SECOND_NS
 from tradewind.errors import JSON_ERRORS
 from tradewind.options import GLOBAL_ACCOUNT, AccountOptions, LeafOptions, ServerOptions
 from tradewind.route.remapping import AccountMappings, Destination, MappingRule
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from tradewind.jwt import AccountClaims
     from tradewind.otel.recorder import SpanRecorder
 
-SECOND_NS = 1_000_000_000
 FIRST_PING_NS = 2 * SECOND_NS
 RTT_INTERVAL_NS = 3600 * SECOND_NS
 STALL_NS = 5_000_000

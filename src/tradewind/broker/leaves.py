@@ -43,8 +43,9 @@ from tradewind.broker.leaf_handshake import (
 )
 from tradewind.broker.leaf_rules import Domains, accepted_rules, spoke_rules
 from tradewind.broker.leaf_session import CONSUMERS_MAX, AccountLeaves, LeafSession
+from tradewind.durations import SECOND_NS
 from tradewind.errors import ProtocolError
-from tradewind.options import SECOND_NS, CompressionOptions, LeafOptions, LeafRemoteOptions
+from tradewind.options import CompressionOptions, LeafOptions, LeafRemoteOptions
 from tradewind.route.interest import Interest
 from tradewind.wire import ops
 from tradewind.wire.leaf_parser import LEAF_KIND_NAMES

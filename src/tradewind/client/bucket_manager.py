@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tradewind.api.names import KV_STREAM, OBJECT_STREAM
 from tradewind.api.stream_types import StreamConfig, StreamInfo
 from tradewind.client.api_errors import StreamNameExistsError, StreamNotFoundError
 from tradewind.client.errors import BucketNotFoundError, OptionsError
@@ -17,8 +18,6 @@ from tradewind.client.kv.kv_types import KvStatus
 from tradewind.client.objects.object_types import ObjectStoreStatus
 from tradewind.client.objects.objects import ObjectStore
 from tradewind.client.streams.bucket_settings import (
-    KV_STREAM,
-    OBJECT_STREAM,
     BucketSettings,
     KvSettings,
     changed_members,

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Self, Unpack
 
+from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.core.contexts import load_context
 from tradewind.client.core.headers import Headers, HeaderValues
@@ -30,8 +31,6 @@ from tradewind.subjects import is_valid_subject
 
 HeaderInput = Headers | Mapping[str, HeaderValues] | Iterable[tuple[str, str]] | bytes
 Payload = bytes | bytearray | memoryview | str
-
-NO_RESPONDERS = 503
 
 
 async def connect(

@@ -17,11 +17,11 @@ from tradewind.consumer.pending cimport AckState, PendingEntry
 from tradewind.containers.buffer cimport (
     Buffer, buffer_append, buffer_free, buffer_init, buffer_reserve)
 from tradewind.saturated cimport later
+from tradewind.seconds cimport SECOND_NS
 
 cdef enum:
     MAGIC = 22
     VERSION = 2
-    NS_PER_SECOND = 1000000000
     VARINT_BYTES_MAX = 10
     # What is known about a changed message; the same numbers are in ack_log.py.
     IS_PENDING = 1
@@ -58,18 +58,18 @@ cdef int64_t seconds_of(int64_t time_ns, int64_t offset_ns) noexcept nogil:
     range.
     """
     if offset_ns > 0 and time_ns > INT64_MAX - offset_ns:
-        return INT64_MAX // NS_PER_SECOND
+        return INT64_MAX // SECOND_NS
     if offset_ns < 0 and time_ns < INT64_MIN - offset_ns:
-        return -(INT64_MAX // NS_PER_SECOND)
+        return -(INT64_MAX // SECOND_NS)
     time_ns += offset_ns
     if time_ns >= 0:
-        return time_ns // NS_PER_SECOND
-    return -(INT64_MAX // NS_PER_SECOND) if time_ns == INT64_MIN else -(-time_ns // NS_PER_SECOND)
+        return time_ns // SECOND_NS
+    return -(INT64_MAX // SECOND_NS) if time_ns == INT64_MIN else -(-time_ns // SECOND_NS)
 
 
 cdef int64_t rest_of(int64_t time_ns, int64_t offset_ns) noexcept nogil:
     """The fraction of a second that `seconds_of` cuts off."""
-    return later(time_ns, offset_ns) - seconds_of(time_ns, offset_ns) * NS_PER_SECOND
+    return later(time_ns, offset_ns) - seconds_of(time_ns, offset_ns) * SECOND_NS
 
 
 cdef int put_floors(Buffer* target, AckState acks) except -1:
@@ -102,7 +102,7 @@ def encode_whole(AckState acks not None, int64_t offset_ns, int64_t now_ns):
 cdef int _put_whole(Buffer* target, AckState acks, int64_t offset_ns, int64_t now_ns) except -1:
     cdef uint32_t index
     cdef PendingEntry* entry
-    cdef int64_t base = seconds_of(now_ns, NS_PER_SECOND // 2)
+    cdef int64_t base = seconds_of(now_ns, SECOND_NS // 2)
     put(target, MAGIC)
     put(target, VERSION)
     put_floors(target, acks)

@@ -18,11 +18,11 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memmove
 from tradewind cimport invariants
 from tradewind.saturated cimport later
+from tradewind.seconds cimport SECOND_NS
 
 from tradewind.store.format.consumer_file import ConsumerState, PendingDelivery, SequencePair
 
 cdef enum:
-    NS_PER_SECOND = 1000000000
     ENTRIES_MIN = 16
     # A message is due so much after the wait for its ack, as in nats-server: a client that measures
     # from its arrival must not find the wait too short.
@@ -745,10 +745,10 @@ cdef class AckState:
             entry = self._add(seq)
             entry.consumer_seq = pending.consumer_seq
             entry.time_ns = later(pending.time_ns, -offset_ns)
-            entry.exact = pending.time_ns % NS_PER_SECOND != 0      # others are whole seconds
+            entry.exact = pending.time_ns % SECOND_NS != 0      # others are whole seconds
             entry.resting = 0
             # It was delivered at any time in that second.
-            self._schedule(entry, NS_PER_SECOND - 1)
+            self._schedule(entry, SECOND_NS - 1)
         if invariants.checked:
             self.check()
 

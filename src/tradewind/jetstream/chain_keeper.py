@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tradewind import nkeys
 from tradewind.api.chain_rules import ChainRule, chain_rule_of
 from tradewind.api.times import format_time
+from tradewind.durations import SECOND_NS
 from tradewind.errors import StoreError
 from tradewind.nkeys import KeyPair, NkeyError
 from tradewind.private_files import replace_private
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from tradewind.store.folder.stream_chain import CheckpointWrite, StreamChain
 
 KEY_FILE: Final = "chain.nk"
-SECOND_NS: Final = 1_000_000_000
 # After a checkpoint that could not be written.
 AGAIN_NS: Final = 10 * SECOND_NS
 

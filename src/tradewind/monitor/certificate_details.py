@@ -11,7 +11,8 @@ import hashlib
 from functools import lru_cache
 from pathlib import Path
 
-from tradewind.monitor.formats import SECOND_NS, timestamp
+from tradewind.durations import SECOND_NS
+from tradewind.monitor.formats import timestamp
 from tradewind.monitor.monitor_documents import PeerCertificate
 
 

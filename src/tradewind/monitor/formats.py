@@ -15,9 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-MICROSECOND_NS = 1_000
-MILLISECOND_NS = 1_000_000
-SECOND_NS = 1_000_000_000
+from tradewind.durations import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENCODER = msgspec.json.Encoder()

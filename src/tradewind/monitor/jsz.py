@@ -11,20 +11,20 @@ from typing import Any, Final
 import msgspec
 
 from tradewind.api.responses import API_LEVEL
+from tradewind.api.status_codes import NOT_FOUND, OK
 from tradewind.jetstream.engine import JetStreamEngine
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.infos import consumer_info, stream_info
 from tradewind.jetstream.jetstream_account import NO_LIMITS, JetStreamAccount
 from tradewind.monitor.accountz import account_title
 from tradewind.monitor.formats import timestamp
-from tradewind.monitor.health import OK, HealthProblem
+from tradewind.monitor.health import HealthProblem
 from tradewind.monitor.page_options import HealthzOptions, JszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.prometheus import Family, Sample
 from tradewind.monitor.stepping import Stepped
 from tradewind.store.commits.syncer import HISTOGRAM_NS, INTERVAL_NS
 
-NOT_FOUND: Final = 404
 # Streams of one account on a page.
 STREAMS_SHOWN_MAX: Final = 10_000
 _UINT64: Final = 2**64

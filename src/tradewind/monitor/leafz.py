@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from tradewind.durations import format_duration
+from tradewind.durations import SECOND_NS, format_duration
 from tradewind.monitor.connz import SUBSCRIPTIONS_LISTED_MAX, SUBSCRIPTIONS_STEP
 from tradewind.monitor.formats import number, present, rounded_rtt_ns, timestamp
 from tradewind.monitor.monitor_documents import Leaf, Leafz
 from tradewind.monitor.parameters import boolean
-from tradewind.options import SECOND_NS
 
 if TYPE_CHECKING:
     from tradewind.monitor.page_options import LeafzOptions

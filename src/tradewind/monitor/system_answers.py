@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tradewind.api.status_codes import BAD_REQUEST, FAILED
+from tradewind.durations import SECOND_NS
 from tradewind.errors import TradewindError
 from tradewind.faults import INTERNAL_ERROR
 from tradewind.monitor.facade import MonitorView
@@ -31,8 +33,6 @@ from tradewind.monitor.stepping import (
 from tradewind.monitor.system_events import SystemEvents
 from tradewind.monitor.system_requests import (
     ACCOUNT_ENDPOINTS,
-    BAD_REQUEST,
-    FAILED,
     OWN_ENDPOINTS,
     SERVER_ENDPOINTS,
     ClientRequest,
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 
 
 _COUNT_REQUEST: Final = msgspec.json.Decoder(CountRequest)
-_SECOND_NS: Final = 1_000_000_000
 _CONNECTIONS_REQUEST: Final = msgspec.json.Decoder(ConnectionsRequest)
 _CLIENT_REQUEST: Final = msgspec.json.Decoder(ClientRequest)
 
@@ -311,8 +310,8 @@ class SystemServices:
             info.account_name = present(identity.account_title)
             info.user_name = present(identity.claims.name)
             if identity.claims.exp:
-                now_seconds = -(-self._broker.now_ns() // _SECOND_NS)
-                info.expires = (identity.claims.exp - now_seconds) * _SECOND_NS
+                now_seconds = -(-self._broker.now_ns() // SECOND_NS)
+                info.expires = (identity.claims.exp - now_seconds) * SECOND_NS
         reply = MonitorReply(server=self.events.server_info(), data=info)
         account.publish(message.reply, compact_json(reply))
 

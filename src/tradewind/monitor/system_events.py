@@ -12,16 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from tradewind.durations import SECOND_NS
 from tradewind.monitor.accountz import account_stat
 from tradewind.monitor.facade import MonitorView
-from tradewind.monitor.formats import (
-    SECOND_NS,
-    compact_json,
-    number,
-    present,
-    rounded_rtt_ns,
-    timestamp,
-)
+from tradewind.monitor.formats import compact_json, number, present, rounded_rtt_ns, timestamp
 from tradewind.monitor.monitor_documents import AccountStat, PerKind, Traffic
 from tradewind.monitor.varz import (
     FEATURE_FLAGS,

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 _Document = TypeVar("_Document")
 
-BAD_REQUEST = 400
-FAILED = 500
 _SCAN_PAGE = 4096
 # With the header of gzip, and a window of 32 KiB.
 _GZIP_FORMAT = 31

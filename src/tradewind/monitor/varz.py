@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tradewind._version import __version__
-from tradewind.monitor.formats import SECOND_NS, number, present, timestamp, uptime
+from tradewind.durations import MILLISECOND_NS, SECOND_NS
+from tradewind.monitor.formats import number, present, timestamp, uptime
 from tradewind.monitor.monitor_documents import (
     DiskWait,
     PerKind,
@@ -35,7 +36,6 @@ FEATURE_FLAGS: Final = {
     "js_raft_delete_range": True,
     "js_snapshot_sources": False,
 }
-MILLISECOND_NS: Final = 1_000_000
 _AUTH_TIMEOUT_NS = 2 * SECOND_NS
 _TLS_TIMEOUT_NS = 2 * SECOND_NS
 

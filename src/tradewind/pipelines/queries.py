@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tradewind.api.names import KV_STREAM
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.pipelines.column_templates import quoted_sql
 from tradewind.pipelines.errors import PipelineError
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
 
 FORMATS: Final = ("parquet", "json", "csv", "delta", "iceberg")
-KV_PREFIX: Final = "KV_"
 READING_WORDS: Final = (
     "select",
     "with",
@@ -90,11 +90,11 @@ def read_catalog(address: PipelineAddress, text: str = "") -> TableCatalog:
         manager = connection.jetstream_manager()
         streams = tuple(manager.streams.names())
         buckets = tuple(
-            name.removeprefix(KV_PREFIX) for name in streams if name.startswith(KV_PREFIX)
+            name.removeprefix(KV_STREAM) for name in streams if name.startswith(KV_STREAM)
         )
         infos = {}
         for name in sorted(names_in(text, TableCatalog(streams, buckets).names)):
-            stream = name if name in streams else KV_PREFIX + name
+            stream = name if name in streams else KV_STREAM + name
             try:
                 infos[name] = manager.streams.info(stream)
             except StreamNotFoundError:
@@ -151,7 +151,7 @@ def local_catalog(store: str) -> TableCatalog:
     names = sorted(path.name for path in (root / "$G" / "streams").glob("*") if path.is_dir())
     if not names:
         raise PipelineError(f"{store}: no streams of the account $G; is this a store folder?")
-    buckets = [name.removeprefix(KV_PREFIX) for name in names if name.startswith(KV_PREFIX)]
+    buckets = [name.removeprefix(KV_STREAM) for name in names if name.startswith(KV_STREAM)]
     return TableCatalog(tuple(names), tuple(buckets))
 
 

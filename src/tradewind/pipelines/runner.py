@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
+from tradewind.api.names import KV_STREAM
 from tradewind.pipelines.announcing import announced
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.frames import Frames, build_frames, source_options
@@ -63,7 +64,6 @@ GRACE_SECONDS: Final = 5.0
 BEGIN_SECONDS_MAX: Final = 60.0
 # How often the status is written to another file system.
 REMOTE_SECONDS: Final = 10.0
-KV_PREFIX: Final = "KV_"
 
 
 @dataclass
@@ -187,7 +187,7 @@ class Runner:
         if not stream and not bucket:
             return None
         where = PipelineAddress.first_of(entry, self.pipeline.head, self._address)
-        return TargetSeq(where, stream or f"{KV_PREFIX}{bucket}")
+        return TargetSeq(where, stream or f"{KV_STREAM}{bucket}")
 
     def _start(
         self, name: str, writer: Any, target: str, sources: list[str], keys: tuple[str, ...]
@@ -330,7 +330,7 @@ class Runner:
         from fnmatch import fnmatchcase
 
         source = self.pipeline.sources[name]
-        wanted = [f"KV_{source.bucket}"] if source.bucket else source.streams
+        wanted = [f"{KV_STREAM}{source.bucket}"] if source.bucket else source.streams
         return {
             stream: seq
             for stream, seq in known.items()

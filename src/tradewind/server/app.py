@@ -22,12 +22,13 @@ from tradewind.broker.accounts import AccountLimits
 from tradewind.broker.broker import Broker
 from tradewind.broker.identity import Gate
 from tradewind.clock import Clock, SystemClock
+from tradewind.durations import SECOND_NS
 from tradewind.errors import ConfigError, ServerStartError, TradewindError
 from tradewind.monitor.facade import MonitorView
 from tradewind.monitor.stepping import Stepped, in_steps, is_done_in_one_step
 from tradewind.monitor.system_answers import SystemServices
 from tradewind.nkeys import create_server_id
-from tradewind.options import SECOND_NS, OpenTelemetryOptions, ServerOptions, TlsOptions
+from tradewind.options import OpenTelemetryOptions, ServerOptions, TlsOptions
 from tradewind.own_addresses import address_text
 from tradewind.server.auth import build_gate, gate_notices
 from tradewind.server.banner import log_start

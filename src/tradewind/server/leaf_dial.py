@@ -22,8 +22,9 @@ from tradewind.client.core.addresses import Address
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.client.core.credentials import login_fields, parse_credentials
 from tradewind.client.errors import ClientError
+from tradewind.durations import SECOND_NS
 from tradewind.errors import ProtocolError, TradewindError
-from tradewind.options import SECOND_NS, LeafProxyOptions, LeafRemoteOptions
+from tradewind.options import LeafProxyOptions, LeafRemoteOptions
 from tradewind.own_addresses import address_text
 from tradewind.server.leaf_greeting import LeafGreeting, upgrade_request
 from tradewind.server.leaf_urls import leaf_address

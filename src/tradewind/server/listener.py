@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.room import Guests, Room
+from tradewind.durations import SECOND_NS
 from tradewind.errors import ServerStartError
-from tradewind.options import LOOPBACK, SECOND_NS, TlsOptions
+from tradewind.options import LOOPBACK, TlsOptions
 from tradewind.own_addresses import (
     Sockets,
     address_text,

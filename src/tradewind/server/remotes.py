@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.connection import Connection
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.core.message import Msg
@@ -34,7 +35,6 @@ RETRY_SECONDS_MAX: Final = 30.0
 RETRY_DOUBLINGS_MAX: Final = 10
 PING_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 2.0
-NO_RESPONDERS: Final = 503
 
 
 class RemoteLink:

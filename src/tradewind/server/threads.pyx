@@ -24,6 +24,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, itimerspec, timespec
 from posix.unistd cimport close, read, write
+from tradewind.seconds cimport SECOND_NS
 from tradewind.store.commits.syncer cimport Syncer, SyncJob
 from tradewind.store.files.file_sync cimport sync_named
 
@@ -159,7 +160,7 @@ cdef inline void chain_add(Chain* chain, Work* work) noexcept nogil:
 cdef inline int64_t monotonic_ns() noexcept nogil:
     cdef timespec now
     clock_gettime(CLOCK_MONOTONIC, &now)
-    return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
+    return <int64_t>now.tv_sec * SECOND_NS + now.tv_nsec
 
 
 cdef void sync_all(Work* work) noexcept nogil:
@@ -281,8 +282,8 @@ cdef bint end_pool(Pool* pool, double seconds) noexcept:
     cdef bint is_over
     clock_gettime(CLOCK_REALTIME, &until)
     until_ns = until.tv_nsec + <int64_t>(seconds * 1e9)
-    until.tv_sec += until_ns // 1000000000
-    until.tv_nsec = until_ns % 1000000000
+    until.tv_sec += until_ns // SECOND_NS
+    until.tv_nsec = until_ns % SECOND_NS
     with nogil:
         pthread_mutex_lock(&pool.mutex)
         pool.is_stopping = True
@@ -565,8 +566,8 @@ cdef class FineTimer:
         cdef itimerspec times
         after_ns = max(after_ns, 1)
         times.it_interval.tv_sec = times.it_interval.tv_nsec = 0
-        times.it_value.tv_sec = after_ns // 1000000000
-        times.it_value.tv_nsec = after_ns % 1000000000
+        times.it_value.tv_sec = after_ns // SECOND_NS
+        times.it_value.tv_nsec = after_ns % SECOND_NS
         if timerfd_settime(self._descriptor, 0, &times, NULL) != 0:
             number = errno
             raise OSError(number, os.strerror(number))

@@ -26,7 +26,8 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from tradewind.broker.room import Guests, Room
-from tradewind.options import SECOND_NS, TlsOptions
+from tradewind.durations import SECOND_NS
+from tradewind.options import TlsOptions
 from tradewind.own_addresses import plain_ip
 from tradewind.server.handshakes import HandshakeTurns
 from tradewind.server.tls import ServerContext, check_pinned

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from tradewind.durations import MILLISECOND_NS
 from tradewind.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ STRICT_VARIABLE: Final = "TRADEWIND_STRICT_TURNS"
 BUDGET_MS_MAX: Final = 3_600_000
 # sysexits.h: an error inside of the software.
 EXIT_STRICT: Final = 70
-_MILLISECOND_NS: Final = 1_000_000
 
 
 def set_turn_budget(
@@ -40,7 +40,7 @@ def set_turn_budget(
                 f"{BUDGET_VARIABLE} must be a number of milliseconds from 1 to {BUDGET_MS_MAX},"
                 f" not {text[:32]!r}"
             )
-        watch.budget_ns = int(text) * _MILLISECOND_NS
+        watch.budget_ns = int(text) * MILLISECOND_NS
     if environ.get(STRICT_VARIABLE) == "1":
         watch.on_excess = partial(_end, log, end)
 

@@ -12,7 +12,8 @@ from typing import cast
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.room import Guests
 from tradewind.broker.session import Session
-from tradewind.options import SECOND_NS, WebsocketOptions
+from tradewind.durations import SECOND_NS
+from tradewind.options import WebsocketOptions
 from tradewind.own_addresses import plain_ip
 from tradewind.server.auth import credentials_from_cookies
 from tradewind.server.link import Turns

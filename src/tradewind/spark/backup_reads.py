@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api.request_types import StreamSnapshotRequest
 from tradewind.api.responses import StreamSnapshotResponse
+from tradewind.api.status_codes import NO_CONTENT
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import ClientError, OperationTimeoutError
 from tradewind.errors import CorruptRecord
@@ -54,7 +55,6 @@ LOOK_SECONDS: Final = 0.5
 # A stream that grows has more in its backup than was planned. That much is taken and thrown away,
 # so that the server does not tell its operator of a backup that failed.
 REST_BYTES_MAX: Final = 4 * WINDOW_BYTES
-NO_CONTENT: Final = 204
 
 
 class BackupStopped(Exception):  # noqa: N818 - not an error: the read continues without it

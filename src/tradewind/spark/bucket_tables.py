@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tradewind.api.names import OBJECT_SUBJECTS
 from tradewind.spark.arrow import arrow_schema, record_batch
 from tradewind.spark.columns import BUCKET, OBJECTS, PUT, BucketRows, ObjectRow
 from tradewind.spark.data_loss import rule_of
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from tradewind.spark.provider_contract import Provider, ReadState, ReadTask
     from tradewind.spark.source_options import SourceOptions
 
-KV_PREFIX: Final = "KV_"
-OBJECT_PREFIX: Final = "OBJ_"
 # One value of Arrow's binary type.
 CONTENT_BYTES_MAX: Final = (1 << 31) - 1
 _INPUT: Final = ("seq", "subject", "time", "headers", "data")
@@ -188,14 +187,14 @@ class ObjectTask:
 
 
 def _chunk_subject(bucket: str, info: ObjectRecord) -> str:
-    return f"$O.{bucket}.C.{info.nuid}"
+    return f"{OBJECT_SUBJECTS}{bucket}.C.{info.nuid}"
 
 
 def _object_tasks(options: SourceOptions, provider: Provider, state: ReadState) -> list[ObjectTask]:
     """List the objects now; their contents are read by the tasks."""
     bucket = options.object_store
     found: dict[str, StoredObject] = {}
-    wanted = RowFilter(patterns=((f"$O.{bucket}.M.>".encode(),),))
+    wanted = RowFilter(patterns=((f"{OBJECT_SUBJECTS}{bucket}.M.>".encode(),),))
     for task in provider.tasks(state.name, wanted, 0):
         for batch in task.batches(_META_INPUT):
             times = batch.column("time").cast(pa.int64()).to_pylist()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tradewind.api.names import KV_SUBJECTS
 from tradewind.spark.errors import OptionError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def _headers(rows: MessageRows, kind: pa.DataType) -> pa.Array:
 
 
 def _keys(rows: BucketRows, _kind: pa.DataType) -> pa.Array:
-    start = len(f"$KV.{rows.bucket}.")
+    start = len(f"{KV_SUBJECTS}{rows.bucket}.")
     return pc.utf8_slice_codeunits(rows.messages.column("subject"), start)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from tradewind.api.names import KV_SUBJECTS
 from tradewind.spark.rows import SEQUENCE_MAX, TIME_NS_MAX, TIME_NS_MIN, RowDecoder
 from tradewind.spark.source_options import SourceOptions, moment_ns
 from tradewind.subjects import is_valid_literal
@@ -137,7 +138,7 @@ def _push_kv(rows: RowFilter, condition: Any, options: SourceOptions) -> RowFilt
     if not options.bucket or tuple(getattr(condition, "attribute", ())) != ("key",):
         return None
     kind, value = type(condition).__name__, getattr(condition, "value", None)
-    prefix = f"$KV.{options.bucket}."
+    prefix = f"{KV_SUBJECTS}{options.bucket}."
     if isinstance(value, str):
         return _push_subject(rows, kind, prefix + value)
     keys = list(_texts(kind, value))

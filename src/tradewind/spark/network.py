@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tradewind.api.responses import MsgGetResponse
+from tradewind.api.status_codes import NO_CONTENT, NOT_FOUND
 from tradewind.api.times import parse_time
 from tradewind.client.api_errors import (
     JetStreamApiError,
@@ -80,8 +81,6 @@ EMPTY_WAITS_MAX: Final = 12
 EXPIRES_SECONDS: Final = 60.0
 HEARTBEAT_SECONDS: Final = 30.0
 DIRECT_BATCH: Final = 1000
-END_OF_BATCH: Final = 204
-NOT_FOUND: Final = 404
 SEQUENCE_HEADER: Final = "Nats-Sequence"
 _STREAM_HEADER: Final = b"\r\nNats-Stream: "
 # Spark asks a hundred times a second whether there is anything new. The server is asked less often,
@@ -362,7 +361,7 @@ class RangeTask:
             raise OperationTimeoutError(
                 f"stream {self.stream}: no message arrived from {next_seq} on"
             )
-        if statuses not in ([END_OF_BATCH], []):
+        if statuses not in ([NO_CONTENT], []):
             raise DataLossError(
                 f"stream {self.stream}: a direct batch from sequence {next_seq} ended with"
                 f" {statuses[0]} instead of its end mark"

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tradewind.api.names import KV_SUBJECTS
 from tradewind.spark.errors import OptionError, RowError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def plan_columns(schema: StructType, options: SinkOptions) -> ColumnPlan:
             "idColumn", f"no column {options.id_column!r}; available: {', '.join(kinds)}"
         )
     plan = ColumnPlan(
-        prefix=f"$KV.{options.bucket}." if options.bucket else "",
+        prefix=f"{KV_SUBJECTS}{options.bucket}." if options.bucket else "",
         template=template,
         payload=_typed(kinds, content, _TEXT_TYPES),
         json_columns=(),

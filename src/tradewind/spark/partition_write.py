@@ -32,6 +32,7 @@ import msgspec
 import pyarrow.compute as pc
 
 from tradewind.client.kv.entries import check_key
+from tradewind.durations import SECOND_NS
 from tradewind.spark.errors import OptionError, RowError, UnknownOutcomeError
 from tradewind.spark.lent import CONNECTIONS
 from tradewind.spark.outgoing import OutgoingRows
@@ -57,7 +58,6 @@ WINDOW_MESSAGES: Final = 8192
 BURST_BYTES: Final = 131_072
 # This many distinct subjects are remembered as right.
 SUBJECTS_MAX: Final = 100_000
-NS_PER_SECOND: Final = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class PartitionWrite:
         await self._look()
         self._window_ns = self._info.config.duplicate_window
         # What is sent again after a reconnect must arrive while its id is remembered.
-        self._timeout = min(seconds, self._window_ns / NS_PER_SECOND / 2)
+        self._timeout = min(seconds, self._window_ns / SECOND_NS / 2)
         bucket = await open_marks(self._js, options.marks_bucket, self._info, seconds)
         self._mark = KeptMark(bucket, self._epoch.mark_key, Mark, seconds)
         if not self._epoch.run:
@@ -274,7 +274,7 @@ class PartitionWrite:
             self._unknown(
                 f"stream {self._options.target}: {missing} messages behind sequence {after_seq} are"
                 f" gone, and rows of epoch {epoch} may be among them; its duplicate window of"
-                f" {self._window_ns // NS_PER_SECOND} s is too short to tell"
+                f" {self._window_ns // SECOND_NS} s is too short to tell"
             )
 
     def _unknown(self, what: str) -> None:
@@ -317,7 +317,7 @@ class PartitionWrite:
 
     async def _store_mark(self, mark: Mark) -> None:
         await self._mark.store(mark)
-        self._lease_ends = time.monotonic() + self._window_ns / NS_PER_SECOND / 4
+        self._lease_ends = time.monotonic() + self._window_ns / SECOND_NS / 4
 
     async def _keep_lease(self) -> None:
         """Stop if another attempt has taken over, well before the target forgets our ids."""

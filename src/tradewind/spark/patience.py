@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from tradewind.api.status_codes import FAILED
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.errors import (
     BucketNotFoundError,
@@ -21,7 +22,6 @@ from tradewind.client.errors import (
 )
 
 RETRY_SECONDS: Final = 0.2
-SERVER_ERROR: Final = 500
 _Result = TypeVar("_Result")
 # Of these nothing is known but that an answer did not come. A bucket whose stream is being opened
 # looks as if it were not there.
@@ -37,7 +37,7 @@ PASSING: Final = (
 def passes(error: ClientError) -> bool:
     """Whether the same may work in a moment; 503 and its like: JetStream is starting."""
     if isinstance(error, JetStreamApiError):
-        return error.code >= SERVER_ERROR
+        return error.code >= FAILED
     return isinstance(error, PASSING)
 
 

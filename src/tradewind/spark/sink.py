@@ -18,7 +18,7 @@ import uvloop
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from tradewind.client.streams.bucket_settings import KV_STREAM
+from tradewind.api.names import KV_STREAM, KV_SUBJECTS
 from tradewind.spark.errors import OptionError
 from tradewind.spark.features import StreamArrowWriter
 from tradewind.spark.network import ReadAddress
@@ -128,7 +128,7 @@ class BatchWriter(DataSourceArrowWriter):
         name = self._options.marks_bucket
         async with ReadAddress(self._options.address).connected() as connection:
             await connection.jetstream_manager().streams.purge(
-                KV_STREAM + name, filter=f"$KV.{name}.{self._token}.*"
+                KV_STREAM + name, filter=f"{KV_SUBJECTS}{name}.{self._token}.*"
             )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from string import Formatter
 from typing import Final
 
+from tradewind.api.names import KV_STREAM
 from tradewind.spark.errors import OptionError
 from tradewind.spark.logins import LOGIN_FIELDS, JobLogin, spark_name, split_login
 from tradewind.spark.source_options import (
@@ -76,7 +77,7 @@ class SinkOptions:
     @property
     def target(self) -> str:
         """The stream that is written to; a bucket is one, too."""
-        return f"KV_{self.bucket}" if self.bucket else self.stream
+        return f"{KV_STREAM}{self.bucket}" if self.bucket else self.stream
 
     @property
     def template(self) -> Template:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from tradewind.api.names import is_valid_name
+from tradewind.api.names import KV_STREAM, OBJECT_STREAM, is_valid_name
 from tradewind.api.times import parse_time
 from tradewind.durations import MINUTE_NS, parse_duration_ns
 from tradewind.spark.columns import BUCKET, MESSAGES, OBJECTS, Column, column_of
@@ -218,9 +218,9 @@ def _with_stream(options: SourceOptions) -> SourceOptions:
     if options.history and not options.bucket:
         raise OptionError("history", "only a bucket has one")
     if options.bucket:
-        return replace(options, stream=(f"KV_{options.bucket}",))
+        return replace(options, stream=(f"{KV_STREAM}{options.bucket}",))
     if options.object_store:
-        return replace(options, stream=(f"OBJ_{options.object_store}",))
+        return replace(options, stream=(f"{OBJECT_STREAM}{options.object_store}",))
     return options
 
 

@@ -17,6 +17,7 @@ from libc.string cimport memcpy
 from tradewind.broker.accounts cimport Account
 from tradewind.broker.router cimport Router
 from tradewind.broker.state cimport Message
+from tradewind.seconds cimport SECOND_NS
 from tradewind.store.format.records cimport Record
 from tradewind.stream.publish_replies cimport REPLY_READ, ReplyQueue
 from tradewind.containers.buffer cimport (
@@ -40,7 +41,6 @@ cdef enum:
     # A larger buffer is released when nothing is being sent.
     KEEP_BYTES = 4096
 
-cdef int64_t NS_PER_SECOND = 1000000000
 cdef bytes VERSION = b"NATS/1.0\r\n"
 cdef bytes END_OF_BATCH = b"NATS/1.0 204 EOB\r\n"
 cdef bytes SEQUENCE = b"\r\nNats-Sequence: "
@@ -170,12 +170,12 @@ cdef class GetReplies:
 
     cdef char* _write_time(self, char* at, int64_t time_ns) noexcept:
         """Write RFC 3339 in UTC with as many fractional digits as necessary; see `api.times`."""
-        cdef int64_t second = time_ns // NS_PER_SECOND
-        cdef int64_t fraction = time_ns % NS_PER_SECOND
+        cdef int64_t second = time_ns // SECOND_NS
+        cdef int64_t fraction = time_ns % SECOND_NS
         cdef int64_t divisor
         if fraction < 0:
             second -= 1
-            fraction += NS_PER_SECOND
+            fraction += SECOND_NS
         if second != self.second or self.second_text[0] == 0:
             write_second(&self.second_text[0], second)
             self.second = second
@@ -184,7 +184,7 @@ cdef class GetReplies:
         if fraction:
             at[0] = 46
             at += 1
-            divisor = NS_PER_SECOND // 10
+            divisor = SECOND_NS // 10
             while fraction:
                 at[0] = <char>(48 + fraction // divisor)
                 at += 1

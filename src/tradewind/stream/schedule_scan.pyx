@@ -9,6 +9,7 @@ them.
 
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp
+from tradewind.seconds cimport SECOND_NS
 from tradewind.store.format.records cimport Record, header_value
 from tradewind.store.format.timing_wheel cimport timers_add
 from tradewind.store.table.message_store cimport MessageStore
@@ -21,8 +22,6 @@ cdef enum:
     YEAR_MIN = 1970
     YEAR_MAX = 2261             # later years do not fit 64 bits of nanoseconds
     NO_TIME = -1
-
-cdef int64_t SECOND_NS = 1_000_000_000
 
 
 cdef inline int64_t digits(const char* text, int count) noexcept nogil:

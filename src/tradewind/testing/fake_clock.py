@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SECOND_NS = 1_000_000_000
+from tradewind.durations import SECOND_NS
 
 
 class FakeClock:

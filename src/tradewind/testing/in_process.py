@@ -22,13 +22,14 @@ from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.identity import Gate
 from tradewind.broker.session import Session
+from tradewind.durations import SECOND_NS
 from tradewind.jetstream.engine import EngineSettings, JetStreamEngine
 from tradewind.jetstream.replication.origin_links import Remotes
 from tradewind.jetstream.store_opening import recover
 from tradewind.options import MIB, ServerOptions
 from tradewind.store.files.disk import Disk
 from tradewind.store.folder.stream_folder import StoreRoot
-from tradewind.testing.fake_clock import SECOND_NS, FakeClock
+from tradewind.testing.fake_clock import FakeClock
 from tradewind.testing.fake_syncer import SteppedSyncer
 from tradewind.testing.fake_workers import InlineWorkers
 from tradewind.testing.gates import OpenGate

@@ -23,6 +23,7 @@ from tradewind.api.endpoints import (
     subjects_by_word,
 )
 from tradewind.api.errors import ApiError
+from tradewind.api.field_shapes import shapes_of
 from tradewind.api.go_json import JsonError, Scanner
 from tradewind.api.plain_json import read_plainly
 from tradewind.api.request_types import (
@@ -303,11 +304,11 @@ REQUESTS = sorted(
 def test_the_quick_way_reads_what_the_slow_one_does_or_leaves_it_alone(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(REQUESTS))
     body = data.draw(objects(kind)).encode("utf-8", "surrogatepass")
-    values = read_plainly(requests._shapes(kind), body)
+    values = read_plainly(shapes_of(kind), body)
     if values is not None:
         assert msgspec.convert(values, kind) == requests._decode_documents(kind, body)
         assert msgspec.convert(values, kind) == requests._unmarshal(kind, body)
-    values = read_plainly(requests._shapes(kind), body, allow_unknown=True)
+    values = read_plainly(shapes_of(kind), body, allow_unknown=True)
     if values is not None:
         assert msgspec.convert(values, kind) == requests._unmarshal(kind, body)
 
@@ -327,7 +328,7 @@ def test_the_quick_way_reads_what_the_slow_one_does_or_leaves_it_alone(data: st.
 )
 def test_unknown_members_are_ignored_the_quick_way(member: bytes) -> None:
     body = b'{"Batch":7,"other":' + member + b"}"
-    values = read_plainly(requests._shapes(NextRequest), body, allow_unknown=True)
+    values = read_plainly(shapes_of(NextRequest), body, allow_unknown=True)
     assert values == {"batch": 7}
     assert requests._unmarshal(NextRequest, body).batch == 7
 
@@ -343,7 +344,7 @@ def test_unknown_members_are_ignored_the_quick_way(member: bytes) -> None:
 )
 def test_unknown_members_count_for_the_size_of_a_request(member: bytes) -> None:
     body = b'{"batch":7,"other":' + member + b"}"
-    assert read_plainly(requests._shapes(NextRequest), body, allow_unknown=True) is None
+    assert read_plainly(shapes_of(NextRequest), body, allow_unknown=True) is None
     with pytest.raises(ApiError):
         requests.decode_lenient(NextRequest, body)
 
@@ -377,7 +378,7 @@ def test_error_in_the_beginning_of_a_long_request_is_found() -> None:
     ],
 )
 def test_a_plain_request_goes_the_quick_way(body: bytes) -> None:
-    values = read_plainly(requests._shapes(StreamConfigRequest), body)
+    values = read_plainly(shapes_of(StreamConfigRequest), body)
     assert values is not None
     expected = requests._decode_documents(StreamConfigRequest, body)
     assert msgspec.convert(values, StreamConfigRequest) == expected
@@ -403,4 +404,4 @@ def test_a_plain_request_goes_the_quick_way(body: bytes) -> None:
     ],
 )
 def test_what_is_not_plain_goes_the_slow_way(body: bytes) -> None:
-    assert read_plainly(requests._shapes(StreamConfigRequest), body) is None
+    assert read_plainly(shapes_of(StreamConfigRequest), body) is None

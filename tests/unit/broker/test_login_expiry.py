@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tradewind.broker.admission import EXPIRY_LOOK_NS
 from tradewind.broker.identity import Credentials, Identity
+from tradewind.durations import SECOND_NS
 from tradewind.testing import InProcessServer
-from tradewind.testing.fake_clock import SECOND_NS, FakeClock
+from tradewind.testing.fake_clock import FakeClock
 from tradewind.testing.gates import OpenGate
 
 YEAR_NS = 365 * 86_400 * SECOND_NS

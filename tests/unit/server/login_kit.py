@@ -37,9 +37,10 @@ from tradewind.broker.accounts import InternalMessage
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.room import Guests, Room
 from tradewind.broker.session import Session
+from tradewind.durations import SECOND_NS
 from tradewind.jwt import claims as kinds
 from tradewind.jwt.codec import decode_as, encode
-from tradewind.options import SECOND_NS, CompressionOptions, TlsOptions, WebsocketOptions
+from tradewind.options import CompressionOptions, TlsOptions, WebsocketOptions
 from tradewind.server.app import ServerApp
 from tradewind.server.config.load import load_config_file
 from tradewind.server.link import StreamLink

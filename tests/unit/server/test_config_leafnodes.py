@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tradewind.durations import SECOND_NS
 from tradewind.errors import ConfigError
 from tradewind.nkeys import USER, KeyPair
-from tradewind.options import (
-    SECOND_NS,
-    CompressionOptions,
-    LeafOptions,
-    LeafProxyOptions,
-    Secret,
-)
+from tradewind.options import CompressionOptions, LeafOptions, LeafProxyOptions, Secret
 from tradewind.server.config.checks import check_options
 from tradewind.server.config.load import load_config_file
 

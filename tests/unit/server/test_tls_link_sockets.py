@@ -15,7 +15,8 @@ import uvloop
 from tls_link_kit import CONNECT, Ground, RecordingLog, until
 
 from certificates import Authority
-from tradewind.options import MIB, SECOND_NS, ServerOptions, WebsocketOptions
+from tradewind.durations import SECOND_NS
+from tradewind.options import MIB, ServerOptions, WebsocketOptions
 from tradewind.server.app import ServerApp
 from tradewind.server.tls_pipe import TlsPipe
 

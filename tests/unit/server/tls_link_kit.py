@@ -14,7 +14,8 @@ from tradewind.broker.broker import Broker
 from tradewind.broker.contracts import RemoteAddress
 from tradewind.broker.session import Session
 from tradewind.clock import SystemClock
-from tradewind.options import SECOND_NS, ServerOptions, TlsOptions
+from tradewind.durations import SECOND_NS
+from tradewind.options import ServerOptions, TlsOptions
 from tradewind.server.app import account_limits, build_gates
 from tradewind.server.handshakes import HandshakeTurns, Shaker
 from tradewind.server.tls import server_context

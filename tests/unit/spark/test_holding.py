@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
 )
 
+from tradewind.durations import SECOND_NS
 from tradewind.spark.errors import OptionError
 from tradewind.spark.holding import Holding
 from tradewind.spark.source_options import parse_options
@@ -25,7 +26,7 @@ from tradewind.store.files.disk import OsDisk
 from tradewind.store.folder.filestore import FileStore
 from tradewind.store.folder.stream_folder import StoreRoot
 from tradewind.store.format.meta import StreamMeta
-from tradewind.testing.fake_clock import SECOND_NS, FakeClock
+from tradewind.testing.fake_clock import FakeClock
 
 MINUTE_NS = 60 * SECOND_NS
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from tradewind.durations import SECOND_NS
 from tradewind.errors import TradewindError
 from tradewind.spark import stream_lag as lag_module
 from tradewind.spark.provider_contract import ReadState
 from tradewind.spark.query_metrics import ProgressMetrics, serve_metrics
 from tradewind.spark.stream_lag import Reporter, StreamLag, query_lag
-from tradewind.testing.fake_clock import SECOND_NS, FakeClock
+from tradewind.testing.fake_clock import FakeClock
 
 NOW_NS = 1_700_000_000 * SECOND_NS
 

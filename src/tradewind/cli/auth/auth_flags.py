@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from tradewind.cli.frame.failures import CommandError
 from tradewind.cli.frame.frame import Option
 from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
+from tradewind.durations import SECOND_NS
 from tradewind.jwt.claims import (
     AccountClaimLimits,
     Claims,
@@ -29,7 +30,6 @@ OperatorFlag = Annotated[
 AccountFlag = Annotated[
     str, Option("--account", "-a", metavar="NAME", help="Account; optional if there is only one")
 ]
-_SECOND_NS: Final = 1_000_000_000
 UNLIMITED: Final = "unlimited"
 
 
@@ -158,6 +158,6 @@ def expire(claims: Claims, text: str) -> None:
         claims.exp = 0
     elif text:
         duration_ns = parse_duration_ns(text, "--expires")
-        if duration_ns < _SECOND_NS:
+        if duration_ns < SECOND_NS:
             raise CommandError(f"--expires: a second or more, or never, not {text!r}")
-        claims.exp = int(time.time()) + duration_ns // _SECOND_NS
+        claims.exp = int(time.time()) + duration_ns // SECOND_NS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
+from tradewind.api.names import KV_STREAM
 from tradewind.cli.bench import bench_workloads as work
 from tradewind.cli.bench.bench_frame import (
     Bench,
@@ -199,7 +200,7 @@ def kv_put(
                 bucket, history=history, storage=storage, replicas=replicas, max_bytes=size_bytes
             )
         if purge:
-            await connections[0].jetstream().manager.streams.purge(f"KV_{bucket}")
+            await connections[0].jetstream().manager.streams.purge(f"{KV_STREAM}{bucket}")
         return [work.kv_put(await each.jetstream().kv.open(bucket)) for each in connections]
 
     run_bench(

@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+from tradewind.api.names import KV_STREAM
 from tradewind.cli.buckets.bucket_flags import (
     BucketFlags,
     StorageFlag,
@@ -556,11 +557,11 @@ def _show_status(status: KvStatus, *, as_json: bool) -> None:
     columns.row_if("Metadata", "\n".join(f"{key}: {text}" for key, text in meta.items()))
     if info.mirror is not None:
         columns.section("Mirror Information")
-        columns.row("Origin Bucket", info.mirror.name.removeprefix("KV_"))
+        columns.row("Origin Bucket", info.mirror.name.removeprefix(KV_STREAM))
         columns.row("Lag", info.mirror.lag)
     for source in info.sources:
         columns.section("Sources Information")
-        columns.row("Source Bucket", source.name.removeprefix("KV_"))
+        columns.row("Source Bucket", source.name.removeprefix(KV_STREAM))
         columns.row("Lag", source.lag)
     show_cluster(columns, info)
     columns.print()

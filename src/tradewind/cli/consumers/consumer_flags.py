@@ -5,7 +5,7 @@ Owns the flags and applying them to a configuration: settings without a flag nev
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -18,12 +18,13 @@ from tradewind.cli.frame.choices import OneOf
 from tradewind.cli.frame.config_files import config_of
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Option
-from tradewind.cli.frame.text_formats import parse_duration_ns, parse_moment_ns, parse_size
+from tradewind.cli.frame.text_formats import parse_duration_ns, parse_moment_ns
 from tradewind.cli.streams.stream_flags import (
     Number,
     Switch,
     Text,
     Texts,
+    members_of,
     parse_metadata,
     split_subjects,
 )
@@ -145,29 +146,8 @@ class ConsumerFlags:
     prioritized_groups: Annotated[Texts, Option("--prioritized-groups", metavar="GROUPS")] = None
 
 
-# What is taken as it is.
-_PLAIN: Final = (
-    "ack_policy",
-    "rate_limit_bps",
-    "deliver_group",
-    "description",
-    "flow_control",
-    "headers_only",
-    "max_deliver",
-    "max_ack_pending",
-    "max_waiting",
-    "max_batch",
-    "replay_policy",
-    "deliver_subject",
-    "mem_storage",
-    "num_replicas",
-)
-_DURATIONS: Final = {
-    "idle_heartbeat": "--heartbeat",
-    "max_expires": "--max-pull-expire",
-    "ack_wait": "--wait",
-    "inactive_threshold": "--inactive-threshold",
-}
+# Flags that do not simply hold the value of the member of their name.
+_OTHERS: Final = ("backoff", "filter_subjects", "metadata", "pause_until")
 _GROUPS: Final = {
     "pinned_groups": "pinned_client",
     "overflow_groups": "overflow",
@@ -179,15 +159,9 @@ def apply_flags(config: ConsumerConfig, flags: ConsumerFlags) -> ConsumerConfig:
     """The configuration with what was given changed."""
     if flags.pull and flags.deliver_subject:
         raise CommandError("--pull and --target: use only one of them", exit_code=EXIT_USAGE)
-    changes: dict[str, Any] = {}
-    for item in fields(flags):
-        value = getattr(flags, item.name)
-        if value is not None and item.name in _PLAIN:
-            changes[item.name] = value
-        elif value is not None and item.name in _DURATIONS:
-            changes[item.name] = parse_duration_ns(value, _DURATIONS[item.name])
-    if flags.max_bytes is not None:
-        changes["max_bytes"] = max(parse_size(flags.max_bytes, "--max-pull-bytes"), 0)
+    changes = members_of(flags, ConsumerConfig, others=_OTHERS)
+    if "max_bytes" in changes:  # -1 means no limit to nats, which is 0 here
+        changes["max_bytes"] = max(changes["max_bytes"], 0)
     if flags.sample is not None:
         changes["sample_freq"] = f"{flags.sample}%"
     if flags.filter_subjects is not None:

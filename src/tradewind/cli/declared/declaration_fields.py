@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin, 
 
 import msgspec
 
-from tradewind.api.base import ApiStruct, Duration
+from tradewind.api.base import ApiStruct
+from tradewind.api.field_shapes import is_duration, is_size
 from tradewind.cli.frame.failures import CommandError, near
 from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
 from tradewind.documents import Document, Key
 
-SIZES: Final = frozenset(("max_bytes", "max_msg_size", "max_value_size"))
 _UNITS_NS: Final = (
     ("y", 31_536_000_000_000_000),
     ("d", 86_400_000_000_000),
@@ -89,10 +89,9 @@ def mapping_at(document: Document, keys: Keys) -> dict[str, Any]:
 
 
 def _read(document: Document, keys: Keys, value: Any, hint: Any) -> Any:
-    name = keys[-1]
     if is_duration(hint) and isinstance(value, str):
         return _parsed(document, keys, parse_duration_ns, value)
-    if name in SIZES and isinstance(value, str):
+    if is_size(hint) and isinstance(value, str):
         return _parsed(document, keys, parse_size, value)
     inner = _without_none(hint)
     if isinstance(inner, type) and issubclass(inner, ApiStruct) and value is not None:
@@ -130,11 +129,6 @@ def _last(keys: Keys) -> str:
     return next((str(key) for key in reversed(keys) if isinstance(key, str)), "the file")
 
 
-def is_duration(hint: Any) -> bool:
-    """Whether a member is nanoseconds in the API."""
-    return bool(hint == Duration)
-
-
 def _without_none(hint: Any) -> Any:
     """X of `X | None`; everything else as it is."""
     if get_origin(hint) in (Union, types.UnionType):
@@ -149,20 +143,20 @@ def write_struct(config: ApiStruct, base: ApiStruct) -> dict[str, Any]:
     """The members of a struct that differ from those of `base`, as a file has them."""
     hints = hints_of(type(config))
     return {
-        name: _written(name, getattr(config, name), hints[name])
+        name: _written(getattr(config, name), hints[name])
         for name in config.__struct_fields__
         if getattr(config, name) != getattr(base, name)
     }
 
 
-def _written(name: str, value: Any, hint: Any) -> Any:
+def _written(value: Any, hint: Any) -> Any:
     if is_duration(hint):
         return duration_member(value)
-    if name in SIZES:
+    if is_size(hint):
         return size_member(value)
     if isinstance(value, ApiStruct):
         return write_struct(value, type(value)())
     if isinstance(value, list):
-        items = get_args(hint)
-        return [_written("", item, items[0] if items else Any) for item in value]
+        items = get_args(_without_none(hint))
+        return [_written(item, items[0] if items else Any) for item in value]
     return msgspec.to_builtins(value)

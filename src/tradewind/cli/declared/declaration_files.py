@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tradewind.api.consumer_types import ConsumerConfig
-from tradewind.api.names import is_valid_name
+from tradewind.api.names import KV_STREAM, OBJECT_STREAM, is_valid_name
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.template_types import StreamTemplate
 from tradewind.cli.declared import shapes
 from tradewind.cli.declared.declaration_fields import Keys, mapping_at
 from tradewind.cli.frame.failures import near
-from tradewind.client.streams.bucket_settings import KV_STREAM, OBJECT_STREAM
 from tradewind.documents import Document
 
 STREAMS: Final = "streams"

@@ -15,15 +15,16 @@ written the same way. The rest of this package compares this written form.
 from __future__ import annotations
 
 import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from tradewind.api.base import Duration
+from tradewind.api.base import BYTES, Duration
 from tradewind.api.consumer_rules import check_consumer_config, with_defaults
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig
 from tradewind.api.errors import ApiError
 from tradewind.api.limits import ServerLimits
+from tradewind.api.names import KV_STREAM
 from tradewind.api.responses import JetStreamAccountLimits
 from tradewind.api.stream_rules import check_stream_config
 from tradewind.api.stream_types import Compression, Placement, RePublish, StreamConfig, StreamSource
@@ -40,7 +41,7 @@ from tradewind.cli.declared.declaration_fields import (
 from tradewind.cli.declared.declared_tables import TABLE, with_declared_table, write_table
 from tradewind.cli.frame.config_files import declared_metadata
 from tradewind.client.errors import OptionsError
-from tradewind.client.streams.bucket_settings import KV_STREAM, kv_config, object_config
+from tradewind.client.streams.bucket_settings import kv_config, object_config
 from tradewind.documents import Document
 
 # What is state, or the business of clients, and not declared in a file.
@@ -49,7 +50,7 @@ _BUCKET_HINTS: Final[dict[str, Any]] = {
     "description": str,
     "metadata": dict[str, str],
     "ttl": Duration,
-    "max_bytes": int,
+    "max_bytes": Annotated[int, BYTES],
     "storage": str,
     "replicas": int,
     "compression": bool,
@@ -57,7 +58,7 @@ _BUCKET_HINTS: Final[dict[str, Any]] = {
 }
 _KV_HINTS: Final[dict[str, Any]] = _BUCKET_HINTS | {
     "history": int,
-    "max_value_size": int,
+    "max_value_size": Annotated[int, BYTES],
     "allow_ttl": bool,
     "marker_ttl": Duration,
     "republish": RePublish | None,

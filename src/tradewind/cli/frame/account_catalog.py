@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
+from tradewind.api.names import KV_STREAM, OBJECT_STREAM
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError, near
 from tradewind.cli.frame.prompts import can_ask, choose
 from tradewind.cli.frame.settings import connect, manager
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tradewind.sync import Connection, JetStreamManager
 
 # Streams that belong to buckets and bridges; lists show them only if asked to.
-SYSTEM_PREFIXES: Final = ("KV_", "OBJ_", "MQTT_", "$MQTT_")
+SYSTEM_PREFIXES: Final = (KV_STREAM, OBJECT_STREAM, "MQTT_", "$MQTT_")
 NONE_DEFINED: Final = "could not pick a Stream to operate on: no Streams are defined"
 
 

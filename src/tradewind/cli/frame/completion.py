@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tradewind.api.names import KV_STREAM, OBJECT_STREAM
 from tradewind.cli.frame import settings
 from tradewind.errors import TradewindError
 
@@ -27,12 +28,12 @@ def complete_consumer(ctx: Any, incomplete: str) -> list[str]:
 
 def complete_kv(incomplete: str) -> list[str]:
     """Names of key-value buckets."""
-    return [name[3:] for name in _names("") if name.startswith(f"KV_{incomplete}")]
+    return _with_prefix(KV_STREAM, incomplete)
 
 
 def complete_object(incomplete: str) -> list[str]:
     """Names of object stores."""
-    return [name[4:] for name in _names("") if name.startswith(f"OBJ_{incomplete}")]
+    return _with_prefix(OBJECT_STREAM, incomplete)
 
 
 def complete_context(incomplete: str) -> list[str]:
@@ -40,6 +41,12 @@ def complete_context(incomplete: str) -> list[str]:
     from tradewind.cli.frame import context_files
 
     return [name for name in context_files.names() if name.startswith(incomplete)]
+
+
+def _with_prefix(prefix: str, incomplete: str) -> list[str]:
+    """The names of streams that begin like this, without the prefix."""
+    names = _names("")
+    return [name.removeprefix(prefix) for name in names if name.startswith(prefix + incomplete)]
 
 
 def _names(stream: str) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.field_shapes import shapes_of
 from tradewind.api.preview import PREVIEW_KEY
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.versioning import user_metadata
@@ -23,18 +24,6 @@ from tradewind.durations import format_duration
 
 Config = TypeVar("Config", StreamConfig, ConsumerConfig)
 FILE_BYTES_MAX = 16 << 20
-_DURATIONS = frozenset(
-    (
-        "max_age",
-        "duplicate_window",
-        "subject_delete_marker_ttl",
-        "ack_wait",
-        "idle_heartbeat",
-        "inactive_threshold",
-        "max_expires",
-        "priority_timeout",
-    )
-)
 # What `tradewind table` writes into the metadata of a stream.
 TABLE_KEY = "tradewind.table"
 # Lines of equal members that a diff shows before and behind each change.
@@ -86,9 +75,7 @@ def write_config(path: str, config: Config) -> None:
 def diff_lines(old: Config, new: Config) -> list[str]:
     """The members that differ with their neighbours; empty if none does."""
     names = old.__struct_fields__
-    before, after = (
-        {name: _member_text(name, getattr(config, name)) for name in names} for config in (old, new)
-    )
+    before, after = ({name: _member_text(config, name) for name in names} for config in (old, new))
     changed = [index for index, name in enumerate(names) if before[name] != after[name]]
     if not changed:
         return []
@@ -134,7 +121,7 @@ def changed_members(old: Config, new: Config) -> list[str]:
     """The members that differ, with both values: `max_age: "1h0m0s", not "2h0m0s"`."""
     found = []
     for name in old.__struct_fields__:
-        before, after = (_member_text(name, getattr(each, name)) for each in (old, new))
+        before, after = (_member_text(each, name) for each in (old, new))
         if before != after:
             found.append(f"{name}: is {before}, not {after}")
     return found
@@ -158,10 +145,12 @@ def kept_marks(wanted: Mapping[str, str], current: Mapping[str, str]) -> dict[st
     return {**marks, **wanted}
 
 
-def _member_text(name: str, value: Any) -> str:
-    if name in _DURATIONS and isinstance(value, int):
+def _member_text(config: Config, name: str) -> str:
+    value = getattr(config, name)
+    shape = shapes_of(type(config))[name]
+    if shape.is_duration:
         return f'"{format_duration(value)}"'
-    if name == "backoff":
+    if shape.item is not None and shape.item.is_duration:
         return f"[{', '.join(format_duration(each) for each in value)}]"
     if name == "metadata":
         value = declared_metadata(value)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.cli.frame.failures import CommandError
 from tradewind.client.errors import NoRespondersError
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 OK: Final = "+OK"
 REFUSED: Final = "-ERR"
-NO_RESPONDERS: Final = 503
 Answer = TypeVar("Answer")
 _Names: Any = list[str] | None
 

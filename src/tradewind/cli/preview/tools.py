@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.settings import connect, current
-from tradewind.cli.preview.preview_api import NO_RESPONDERS
 from tradewind.cli.preview.program import (
     CONNECT_FLAGS,
     Arguments,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -28,6 +28,7 @@ from tradewind.cli.recovering.dr_output import (
     watch_line,
 )
 from tradewind.client.errors import NoServersError
+from tradewind.durations import SECOND_NS
 from tradewind.recovery.change import ACK_SECONDS, WAIT_SECONDS
 from tradewind.recovery.protection_status import StreamStatus
 from tradewind.recovery.recovery import SUFFIX, DisasterRecovery, release_origin
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 app = CommandApp("Disaster recovery: watch mirrors, fail over to them, and fail back")
 
-_NS_PER_SECOND: Final = 1_000_000_000
 
 StreamsArgument = Annotated[list[str], Argument(metavar="STREAM...")]
 OriginFlag = Annotated[str, Option("--origin", help="Context or URL", metavar="SERVER")]
@@ -111,7 +111,7 @@ def watch(
             flush()
             if once:
                 return 0 if all(results) else EXIT_FAILED
-            time.sleep(every_ns / _NS_PER_SECOND)
+            time.sleep(every_ns / SECOND_NS)
 
 
 @app.command("verify", aliases=("compare",))

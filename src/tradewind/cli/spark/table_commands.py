@@ -122,7 +122,7 @@ def _present(find: Callable[..., StreamTable], streams: Any, name: str) -> Strea
 
 
 def _named(stream: str, bucket: str) -> str:
-    from tradewind.pipelines.tables.table_spec import KV_PREFIX
+    from tradewind.api.names import KV_STREAM
 
     if bool(stream) == bool(bucket):
         raise CommandError(
@@ -130,7 +130,7 @@ def _named(stream: str, bucket: str) -> str:
             "for example:  tradewind table add ORDERS --to lake/orders",
             exit_code=EXIT_USAGE,
         )
-    return stream or KV_PREFIX + bucket
+    return stream or KV_STREAM + bucket
 
 
 def _spec(stream: str, flags: TableFlags) -> TableSpec:

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from tradewind.api.status_codes import NO_CONTENT
 from tradewind.api.stream_types import StreamInfo
 from tradewind.cli.frame.config_files import read_document
 from tradewind.cli.frame.failures import CommandError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 DATA_NAME: Final = "stream.tar.s2"
 INFO_NAME: Final = "backup.json"
 RESTORE_CHUNK_BYTES: Final = 64 << 10
-NO_CONTENT: Final = 204
 # The server gives up after 5 s without an answer; a large memory stream may take a while.
 CHUNK_SECONDS: Final = 60.0
 

@@ -5,12 +5,13 @@ Owns the flags and applying them to a configuration: settings without a flag nev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args, get_type_hints
 
 import msgspec
 
+from tradewind.api.field_shapes import shapes_of
 from tradewind.api.stream_types import (
     ConsumerLimits,
     ExternalStream,
@@ -21,7 +22,7 @@ from tradewind.api.stream_types import (
     SubjectTransform,
 )
 from tradewind.cli.frame.choices import OneOf
-from tradewind.cli.frame.config_files import config_of
+from tradewind.cli.frame.config_files import Config, config_of
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Option
 from tradewind.cli.frame.json_input import read_json
@@ -169,58 +170,22 @@ class StreamFlags:
     metadata: Annotated[Texts, Option("--metadata", metavar="KEY=VALUE")] = None
 
 
-# What is taken as it is.
-_PLAIN: Final = (
-    "description",
-    "storage",
-    "retention",
-    "compression",
-    "num_replicas",
-    "discard",
-    "discard_new_per_subject",
-    "first_seq",
-    "max_consumers",
-    "max_msgs",
-    "max_msgs_per_subject",
-    "allow_atomic",
-    "allow_batched",
-    "allow_msg_counter",
-    "allow_rollup_hdrs",
-    "deny_delete",
-    "deny_purge",
-    "allow_direct",
-    "mirror_direct",
-    "allow_msg_ttl",
-    "allow_msg_schedules",
-    "persist_mode",
-)
+# Flags that do not simply hold the value of the member of their name.
 _CONVERTED: Final[dict[str, Callable[[Any], Any]]] = {
     "subjects": lambda value: split_subjects(value),
-    "max_age": lambda value: parse_duration_ns(value, "--max-age"),
-    "max_bytes": lambda value: parse_size(value, "--max-bytes"),
-    "max_msg_size": lambda value: parse_size(value, "--max-msg-size"),
-    "duplicate_window": lambda value: parse_duration_ns(value, "--dupe-window"),
-    "subject_delete_marker_ttl": lambda value: parse_duration_ns(
-        value, "--subject-del-markers-ttl"
-    ),
-    "ack": lambda value: not value,
     "mirror": lambda value: source_of(value, "--mirror"),
     "sources": lambda value: [source_of(each, "--source") for each in value],
 }
-_RENAMED: Final = {"ack": "no_ack"}
 
 
 def apply_flags(config: StreamConfig, flags: StreamFlags) -> StreamConfig:
     """The configuration with what was given changed."""
-    changes: dict[str, Any] = {}
-    for item in fields(flags):
-        value = getattr(flags, item.name)
-        if value is None:
-            continue
-        if item.name in _PLAIN:
-            changes[item.name] = value
-        elif item.name in _CONVERTED:
-            changes[_RENAMED.get(item.name, item.name)] = _CONVERTED[item.name](value)
+    changes = members_of(flags, StreamConfig, others=("metadata", *_CONVERTED))
+    for name, convert in _CONVERTED.items():
+        if (value := getattr(flags, name)) is not None:
+            changes[name] = convert(value)
+    if flags.ack is not None:
+        changes["no_ack"] = not flags.ack
     changes |= _grouped(config, flags) | _origins(changes, flags)
     if flags.discard_new_per_subject:
         changes["discard"] = "new"
@@ -232,6 +197,29 @@ def apply_flags(config: StreamConfig, flags: StreamFlags) -> StreamConfig:
     if flags.no_republish:
         document.pop("republish", None)
     return config_of(document, StreamConfig, "flags")
+
+
+def members_of(flags: Any, kind: type[Config], *, others: Collection[str]) -> dict[str, Any]:
+    """The members of a configuration that flags with their names set, but for some others.
+
+    The type of the member says how a flag is read: durations as `1h`, sizes as `10MB`.
+    """
+    shapes = shapes_of(kind)
+    hints = get_type_hints(type(flags), include_extras=True)
+    found = {}
+    for item in fields(flags):
+        name, value = item.name, getattr(flags, item.name)
+        shape = shapes.get(name)
+        if value is None or shape is None or name in others:
+            continue
+        # In an annotation, typer holds the first name of a flag where its default would be.
+        flag = get_args(hints[name])[1].default
+        if shape.is_duration:
+            value = parse_duration_ns(value, flag)
+        elif shape.is_size:
+            value = parse_size(value, flag)
+        found[name] = value
+    return found
 
 
 def _grouped(config: StreamConfig, flags: StreamFlags) -> dict[str, Any]:

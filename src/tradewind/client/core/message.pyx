@@ -11,6 +11,7 @@ The reply subject of a message that a consumer delivered describes it:
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from tradewind.seconds cimport SECOND_NS
 
 import datetime
 
@@ -22,7 +23,6 @@ from tradewind.client.core.headers import Headers, decode_headers, encode_header
 cdef enum:
     SHORT_TOKENS = 9
     LONG_TOKENS = 11
-    NS_PER_SECOND = 1000000000
 
 
 @cython.final
@@ -36,7 +36,7 @@ cdef class Metadata:
     @property
     def timestamp(self):
         """When the message was stored, in UTC (to the microsecond; `timestamp_ns` is exact)."""
-        seconds, rest = divmod(self.timestamp_ns, NS_PER_SECOND)
+        seconds, rest = divmod(self.timestamp_ns, SECOND_NS)
         return datetime.datetime.fromtimestamp(seconds, datetime.UTC) + datetime.timedelta(
             microseconds=rest // 1000)
 
@@ -157,7 +157,7 @@ cdef class Msg:
         cdef bytes text = b"-NAK"
         cdef bytes block
         if delay is not None:
-            text = b'-NAK {"delay": %d}' % int(delay * NS_PER_SECOND)
+            text = b'-NAK {"delay": %d}' % int(delay * SECOND_NS)
         if not reason:
             self._answer(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), True)
             return

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tradewind.api.names import KV_STREAM, KV_SUBJECTS
+from tradewind.api.status_codes import NO_RESPONDERS, NOT_FOUND
 from tradewind.api.stream_types import StreamInfo
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.client.api_errors import (
@@ -54,14 +56,12 @@ from tradewind.client.kv.kv_types import (
 )
 from tradewind.client.kv.watch import Watcher, open_messages
 from tradewind.client.streams.api_requests import RESEND_SECONDS, LeaderWait, to_ns
-from tradewind.client.streams.bucket_settings import KV_STREAM, Duration
+from tradewind.client.streams.bucket_settings import Duration
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Payload
     from tradewind.client.jetstream import JetStream, PublishOptions
 
-NOT_FOUND: Final = 404
-NO_RESPONDERS: Final = 503
 API_PREFIX: Final = "$JS.API."
 MARKER_SECONDS: Final = 30 * 60.0
 _WRONG_REVISION = (StreamWrongLastSequenceError, StreamWrongLastSequenceConstantError)
@@ -94,7 +94,7 @@ class KeyValue:
             origin = mirror.name.removeprefix(KV_STREAM)
             if mirror.external is not None and mirror.external.api:
                 put_prefix = mirror.external.api.rstrip(".") + "."
-        self._prefix = f"$KV.{origin}."
+        self._prefix = f"{KV_SUBJECTS}{origin}."
         self._put_prefix = put_prefix + self._prefix
         self._get_prefix = f"{api.prefix}DIRECT.GET.{self.stream}.{self._prefix}"
         self._seconds = api.timeout

@@ -10,11 +10,11 @@ import re
 from enum import StrEnum
 from typing import Final
 
+from tradewind.api.names import KV_STREAM
 from tradewind.client.core.headers import Headers
 from tradewind.client.errors import BadKeyError
-from tradewind.client.streams.api_requests import NS_PER_SECOND
-from tradewind.client.streams.bucket_settings import KV_STREAM
 from tradewind.client.streams.bucket_status import BucketStatus
+from tradewind.durations import SECOND_NS
 from tradewind.subjects import is_valid_subject
 
 OPERATION: Final = "KV-Operation"
@@ -81,7 +81,7 @@ class KvStatus(BucketStatus, frozen=True):
     @property
     def marker_ttl(self) -> float:
         """How long markers of expired keys are kept; 0: there are none."""
-        return self.info.config.subject_delete_marker_ttl / NS_PER_SECOND
+        return self.info.config.subject_delete_marker_ttl / SECOND_NS
 
     @property
     def is_mirror(self) -> bool:

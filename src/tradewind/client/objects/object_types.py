@@ -13,9 +13,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
+from tradewind.api.names import OBJECT_STREAM
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.client.errors import BadAnswerError
-from tradewind.client.streams.bucket_settings import OBJECT_STREAM
 from tradewind.client.streams.bucket_status import BucketStatus
 from tradewind.errors import JSON_ERRORS
 

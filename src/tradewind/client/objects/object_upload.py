@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from tradewind.api.responses import PubAck
+from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.api_errors import (
     NoMessageFoundError,
     SequenceNotFoundError,
@@ -47,7 +48,6 @@ ObjectSource = (
 )  # fmt: skip
 Progress = Callable[[int, int | None], Awaitable[None] | None]
 
-NO_RESPONDERS: Final = 503
 WINDOW_BYTES: Final = 4 << 20
 WINDOW_CHUNKS: Final = 256
 READ_BYTES: Final = 1 << 20

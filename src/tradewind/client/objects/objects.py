@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tradewind.api.names import OBJECT_STREAM, OBJECT_SUBJECTS
 from tradewind.api.stream_types import StreamInfo
 from tradewind.api.times import format_time
 from tradewind.client.api_errors import (
@@ -50,7 +51,6 @@ from tradewind.client.objects.object_types import (
     encode_name,
 )
 from tradewind.client.objects.object_upload import ObjectSource, Progress, Upload
-from tradewind.client.streams.bucket_settings import OBJECT_STREAM
 from tradewind.client.streams.direct import read_messages
 
 if TYPE_CHECKING:
@@ -106,7 +106,9 @@ class ObjectStore:
 
     async def list(self, *, deleted: bool = False) -> AsyncIterator[ObjectInfo]:
         """The descriptions of all objects; those of deleted ones only with `deleted`."""
-        async for item in read_messages(self._js.api, self.stream, f"$O.{self.bucket}.M.>"):
+        async for item in read_messages(
+            self._js.api, self.stream, f"{OBJECT_SUBJECTS}{self.bucket}.M.>"
+        ):
             info = decode_info(item.message.data, item.time)
             if deleted or not info.deleted:
                 yield info
@@ -122,7 +124,7 @@ class ObjectStore:
             messages = await open_messages(
                 self._js,
                 self.stream,
-                [f"$O.{self.bucket}.M.>"],
+                [f"{OBJECT_SUBJECTS}{self.bucket}.M.>"],
                 history=False,
                 updates_only=updates_only,
                 from_revision=0,
@@ -272,10 +274,10 @@ class ObjectStore:
     # ------------------------------------------------------------------ inside
 
     def _chunk_subject(self, object_id: str) -> str:
-        return f"$O.{self.bucket}.C.{object_id}"
+        return f"{OBJECT_SUBJECTS}{self.bucket}.C.{object_id}"
 
     def _info_subject(self, name: str) -> str:
-        return f"$O.{self.bucket}.M.{encode_name(name)}"
+        return f"{OBJECT_SUBJECTS}{self.bucket}.M.{encode_name(name)}"
 
     async def _load(self, name: str) -> tuple[ObjectInfo, int] | None:
         """The last description under a name, and its sequence."""

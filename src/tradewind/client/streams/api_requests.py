@@ -20,6 +20,7 @@ from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX
 from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS
 from tradewind.api.names import is_valid_name
 from tradewind.api.responses import Paged
+from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.api.stream_types import ErrorDetail
 from tradewind.api.times import format_time
 from tradewind.client.api_errors import make_api_error
@@ -33,6 +34,7 @@ from tradewind.client.errors import (
     OperationTimeoutError,
     OptionsError,
 )
+from tradewind.durations import SECOND_NS
 from tradewind.errors import JSON_ERRORS
 from tradewind.subjects import is_valid_literal
 
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer", bound=ApiStruct)
 Item = TypeVar("Item")
 Page = TypeVar("Page", bound=Paged)
-NS_PER_SECOND = 1_000_000_000
-NO_RESPONDERS = 503
 # Between attempts while a cluster elects a leader.
 LEADER_WAIT = 0.25
 # A leader that is killed takes unanswered requests with it, and nobody says so.
@@ -346,7 +346,7 @@ def to_ns(duration: float | datetime.timedelta) -> int:
     """Nanoseconds of a number of seconds or a timedelta."""
     if isinstance(duration, datetime.timedelta):
         return duration // datetime.timedelta(microseconds=1) * 1000
-    return round(duration * NS_PER_SECOND)
+    return round(duration * SECOND_NS)
 
 
 def to_time(moment: datetime.datetime) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final, TypedDict
 
 import msgspec
 
+from tradewind.api.names import KV_STREAM, KV_SUBJECTS, OBJECT_STREAM, OBJECT_SUBJECTS
 from tradewind.api.stream_types import (
     Compression,
     DiscardPolicy,
@@ -32,8 +33,6 @@ from tradewind.client.streams.api_requests import to_ns
 
 HISTORY_MAX: Final = 64
 DUPLICATE_WINDOW_NS_MAX: Final = 120_000_000_000
-KV_STREAM: Final = "KV_"
-OBJECT_STREAM: Final = "OBJ_"
 _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 
 Duration = float | datetime.timedelta
@@ -94,7 +93,7 @@ def kv_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
     mirror = settings.get("mirror")
     return msgspec.structs.replace(
         _common(KV_STREAM, bucket, settings),
-        subjects=[] if mirror else [f"$KV.{bucket}.>"],
+        subjects=[] if mirror else [f"{KV_SUBJECTS}{bucket}.>"],
         max_msgs_per_subject=history,
         max_msg_size=settings.get("max_value_size", -1),
         duplicate_window=min(ttl_ns or DUPLICATE_WINDOW_NS_MAX, DUPLICATE_WINDOW_NS_MAX),
@@ -113,7 +112,7 @@ def object_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
     _check_names(settings, BucketSettings)
     return msgspec.structs.replace(
         _common(OBJECT_STREAM, bucket, settings),
-        subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
+        subjects=[f"{OBJECT_SUBJECTS}{bucket}.C.>", f"{OBJECT_SUBJECTS}{bucket}.M.>"],
     )
 
 
@@ -153,7 +152,7 @@ def _source(bucket: str, origin: str | StreamSource) -> StreamSource:
     if source.subject_transforms:
         return source
     theirs = source.name.removeprefix(KV_STREAM)
-    transform = SubjectTransform(src=f"$KV.{theirs}.>", dest=f"$KV.{bucket}.>")
+    transform = SubjectTransform(src=f"{KV_SUBJECTS}{theirs}.>", dest=f"{KV_SUBJECTS}{bucket}.>")
     return msgspec.structs.replace(source, subject_transforms=[transform])
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from msgspec import Struct
 
 from tradewind.api.stream_types import Compression, StorageType, StreamInfo
-from tradewind.client.streams.api_requests import NS_PER_SECOND
+from tradewind.durations import SECOND_NS
 
 
 class BucketStatus(Struct, frozen=True):
@@ -37,7 +37,7 @@ class BucketStatus(Struct, frozen=True):
     @property
     def ttl(self) -> float:
         """How long its content is kept; 0: forever."""
-        return self.info.config.max_age / NS_PER_SECOND
+        return self.info.config.max_age / SECOND_NS
 
     @property
     def storage(self) -> StorageType:

@@ -29,7 +29,6 @@ from tradewind.client.streams.inbox_owners import PullOwner
 from tradewind.client.streams.pull_inbox import PullInbox
 
 StatusHandler = Callable[[ConsumerEvent], Awaitable[Any] | Any]
-HEARTBEAT = 100
 HEARTBEATS_MISSED = 2
 EVENTS_MAX = 1024
 STOP_SECONDS_MAX = 1.0

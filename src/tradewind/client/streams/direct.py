@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from tradewind.api.status_codes import NO_CONTENT, NO_RESPONDERS, NOT_FOUND
 from tradewind.client.core.message import Msg
 from tradewind.client.errors import (
     BadAnswerError,
@@ -25,9 +26,6 @@ from tradewind.client.errors import (
 if TYPE_CHECKING:
     from tradewind.client.streams.api_requests import ApiRequests
 
-NO_RESPONDERS: Final = 503
-NOT_FOUND: Final = 404
-END_OF_BATCH: Final = 204
 BATCH_MESSAGES: Final = 1024
 BATCH_BYTES: Final = 4 << 20
 # A stream that is just being recovered does not answer; asked so often, so long apart.
@@ -147,7 +145,7 @@ async def _next(arrived: asyncio.Queue[Msg | Exception], asked: str, seconds: fl
 
 
 def _ended(asked: str, status: int, reply: Msg, batch: DirectBatch) -> DirectBatch:
-    if status == END_OF_BATCH:
+    if status == NO_CONTENT:
         batch.pending = int(reply.headers.get("Nats-Num-Pending", "0"))
     elif status == NO_RESPONDERS:
         raise NoRespondersError(asked)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tradewind.api.responses import PubAck
+from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.core.replies import nuid
 from tradewind.client.errors import (
     ClientError,
@@ -173,7 +174,7 @@ class FastBatch:
     def _take(self, message: Msg) -> None:
         if self._ack is not None:
             return  # what was sent behind the end is unknown there
-        if message.status == 503:
+        if message.status == NO_RESPONDERS:
             raise JetStreamUnavailableError(
                 f"no stream stores subject {self._subject!r}: create one with streams.add"
             )

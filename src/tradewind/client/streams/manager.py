@@ -29,6 +29,7 @@ from tradewind.api.responses import (
     StreamNamesResponse,
     StreamPurgeResponse,
 )
+from tradewind.api.status_codes import NOT_FOUND
 from tradewind.api.stream_types import StreamConfig, StreamInfo, StreamState
 from tradewind.api.times import parse_time
 from tradewind.api.truncation_types import (
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection
     from tradewind.client.core.message import Msg
 
-NOT_FOUND = 404
 # A million messages take some seconds.
 TRUNCATE_SECONDS: Final = 600.0
 

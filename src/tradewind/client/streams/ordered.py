@@ -25,7 +25,7 @@ from tradewind.client.errors import (
     OptionsError,
     SubscriptionClosedError,
 )
-from tradewind.client.streams.api_requests import NS_PER_SECOND, ApiRequests
+from tradewind.client.streams.api_requests import ApiRequests
 from tradewind.client.streams.consumer_events import ConsumerDeleted, Recreated
 from tradewind.client.streams.delivered import DeliverySource, StatusHandler
 from tradewind.client.streams.packed import Packed
@@ -37,6 +37,7 @@ from tradewind.client.streams.pulled import (
     ConsumerMessages,
     PullOptions,
 )
+from tradewind.durations import SECOND_NS
 
 INACTIVE_SECONDS = 300
 ORDERED_HEARTBEAT = 5.0
@@ -271,7 +272,7 @@ class OrderedConsumer:
             max_deliver=1,
             mem_storage=True,
             num_replicas=1,
-            inactive_threshold=INACTIVE_SECONDS * NS_PER_SECOND,
+            inactive_threshold=INACTIVE_SECONDS * SECOND_NS,
         )
         if last_sequence:
             config = msgspec.structs.replace(

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.core.replies import nuid
 from tradewind.client.errors import (
     DisconnectedError,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 # A stream that was just made, or whose leader moves, is not there for a moment.
 ATTEMPTS = 3
 RETRY_WAIT = 0.25
-NO_RESPONDERS = 503
 # Payloads of unacknowledged messages are kept in memory, up to this size in all.
 WINDOW_BYTES_MAX = 33_554_432
 # This many failures are remembered for `PublishError`; the others are counted.

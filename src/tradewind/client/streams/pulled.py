@@ -12,6 +12,14 @@ from typing import TYPE_CHECKING
 
 from tradewind.api.base import encode
 from tradewind.api.request_types import NextRequest
+from tradewind.api.status_codes import (
+    BAD_REQUEST,
+    HEARTBEAT,
+    NO_RESPONDERS,
+    NOT_FOUND,
+    REQUEST_TIMEOUT,
+    WRONG_PIN,
+)
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import ConsumerGoneError, OptionsError
 from tradewind.client.streams.api_requests import to_ns
@@ -21,12 +29,7 @@ from tradewind.client.streams.consumer_events import (
     Resumed,
     ServerNotice,
 )
-from tradewind.client.streams.delivered import (
-    HEARTBEAT,
-    DeliveredMessages,
-    DeliverySource,
-    StatusHandler,
-)
+from tradewind.client.streams.delivered import DeliveredMessages, DeliverySource, StatusHandler
 
 if TYPE_CHECKING:
     from tradewind.client.core.message import Msg
@@ -34,10 +37,7 @@ if TYPE_CHECKING:
 # What a request asks for unless it is told otherwise.
 EXPIRES = 30.0
 MESSAGES_MAX = 500
-NO_RESPONDERS = 503
-BAD_REQUEST = 400
-WRONG_PIN = 423
-EXPIRED = (404, 408)
+EXPIRED = (NOT_FOUND, REQUEST_TIMEOUT)
 # The server ends a request by itself; this much later the client does, in case it does not.
 EXPIRES_GRACE = 2.0
 # Between attempts after a refusal.

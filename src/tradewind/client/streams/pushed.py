@@ -10,22 +10,19 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, ConsumerInfo
+from tradewind.api.status_codes import HEARTBEAT
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OptionsError
-from tradewind.client.streams.api_requests import NS_PER_SECOND, ApiRequests, make_config
+from tradewind.client.streams.api_requests import ApiRequests, make_config
 from tradewind.client.streams.consumer_events import Resumed
-from tradewind.client.streams.delivered import (
-    HEARTBEAT,
-    DeliveredMessages,
-    DeliverySource,
-    StatusHandler,
-)
+from tradewind.client.streams.delivered import DeliveredMessages, DeliverySource, StatusHandler
 from tradewind.client.streams.manager import Consumers
+from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
     from tradewind.client.core.message import Msg
 
-PUSH_HEARTBEAT_NS = 5 * NS_PER_SECOND
+PUSH_HEARTBEAT_NS = 5 * SECOND_NS
 
 
 class PushedMessages(DeliveredMessages):
@@ -62,7 +59,7 @@ class PushedMessages(DeliveredMessages):
         self._is_temporary = is_temporary
         self._flow_reply = ""
         if config.idle_heartbeat:
-            self._start_beat(config.idle_heartbeat / NS_PER_SECOND)
+            self._start_beat(config.idle_heartbeat / SECOND_NS)
 
     def _on_status(self, message: Msg) -> None:
         if message.status != HEARTBEAT or self._finished.is_set():

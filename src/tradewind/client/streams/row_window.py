@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.core.replies import nuid
 from tradewind.client.errors import (
     JetStreamUnavailableError,
@@ -21,7 +22,6 @@ from tradewind.client.streams.inbox_owners import RowOwner
 from tradewind.client.streams.publishing import (
     ATTEMPTS,
     FAILURES_MAX,
-    NO_RESPONDERS,
     RETRY_WAIT,
     WINDOW_BYTES_MAX,
     unanswered,

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api.dead_letter_rules import dead_letters_of
 from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy
-from tradewind.api.times import NS_PER_SECOND
 from tradewind.client.api_errors import NoMessageFoundError, StreamNotFoundError
 from tradewind.client.errors import OptionsError
 from tradewind.client.why.consumer_reasons import Knowledge, Oldest, explain, filter_subjects
 from tradewind.client.why.stream_reasons import StreamKnowledge, explain_stream
+from tradewind.durations import SECOND_NS
 from tradewind.errors import TradewindError
 from tradewind.subjects import is_valid_literal
 
@@ -146,7 +146,7 @@ async def _oldest(manager: JetStreamManager, info: ConsumerInfo) -> Oldest | Non
     message = await _next(manager, info, info.ack_floor.stream_seq + 1)
     if message is None:
         return None
-    return Oldest(message.seq, max((time.time_ns() - message.time_ns) / NS_PER_SECOND, 0.0))
+    return Oldest(message.seq, max((time.time_ns() - message.time_ns) / SECOND_NS, 0.0))
 
 
 async def _matches(manager: JetStreamManager, info: ConsumerInfo) -> bool | None:

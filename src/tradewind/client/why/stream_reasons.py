@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api.stream_types import DiscardPolicy, RetentionPolicy
-from tradewind.api.times import NS_PER_SECOND, ZERO_TIME, parse_time
+from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.client.why.consumer_reasons import Knowledge, explain, filter_subjects
 from tradewind.client.why.reasons import Mood, Reason, command
 from tradewind.client.why.texts import count, many, size, span, span_ns
+from tradewind.durations import SECOND_NS
 from tradewind.subjects import collide, is_subset
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def _origin(name: str, state: StreamSourceInfo | None, kind: str) -> Reason | No
         said = state.error.description
         link = ", and the server says" if kind == "mirror" else " fails, and the server says"
         return Reason("stuck", f"{begin}{link}: {said}.", f"Check {name}.", look)
-    quiet = None if state is None or state.active < 0 else state.active / NS_PER_SECOND
+    quiet = None if state is None or state.active < 0 else state.active / SECOND_NS
     if quiet is None:
         link = ", which" if kind == "mirror" else ""
         text = f"{begin}{link} has never been reached."
@@ -364,7 +365,7 @@ def _next_goes(known: StreamKnowledge) -> str:
         first_ns = parse_time(state.first_ts)
     except ValueError:
         return ""
-    left = (first_ns + known.info.config.max_age - known.now_ns) / NS_PER_SECOND
+    left = (first_ns + known.info.config.max_age - known.now_ns) / SECOND_NS
     return f", the oldest in {span(left)}" if left > 0 else ""
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from tradewind.api.times import NS_PER_SECOND, ZERO_TIME, parse_time
+from tradewind.api.times import ZERO_TIME, parse_time
+from tradewind.durations import SECOND_NS
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _THOUSANDS: Final = ("", "k", "M", "G", "T", "P")
@@ -69,7 +70,7 @@ def span(seconds: float) -> str:
 
 def span_ns(nanoseconds: int) -> str:
     """The same of nanoseconds."""
-    return span(nanoseconds / NS_PER_SECOND)
+    return span(nanoseconds / SECOND_NS)
 
 
 def limit(number: int, unit: str = "") -> str:
@@ -81,7 +82,7 @@ def limit(number: int, unit: str = "") -> str:
 
 def moment(time_ns: int) -> str:
     """A time to the millisecond, in UTC."""
-    seconds, rest = divmod(time_ns, NS_PER_SECOND)
+    seconds, rest = divmod(time_ns, SECOND_NS)
     try:
         made = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
@@ -104,7 +105,7 @@ def since(text: str | None, now_ns: int) -> str:
     if not text or text == ZERO_TIME:
         return "never"
     try:
-        passed = (now_ns - parse_time(text)) / NS_PER_SECOND
+        passed = (now_ns - parse_time(text)) / SECOND_NS
     except ValueError:
         return text
     return "now" if passed < 1 else f"{span(passed)} ago"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tradewind.api.status_codes import NO_CONTENT
 from tradewind.api.stream_types import StreamInfo
 from tradewind.client.errors import NoRespondersError, OperationTimeoutError
 from tradewind.client.streams.api_requests import check_answer, decode_answer
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from tradewind.client.core.subscription import Subscription
     from tradewind.client.jetstream import JetStream
 
-NO_CONTENT: Final = 204
 TOO_SLOW: Final = 408
 CHUNK_BYTES: Final = 64 << 10
 CHUNK_SECONDS: Final = 60.0

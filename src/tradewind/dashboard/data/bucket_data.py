@@ -9,21 +9,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.times import NS_PER_SECOND, parse_time
+from tradewind.api.names import KV_STREAM, KV_SUBJECTS
+from tradewind.api.times import parse_time
 from tradewind.client.kv.entries import Entry, check_key
 from tradewind.client.kv.kv_types import operation_of
 from tradewind.client.streams.bucket_settings import HISTORY_MAX
 from tradewind.client.streams.direct import DirectMessage, read_batch
 from tradewind.dashboard.data.changes import LINES_COMPARED_MAX, DiffLine, line_differences
 from tradewind.dashboard.data.message_data import as_json, as_text
-from tradewind.durations import parse_duration_ns
+from tradewind.durations import SECOND_NS, parse_duration_ns
 
 if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream
     from tradewind.client.kv.kv import KeyValue
     from tradewind.dashboard.data.workspace import Workspace
 
-KV_PREFIX: Final = "KV_"
 KEYS_SHOWN: Final = 100
 HISTORY_SHOWN: Final = 64
 TTL_HEADER: Final = "Nats-TTL"
@@ -40,9 +40,9 @@ class Keys:
 async def list_keys(workspace: Workspace, bucket: str, search: str) -> Keys:
     """Keys that begin with a text, up to its last dot exactly and behind that by its letters."""
     whole, dot, part = search.rpartition(".")
-    prefix = f"$KV.{bucket}."
+    prefix = f"{KV_SUBJECTS}{bucket}."
     pattern = f"{prefix}{whole}{dot}>"
-    found, total = await workspace.catalog.subject_names(KV_PREFIX + bucket, pattern)
+    found, total = await workspace.catalog.subject_names(KV_STREAM + bucket, pattern)
     keys = [name.removeprefix(prefix) for name in found]
     chosen = sorted(key for key in keys if key.startswith(f"{whole}{dot}{part}"))
     return Keys(chosen[:KEYS_SHOWN], total)
@@ -62,7 +62,7 @@ async def key_history(jetstream: JetStream, bucket: KeyValue, key: str) -> Histo
     if not (await bucket.status()).info.config.allow_direct:
         found = [entry async for entry in bucket.history(key)]
         return History(found[::-1][:HISTORY_SHOWN])
-    subject = f"$KV.{bucket.bucket}.{key}"
+    subject = f"{KV_SUBJECTS}{bucket.bucket}.{key}"
     batch = await read_batch(
         jetstream.api, bucket.stream, subject, start=1, messages_max=HISTORY_MAX
     )
@@ -80,7 +80,7 @@ def _entry(bucket: str, key: str, item: DirectMessage) -> Entry:
 def _expires(item: DirectMessage) -> int | None:
     text = item.message.headers.get(TTL_HEADER, "")
     is_number = text.isascii() and text.isdecimal() and len(text) < 19
-    left = int(text) * NS_PER_SECOND if is_number else parse_duration_ns(text)
+    left = int(text) * SECOND_NS if is_number else parse_duration_ns(text)
     return parse_time(item.time) + left if left and left > 0 else None
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.names import OBJECT_STREAM, OBJECT_SUBJECTS
 from tradewind.api.times import format_time
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.errors import BadAnswerError, DamagedObjectError
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream
     from tradewind.client.objects.object_download import ObjectReader
 
-OBJECT_PREFIX: Final = "OBJ_"
 ROWS: Final = 50
 BATCH: Final = 200
 DESCRIPTIONS_MAX: Final = 2000
@@ -77,8 +77,8 @@ async def _batches(
     while True:
         batch = await read_batch(
             jetstream.api,
-            OBJECT_PREFIX + store,
-            f"$O.{store}.M.>",
+            OBJECT_STREAM + store,
+            f"{OBJECT_SUBJECTS}{store}.M.>",
             start=start,
             messages_max=count,
         )
@@ -96,7 +96,7 @@ async def _one_by_one(
     while True:
         try:
             found = await jetstream.manager.streams.get_message(
-                OBJECT_PREFIX + store, seq=start, next_by_subject=f"$O.{store}.M.>"
+                OBJECT_STREAM + store, seq=start, next_by_subject=f"{OBJECT_SUBJECTS}{store}.M.>"
             )
         except NoMessageFoundError:
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tradewind.api.times import NS_PER_SECOND
 from tradewind.client.kv.kv_types import KvStatus, check_filter
 from tradewind.dashboard.data.page_texts import count, moment, size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
@@ -24,7 +23,7 @@ from tradewind.dashboard.look.page_layout import (
 )
 from tradewind.dashboard.views.call import Answer, Call, Goto, Shown, duration_ns, number
 from tradewind.dashboard.views.stream_changes import check_typed, typed_form
-from tradewind.durations import format_duration
+from tradewind.durations import SECOND_NS, format_duration
 
 COLUMNS: Final = ("Revision", "Time", "Key", "", "Value", "Size#")
 _OPERATIONS: Final = {
@@ -108,12 +107,12 @@ def settings_of(call: Call) -> dict[str, Any]:
     made: dict[str, Any] = {
         "description": fields.get("description", ""),
         "history": number(fields, "history", least=1),
-        "ttl": duration_ns(fields, "ttl") / NS_PER_SECOND,
+        "ttl": duration_ns(fields, "ttl") / SECOND_NS,
         "max_bytes": number(fields, "max_bytes") or -1,
         "allow_ttl": "allow_ttl" in fields,
     }
     if marker := duration_ns(fields, "marker_ttl"):
-        made["marker_ttl"] = marker / NS_PER_SECOND
+        made["marker_ttl"] = marker / SECOND_NS
     return made
 
 
@@ -190,7 +189,7 @@ async def remove_markers(call: Call) -> Answer:
     """Remove the markers of deleted keys."""
     bucket = call.parts["bucket"]
     kv = await call.workspace.jetstream.kv.open(bucket)
-    removed = await kv.purge_deletes(duration_ns(call.fields, "older") / NS_PER_SECOND)
+    removed = await kv.purge_deletes(duration_ns(call.fields, "older") / SECOND_NS)
     call.workspace.catalog.changed(kv.stream)
     return Goto(address("kv", bucket), f"{count(removed)} markers were removed.")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.times import NS_PER_SECOND
+from tradewind.api.names import KV_STREAM
 from tradewind.dashboard.data.bucket_data import (
     KEYS_SHOWN,
-    KV_PREFIX,
     key_history,
     list_keys,
     value_difference,
@@ -41,6 +40,7 @@ from tradewind.dashboard.views.call import (
     number,
 )
 from tradewind.dashboard.views.editing import diff_box
+from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
     from tradewind.client.kv.entries import Entry
@@ -57,13 +57,13 @@ async def show_all(call: Call) -> Answer:
     names = await call.workspace.catalog.names()
     content: list[Child] = [problem_note(names.problem)]
     if names.value is not None:
-        found = chosen(names.value.names, "", (KV_PREFIX,))
+        found = chosen(names.value.names, "", (KV_STREAM,))
         seen = await call.workspace.catalog.stream_page(
             found[first : first + ROWS], first, len(found)
         )
         rows: list[list[Child]] = []
         for name, info in seen.value.streams if seen.value is not None else []:
-            bucket = name.removeprefix(KV_PREFIX)
+            bucket = name.removeprefix(KV_STREAM)
             link = tag("a", bucket, href=address("kv", bucket))
             if isinstance(info, Problem):
                 rows.append([link, "", "", "", absence(info)])
@@ -241,7 +241,7 @@ async def put(call: Call) -> Answer:
     bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
     kv = await call.workspace.jetstream.kv.open(bucket)
     value = call.fields.get("value", "").encode()
-    ttl = duration_ns(call.fields, "ttl") / NS_PER_SECOND or None
+    ttl = duration_ns(call.fields, "ttl") / SECOND_NS or None
     if ttl is not None:
         await _check_ttl(kv, key)
     if "revision" in call.fields:

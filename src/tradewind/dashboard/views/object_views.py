@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.times import NS_PER_SECOND
+from tradewind.api.names import OBJECT_STREAM
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import ObjectNotFoundError
 from tradewind.dashboard.data.catalog import ROWS, chosen
-from tradewind.dashboard.data.object_data import OBJECT_PREFIX, ObjectPage, content, list_objects
+from tradewind.dashboard.data.object_data import ObjectPage, content, list_objects
 from tradewind.dashboard.data.page_texts import count, many, since, size, span_ns, time_text
 from tradewind.dashboard.data.problems import Problem, problem_of
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
@@ -41,6 +41,7 @@ from tradewind.dashboard.views.call import (
 )
 from tradewind.dashboard.views.stream_changes import check_typed, typed_form
 from tradewind.dashboard.views.transfer_views import transfers_part
+from tradewind.durations import SECOND_NS
 from tradewind.errors import TradewindError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ async def show_all(call: Call) -> Answer:
     names = await call.workspace.catalog.names()
     body: list[Child] = [problem_note(names.problem)]
     if names.value is not None:
-        found = chosen(names.value.names, "", (OBJECT_PREFIX,))
+        found = chosen(names.value.names, "", (OBJECT_STREAM,))
         seen = await call.workspace.catalog.stream_page(
             found[first : first + ROWS], first, len(found)
         )
@@ -78,7 +79,7 @@ async def show_all(call: Call) -> Answer:
 
 
 def _store_row(name: str, info: StreamInfo | Problem) -> list[Child]:
-    store = name.removeprefix(OBJECT_PREFIX)
+    store = name.removeprefix(OBJECT_STREAM)
     link = tag("a", store, href=address("objects", store))
     if isinstance(info, Problem):
         return [link, "", absence(info), ""]
@@ -97,7 +98,7 @@ def _store_row(name: str, info: StreamInfo | Problem) -> list[Child]:
 async def show(call: Call) -> Answer:
     """The objects of a store."""
     store = call.parts["store"]
-    seen = await call.workspace.catalog.stream(OBJECT_PREFIX + store)
+    seen = await call.workspace.catalog.stream(OBJECT_STREAM + store)
     if seen.problem is not None and seen.problem.kind == "missing":
         raise StreamNotFoundError(404, 10059, f"there is no object store {store!r}")
     start, search = number(call.query, "start"), call.query.get("search", "")[:200]
@@ -387,7 +388,7 @@ async def create(call: Call) -> Answer:
         fields.get("name", "").strip(),
         description=fields.get("description", ""),
         storage=fields.get("storage", "file"),
-        ttl=duration_ns(fields, "ttl") / NS_PER_SECOND,
+        ttl=duration_ns(fields, "ttl") / SECOND_NS,
         max_bytes=number(fields, "max_bytes") or -1,
     )
     call.workspace.catalog.changed(store.stream)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.names import KV_STREAM
 from tradewind.dashboard.data.page_texts import count, many, short, span
 from tradewind.dashboard.data.pipeline_data import SLOTS, PipelineLook, written_ranges
 from tradewind.dashboard.data.series import KEPT_SECONDS, Point
@@ -154,7 +155,7 @@ def _tables_in(sql: str) -> set[str]:
 def _source_box(name: str, source: Source, lags: dict[str, StreamLag]) -> Box:
     where = ", ".join(source.streams) or str(getattr(source, source.kind))
     under, href = f"{source.kind} {where}", ""
-    stream = f"KV_{source.bucket}" if source.bucket else where
+    stream = f"{KV_STREAM}{source.bucket}" if source.bucket else where
     if source.bucket:
         href = address("kv", source.bucket)
     elif len(source.streams) == 1 and not any(sign in where for sign in "*?["):

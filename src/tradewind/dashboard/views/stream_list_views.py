@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from tradewind.api.names import KV_STREAM, OBJECT_STREAM
 from tradewind.api.stream_types import StreamConfig
 from tradewind.dashboard.data.catalog import ROWS, chosen
 from tradewind.dashboard.data.page_texts import count, since, size
@@ -123,9 +124,9 @@ def subjects_text(config: StreamConfig) -> Child:
 def marks(info: StreamInfo) -> list[Markup]:
     """What is special about a stream."""
     config, found = info.config, []
-    if config.name.startswith("KV_"):
+    if config.name.startswith(KV_STREAM):
         found.append(badge("key-value"))
-    elif config.name.startswith("OBJ_"):
+    elif config.name.startswith(OBJECT_STREAM):
         found.append(badge("objects"))
     if config.sealed:
         found.append(badge("sealed", "warning"))

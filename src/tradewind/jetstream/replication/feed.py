@@ -19,6 +19,7 @@ import msgspec
 
 from tradewind.api import errors
 from tradewind.api.errors import ApiError
+from tradewind.durations import SECOND_NS
 from tradewind.jetstream.replication.inbox import Inbox
 from tradewind.jetstream.replication.origin_links import UNHEARD
 from tradewind.jetstream.replication.origins import (
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from tradewind.jetstream.replication.origin_links import OriginLink
     from tradewind.jetstream.replication.replica import Replica
 
-SECOND_NS: Final = 1_000_000_000
 ANSWER_NS_MAX: Final = 5_000_000_000
 # Heartbeats come every second.
 SILENCE_NS_MAX: Final = 10_000_000_000

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tradewind.api.names import KV_STREAM, KV_SUBJECTS
 from tradewind.client.errors import BucketNotFoundError
 from tradewind.errors import TradewindError
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import near
-from tradewind.pipelines.queries import KV_PREFIX, QueryResult, explained
+from tradewind.pipelines.queries import QueryResult, explained
 from tradewind.pipelines.spark_errors import short_reason, sql_line
 from tradewind.pipelines.sql.new_lakes import create_lake
 from tradewind.pipelines.sql.wire import StatementError
@@ -66,7 +67,7 @@ class InsertTarget:
     @property
     def stream(self) -> str:
         """The stream, which a bucket is, too."""
-        return f"{KV_PREFIX}{self.name}" if self.is_bucket else self.name
+        return f"{KV_STREAM}{self.name}" if self.is_bucket else self.name
 
 
 class StatementWriter:
@@ -144,12 +145,12 @@ class StatementWriter:
         if not found:
             hint = near(name, catalog.names)
             raise PipelineError(f"stream or bucket {name!r} does not exist{hint}")
-        if found.startswith(KV_PREFIX) and found.removeprefix(KV_PREFIX) in catalog.buckets:
-            bucket = found.removeprefix(KV_PREFIX)
+        if found.startswith(KV_STREAM) and found.removeprefix(KV_STREAM) in catalog.buckets:
+            bucket = found.removeprefix(KV_STREAM)
             raise PipelineError(f"{found} is a bucket: insert into {bucket} (key, value)")
         is_bucket = found not in catalog.streams
         with self._question.address.connect() as connection:
-            stream = KV_PREFIX + found if is_bucket else found
+            stream = KV_STREAM + found if is_bucket else found
             info = connection.jetstream_manager().streams.info(stream)
         return InsertTarget(found, is_bucket, info)
 
@@ -213,7 +214,8 @@ class StatementWriter:
         """Remove the notes of a statement that nobody can repeat."""
         with suppress(TradewindError):  # they are small, and nobody looks at them
             connection.jetstream_manager().streams.purge(
-                KV_PREFIX + MARKS_BUCKET, filter=f"$KV.{MARKS_BUCKET}.{_token(target, sink)}.*"
+                KV_STREAM + MARKS_BUCKET,
+                filter=f"{KV_SUBJECTS}{MARKS_BUCKET}.{_token(target, sink)}.*",
             )
 
     # ---------------------------------------------------------------- create table

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from tradewind.api.names import KV_STREAM
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.tables.table_columns import fields_of
 from tradewind.pipelines.tables.table_decoders import table_decoder
 from tradewind.pipelines.tables.table_points import TablePoint, check_stream, pin_table
 from tradewind.pipelines.tables.table_spec import (
-    KV_PREFIX,
     TABLE_KEY,
     TableRows,
     TableSpec,
@@ -154,7 +154,7 @@ def _spec_in(state: ReadState) -> TableSpec | None:
 def _tail_options(stream: str, where: StreamPlace) -> dict[str, str]:
     """The options of the format `jetstream` for the stream or bucket."""
     is_kv = is_bucket(stream)
-    named = {"bucket": stream.removeprefix(KV_PREFIX)} if is_kv else {"stream": stream}
+    named = {"bucket": stream.removeprefix(KV_STREAM)} if is_kv else {"stream": stream}
     # A message that is missing would be missing in the answer, and nobody would know.
     return {**where.options, **named, "failOnDataLoss": "true"}
 

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.names import KV_STREAM
 from tradewind.client.errors import ClientError
 from tradewind.documents import Place as DocumentPlace
 from tradewind.errors import TradewindError
@@ -31,7 +32,6 @@ from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.tables.table_decoders import is_settled, table_decoder
 from tradewind.pipelines.tables.table_rows import RowsNote, letters_name
 from tradewind.pipelines.tables.table_spec import (
-    KV_PREFIX,
     TableSpec,
     is_bucket,
     state_folder,
@@ -353,7 +353,7 @@ def table_pipeline(
         Source, follow=True, batch=batch, data_loss=spec.data_loss, store=work.store
     )
     source = (
-        of_source(bucket=stream.removeprefix(KV_PREFIX))
+        of_source(bucket=stream.removeprefix(KV_STREAM))
         if is_bucket(stream)
         else of_source(stream=stream)
     )

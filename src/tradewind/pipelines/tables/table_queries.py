@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tradewind.api.names import KV_STREAM
 from tradewind.pipelines.column_templates import quoted_sql
-from tradewind.pipelines.queries import KV_PREFIX, QueryTable, text_or_bytes
+from tradewind.pipelines.queries import QueryTable, text_or_bytes
 from tradewind.pipelines.tables.pinned_streams import (
     PinnedStream,
     StreamPlace,
@@ -81,7 +82,7 @@ def lake_of_query(
     A bucket is one row per key, and its stream is its messages: tables of another kind are not what
     the query asks for.
     """
-    stream = KV_PREFIX + name if is_bucket else name
+    stream = KV_STREAM + name if is_bucket else name
     if info is not None:
         spec = table_of(stream, info.config.metadata)
     else:

@@ -18,12 +18,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from tradewind.api.names import KV_STREAM, OBJECT_STREAM
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.intervals import parse_interval_ms
 
 TABLE_KEY: Final = "tradewind.table"
-KV_PREFIX: Final = "KV_"
-OBJECT_PREFIX: Final = "OBJ_"
 EVERY: Final = "1m"
 INFER: Final = "infer"
 RAW: Final = "raw"
@@ -100,7 +99,7 @@ class TableSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_de
 
 def is_bucket(stream: str) -> bool:
     """Whether a stream is that of a key-value bucket."""
-    return stream.startswith(KV_PREFIX)
+    return stream.startswith(KV_STREAM)
 
 
 def first_columns(stream: str) -> tuple[str, ...]:
@@ -207,7 +206,7 @@ def _problem_of_place(_stream: str, spec: TableSpec) -> tuple[str, str] | None:
 
 
 def _problem_of_rows(stream: str, spec: TableSpec) -> tuple[str, str] | None:
-    if stream.startswith(OBJECT_PREFIX):
+    if stream.startswith(OBJECT_STREAM):
         return "to", "the chunks of an object store are no table"
     spec = for_stream(stream, spec)
     if not is_bucket(stream) and spec.rows != "messages":

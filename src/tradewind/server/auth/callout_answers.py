@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from tradewind import nkeys
+from tradewind.durations import SECOND_NS
 from tradewind.errors import TradewindError
 from tradewind.jwt import JwtError, UserClaims, decode_as
 from tradewind.jwt.claim_rules import issues
@@ -19,7 +20,6 @@ from tradewind.jwt.claims import AuthorizationResponse
 
 _JWT_BEGIN = b"eyJ"
 _SHOWN_MAX = 256
-_SECOND_NS = 1_000_000_000
 
 
 class CalloutError(TradewindError):
@@ -45,7 +45,7 @@ def read_answer(
 ) -> UserClaims:
     """The user that a service lets in; CalloutError if it, or what it says, does not count."""
     response, is_boxed = _open(question, payload, curve)
-    problems = issues(response, now_ns // _SECOND_NS)
+    problems = issues(response, now_ns // SECOND_NS)
     if problems:
         text = problems[0].text
         raise CalloutError(f"Authorization response had validation errors: {text}")
@@ -62,7 +62,7 @@ def read_answer(
         claims = decode_as(UserClaims, response.nats.jwt)
     except JwtError as error:
         raise CalloutError(_capital(str(error))) from None
-    problems = issues(claims, now_ns // _SECOND_NS)
+    problems = issues(claims, now_ns // SECOND_NS)
     if problems:
         raise CalloutError(f"Error validating user JWT: {problems[0].text}")
     if claims.sub != question.user_key:

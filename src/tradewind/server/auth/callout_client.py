@@ -28,6 +28,7 @@ from tradewind.broker.identity import (
 )
 from tradewind.broker.latency import server_hash
 from tradewind.broker.room import Guests, Room
+from tradewind.durations import SECOND_NS
 from tradewind.jwt import UserClaims
 from tradewind.jwt.codec import encode
 from tradewind.route.permission_rules import PermissionRules
@@ -44,7 +45,6 @@ XKEY_FIELD = "Nats-Server-Xkey"
 # How many questions may wait at once, those about one address half of that at most.
 WAITING_MAX = 8192
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_SECOND_NS = 1_000_000_000
 
 Admit = Callable[[UserClaims, Credentials], Identity | Rejection | PendingLogin]
 
@@ -151,7 +151,7 @@ class CalloutDesk:
             issuer=service.issuer,
             xkey=self.curve_key.public if service.xkey else "",
         )
-        payload = encode(claims, self.server_key, broker.now_ns() // _SECOND_NS).encode()
+        payload = encode(claims, self.server_key, broker.now_ns() // SECOND_NS).encode()
         header = b""
         if service.xkey:
             payload = self.curve_key.seal(payload, service.xkey)

@@ -15,6 +15,7 @@ from tradewind.broker.identity import (
     Identity,
     Rejection,
 )
+from tradewind.durations import SECOND_NS
 from tradewind.jwt import UserClaims
 from tradewind.jwt.sharing_claims import quoted
 from tradewind.options import GLOBAL_ACCOUNT, CalloutOptions, ServerOptions
@@ -33,8 +34,6 @@ from tradewind.server.auth.restrictions import (
     permission_rules,
     seconds_left,
 )
-
-_SECOND_NS = 1_000_000_000
 
 
 class CalloutGate:
@@ -153,9 +152,9 @@ class CalloutGate:
                 f"No valid account {quoted(claims.aud)} for"
                 f' auth callout response on account "{name}": account missing'
             )
-        ends = [claims.exp * _SECOND_NS] if claims.exp > 0 else []
+        ends = [claims.exp * SECOND_NS] if claims.exp > 0 else []
         if left is not None:
-            ends.append(now_ns + round(left * _SECOND_NS))
+            ends.append(now_ns + round(left * SECOND_NS))
         identity = Identity(
             account=claims.aud,
             user=shown_name(claims, credentials),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tradewind.durations import SECOND_NS
 from tradewind.jwt.claims import AuthorizationRequest, AuthorizationRequestFields
 from tradewind.wire import ops
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tradewind.broker.session import Session
 
 AUDIENCE = "nats-authorization-request"
-_SECOND_NS = 1_000_000_000
 
 
 class Claimed(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ def request_claims(
         connect_opts=_connect_options(session, credentials, claimed),
         client_tls=_tls(session),
     )
-    return AuthorizationRequest(sub=issuer, aud=AUDIENCE, exp=ends_ns // _SECOND_NS, nats=fields)
+    return AuthorizationRequest(sub=issuer, aud=AUDIENCE, exp=ends_ns // SECOND_NS, nats=fields)
 
 
 def _client_info(session: Session, credentials: Credentials, claimed: Claimed) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from tradewind.broker.identity import (
     UserLimits,
 )
 from tradewind.clock import Clock
+from tradewind.durations import SECOND_NS
 from tradewind.jwt import JwtError, UserClaims
 from tradewind.jwt.claim_rules import blocking_texts
 from tradewind.jwt.claims import EVERYBODY, UserFields, UserRestrictions, UserScope
@@ -47,7 +48,7 @@ from tradewind.server.auth.restrictions import (
     smallest,
 )
 from tradewind.server.auth.scope_templates import fill_template
-from tradewind.server.operators.account_book import SECOND_NS, AccountBook, KnownAccount
+from tradewind.server.operators.account_book import AccountBook, KnownAccount
 from tradewind.wire import ops
 
 REMEMBERED_MAX = 4096

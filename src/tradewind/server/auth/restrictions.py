@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
 
+from tradewind.durations import SECOND_NS
 from tradewind.jwt.claim_rules import network, time_of_day
 from tradewind.jwt.claims import PermissionClaims, TimeRange, UserRestrictions
 from tradewind.route.permission_rules import (
@@ -22,7 +23,6 @@ from tradewind.server.auth.configured_users import CONNECTION_TYPES
 _DAY_SECONDS = 86_400.0
 # In front of an IPv4 address that is written as one of IPv6.
 _MAPPED_BITS = 96
-_SECOND_NS = 1_000_000_000
 
 
 def may_come_from(restrictions: UserRestrictions, address: str) -> bool:
@@ -55,7 +55,7 @@ def seconds_left(restrictions: UserRestrictions, now_ns: int) -> float | None:
     """For how long the user may stay by its times; 0: it may not be here now, None: forever."""
     if not restrictions.times:
         return None
-    now = datetime.fromtimestamp(now_ns / _SECOND_NS, UTC).astimezone(
+    now = datetime.fromtimestamp(now_ns / SECOND_NS, UTC).astimezone(
         _zone(restrictions.times_location)
     )
     second = now.hour * 3600 + now.minute * 60 + now.second + now.microsecond / 1e6

@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from tradewind.durations import SECOND_NS
 from tradewind.errors import ConfigError
 from tradewind.options import (
     DEFAULT_PORT,
     FEATURE_FLAGS,
-    SECOND_NS,
     JetStreamOptions,
     LeafOptions,
     OpenTelemetryOptions,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from tradewind.durations import parse_duration_ns
+from tradewind.durations import SECOND_NS, parse_duration_ns
 from tradewind.errors import ConfigError
-from tradewind.options import SECOND_NS, Secret
+from tradewind.options import Secret
 from tradewind.server.config.tree import INT64_MAX, ConfigNode, parse_size_text
 
 INT32_MAX = 2**31 - 1

@@ -12,12 +12,12 @@ from collections.abc import Callable
 import msgspec
 
 from tradewind.clock import Clock
+from tradewind.durations import SECOND_NS
 from tradewind.jwt import AccountClaims, JwtError, decode_as
 from tradewind.jwt.claim_rules import blocking_texts
 from tradewind.jwt.claims import EVERYBODY, UserScope
 from tradewind.server.operators.trust import Trust
 
-SECOND_NS = 1_000_000_000
 # For as long a missing or expired account is not asked for again.
 RETRY_NS = 1_000_000_000
 FAILURES_MAX = 4096

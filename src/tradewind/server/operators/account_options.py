@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tradewind import nkeys
+from tradewind.durations import SECOND_NS
 from tradewind.jwt import AccountClaims, JwtError, decode_as
 from tradewind.jwt.claims import (
     EVERYBODY,
@@ -25,7 +26,6 @@ from tradewind.route.remapping import Destination, MappingRule
 from tradewind.server.auth.restrictions import permission_rules
 from tradewind.subjects import is_subset
 
-SECOND_NS = 1_000_000_000
 FindClaims = Callable[[str], AccountClaims | None]
 # This server runs alone, so this is the tier of every stream.
 _TIER = "R1"

@@ -23,13 +23,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tradewind import nkeys
+from tradewind.api.status_codes import FAILED, OK
 from tradewind.broker.accounts import InternalMessage
+from tradewind.durations import SECOND_NS
 from tradewind.jwt import AccountClaims, JwtError, decode_as
 from tradewind.jwt.claim_rules import blocking_texts, issues
 from tradewind.jwt.claims import GenericClaims
 from tradewind.monitor.formats import compact_json
 from tradewind.monitor.system_events import SystemEventServer
-from tradewind.options import SECOND_NS
 from tradewind.server.operators.account_book import INVALID
 from tradewind.server.operators.resolvers import HASH_BYTES, FolderResolver, ResolverError
 
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from tradewind.server.operators.file_thread import FileThread
     from tradewind.server.operators.operator_mode import Operators
 
-OK = 200
-FAILED = 500
 PACKED_PER_STEP = 64
 NOBODY = "n/a"
 

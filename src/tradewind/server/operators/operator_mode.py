@@ -15,16 +15,11 @@ from msgspec.structs import replace
 from tradewind import nkeys
 from tradewind.broker.accounts import AccountLimits
 from tradewind.clock import Clock
+from tradewind.durations import SECOND_NS
 from tradewind.errors import ServerStartError
 from tradewind.jwt import AccountClaims, JwtError, decode_as
 from tradewind.jwt.claims import new_account
-from tradewind.options import (
-    SECOND_NS,
-    SYSTEM_ACCOUNT,
-    OperatorOptions,
-    ResolverOptions,
-    ServerOptions,
-)
+from tradewind.options import SYSTEM_ACCOUNT, OperatorOptions, ResolverOptions, ServerOptions
 from tradewind.route.mapping import MappingError
 from tradewind.server.auth.operator_gate import OperatorGate
 from tradewind.server.logs import Log

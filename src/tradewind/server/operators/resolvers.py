@@ -25,10 +25,11 @@ from typing import Protocol
 import msgspec
 
 from tradewind import nkeys
+from tradewind.durations import SECOND_NS
 from tradewind.errors import TradewindError
 from tradewind.jwt import AccountClaims, JwtError, decode_as
 from tradewind.jwt.codec import TOKEN_BYTES_MAX
-from tradewind.options import SECOND_NS, ResolverOptions, TlsOptions
+from tradewind.options import ResolverOptions, TlsOptions
 from tradewind.private_files import replace_private, sync_folder
 
 SUFFIX = ".jwt"

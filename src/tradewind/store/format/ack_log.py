@@ -32,9 +32,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from tradewind.durations import SECOND_NS
 from tradewind.errors import CorruptRecord
 from tradewind.store.format.consumer_file import (
-    NS_PER_SECOND,
     TIME_NS_MAX,
     ConsumerState,
     PendingDelivery,
@@ -117,7 +117,7 @@ def _read_exact_times(
 
 
 def _exact_time(reader: ByteReader, whole_ns: int, rest_ns: int) -> int:
-    if not -NS_PER_SECOND < rest_ns < NS_PER_SECOND:
+    if not -SECOND_NS < rest_ns < SECOND_NS:
         raise reader.corrupt(f"a time has {rest_ns} ns beside its seconds")
     return min(max(whole_ns + rest_ns, -TIME_NS_MAX), TIME_NS_MAX)
 
@@ -194,9 +194,9 @@ def _apply_record(state: ConsumerState, reader: ByteReader) -> None:
         state.redelivered.pop(seq, None)
         if known & _IS_PENDING:
             consumer_seq, seconds = reader.uvarint("pending delivery"), reader.varint("time")
-            if not -TIME_NS_MAX <= seconds * NS_PER_SECOND <= TIME_NS_MAX:
+            if not -TIME_NS_MAX <= seconds * SECOND_NS <= TIME_NS_MAX:
                 raise reader.corrupt(f"a pending message has the time {seconds} s")
-            time_ns = seconds * NS_PER_SECOND
+            time_ns = seconds * SECOND_NS
             if known & _IS_EXACT:
                 time_ns = _exact_time(reader, time_ns, reader.varint("part of a second"))
             state.pending[seq] = PendingDelivery(consumer_seq, time_ns)

@@ -21,11 +21,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from tradewind.durations import SECOND_NS
 from tradewind.store.format.varint import U64_MASK, ByteReader, append_uvarint, append_varint
 
 MAGIC: Final = 22
 VERSION: Final = 2
-NS_PER_SECOND: Final = 1_000_000_000
 _STREAM_SEQ_MAX: Final = (1 << 63) - 1
 TIME_NS_MAX: Final = (1 << 63) - 1
 _PENDING_BYTES_MIN: Final = 3
@@ -105,12 +105,12 @@ def encode_consumer_state(state: ConsumerState, now_ns: int) -> bytes:
 
 
 def _rounded_seconds(time_ns: int) -> int:
-    return _seconds(time_ns + NS_PER_SECOND // 2)
+    return _seconds(time_ns + SECOND_NS // 2)
 
 
 def _seconds(time_ns: int) -> int:
     """Whole seconds, cut towards zero as Go divides."""
-    return time_ns // NS_PER_SECOND if time_ns >= 0 else -(-time_ns // NS_PER_SECOND)
+    return time_ns // SECOND_NS if time_ns >= 0 else -(-time_ns // SECOND_NS)
 
 
 def read_consumer_state(data: bytes, path: str) -> tuple[ConsumerState, int]:
@@ -162,7 +162,7 @@ def _read_pending(reader: ByteReader, version: int, state: ConsumerState) -> Non
             consumer_seq = offset + floor.consumer_seq & U64_MASK
         seconds = reader.varint("pending time")
         seconds = base_seconds - seconds if version == VERSION else base_seconds + seconds
-        time_ns = seconds * NS_PER_SECOND
+        time_ns = seconds * SECOND_NS
         if not -TIME_NS_MAX <= time_ns <= TIME_NS_MAX:
             raise reader.corrupt(f"a pending message has the time {seconds} s", start)
         if stream_seq == 0 or stream_seq in state.pending:

@@ -1,8 +1,8 @@
 """meta.inf and meta.sum: the configuration of a stream or consumer and its hash.
 
-Owns the order of the fields and Go's formatting of JSON, so that a configuration yields the same
-bytes as in nats-server. It never touches the disk and never validates a value: the configuration is
-a plain dict, as in the API.
+Owns Go's formatting of JSON, so that a configuration yields the same bytes as in nats-server. The
+fields, their order and which are omitted come from `StreamConfig` and `ConsumerConfig`. It never
+touches the disk and never validates a value: the configuration is a plain dict, as in the API.
 
 nats-server takes a stream with an unknown field offline, so callers must report `unknown_fields`.
 Such fields are kept and written again after the known ones.
@@ -10,6 +10,7 @@ Such fields are kept and written again after the known ones.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
@@ -17,6 +18,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from tradewind.api.base import ApiStruct
+from tradewind.api.consumer_types import ConsumerConfig
+from tradewind.api.field_shapes import Shape, shapes_of
+from tradewind.api.stream_types import StreamConfig
 from tradewind.api.times import format_time, parse_time
 from tradewind.errors import CorruptRecord
 from tradewind.store.format.hash import key_for
@@ -49,95 +54,35 @@ class _Field(NamedTuple):
     """A field of a Go struct; `zero` is written for an absent one that is always written."""
 
     name: str
-    write: _Write = _Write.UNLESS_ZERO
-    zero: Any = None
+    write: _Write
+    zero: Any
     # The fields of the object in it, or of each object in the list in it.
-    fields: tuple[_Field, ...] = ()
-    is_time: bool = False
+    fields: tuple[_Field, ...]
+    # The kind of its value, as in `Shape`.
+    kind: str
 
 
-def _always(name: str, zero: Any, fields: tuple[_Field, ...] = ()) -> _Field:
-    return _Field(name, _Write.ALWAYS, zero, fields)
+@functools.cache
+def _fields_of(struct: type[ApiStruct]) -> tuple[_Field, ...]:
+    """The fields of a struct of the API, which has them in the order of Go's."""
+    plain = struct()
+    always = msgspec.to_builtins(plain)
+    return tuple(
+        _Field(name, _write_of(name, plain, always), always.get(name), _inner(shape), shape.kind)
+        for name, shape in shapes_of(struct).items()
+    )
 
 
-def _optional(*names: str) -> tuple[_Field, ...]:
-    return tuple(_Field(name) for name in names)
+def _write_of(name: str, plain: ApiStruct, always: Mapping[str, Any]) -> _Write:
+    """When a field is written: a response with defaults alone has those that always are."""
+    if name in always:
+        return _Write.ALWAYS
+    return _Write.UNLESS_NULL if getattr(plain, name) is None else _Write.UNLESS_ZERO
 
 
-def _struct(name: str, *fields: _Field) -> _Field:
-    return _Field(name, _Write.UNLESS_NULL, None, fields)
-
-
-def _time(name: str) -> _Field:
-    return _Field(name, _Write.UNLESS_NULL, is_time=True)
-
-
-_TRANSFORM: Final = (_always("src", ""), _always("dest", ""))
-_SOURCE: Final = (
-    _always("name", ""),
-    _Field("opt_start_seq"),
-    _time("opt_start_time"),
-    _Field("filter_subject"),
-    _Field("subject_transforms", fields=_TRANSFORM),
-    _struct("external", _always("api", ""), _always("deliver", "")),
-    _struct("consumer", *_optional("name", "deliver_subject")),
-)
-_STREAM: Final = (
-    _always("name", ""),
-    *_optional("description", "subjects"),
-    _always("retention", "limits"),
-    _always("max_consumers", 0),
-    _always("max_msgs", 0),
-    _always("max_bytes", 0),
-    _always("max_age", 0),
-    _always("max_msgs_per_subject", 0),
-    _Field("max_msg_size"),
-    _always("discard", "old"),
-    _always("storage", "file"),
-    _always("num_replicas", 0),
-    *_optional("no_ack", "duplicate_window"),
-    _struct("placement", *_optional("cluster", "tags", "preferred")),
-    _struct("mirror", *_SOURCE),
-    _Field("sources", fields=_SOURCE),
-    _always("compression", "none"),
-    _Field("first_seq"),
-    _struct("subject_transform", *_TRANSFORM),
-    _struct("republish", _Field("src"), _always("dest", ""), _Field("headers_only")),
-    _always("allow_direct", zero=False),
-    _always("mirror_direct", zero=False),
-    _Field("discard_new_per_subject"),
-    _always("sealed", zero=False),
-    _always("deny_delete", zero=False),
-    _always("deny_purge", zero=False),
-    _always("allow_rollup_hdrs", zero=False),
-    _always("consumer_limits", {}, _optional("inactive_threshold", "max_ack_pending")),
-    _always("allow_msg_ttl", zero=False),
-    *_optional(
-        "subject_delete_marker_ttl",
-        "allow_msg_counter",
-        "allow_atomic",
-        "allow_msg_schedules",
-        "persist_mode",
-        "allow_batched",
-        "metadata",
-    ),
-)
-_CONSUMER: Final = (
-    *_optional("durable_name", "name", "description"),
-    _always("deliver_policy", "all"),
-    _Field("opt_start_seq"),
-    _time("opt_start_time"),
-    _always("ack_policy", "none"),
-    *_optional("ack_wait", "max_deliver", "backoff", "filter_subject", "filter_subjects"),
-    _always("replay_policy", "instant"),
-    *_optional("rate_limit_bps", "sample_freq", "max_waiting", "max_ack_pending"),
-    *_optional("flow_control", "headers_only", "max_batch", "max_expires", "max_bytes"),
-    *_optional("deliver_subject", "deliver_group", "idle_heartbeat", "inactive_threshold"),
-    _always("num_replicas", 0),
-    *_optional("mem_storage", "direct", "sourcing", "metadata"),
-    _time("pause_until"),
-    *_optional("priority_groups", "priority_policy", "priority_timeout"),
-)
+def _inner(shape: Shape) -> tuple[_Field, ...]:
+    struct = shape.struct or (shape.item.struct if shape.item is not None else None)
+    return _fields_of(struct) if struct is not None else ()
 
 
 class StreamMeta(msgspec.Struct, frozen=True):
@@ -163,12 +108,12 @@ class ConsumerMeta(msgspec.Struct, frozen=True):
 
 def encode_stream_meta(meta: StreamMeta) -> bytes:
     """The meta.inf of a stream."""
-    return _encode({}, meta.config, _STREAM, meta.created_ns)
+    return _encode({}, meta.config, _fields_of(StreamConfig), meta.created_ns)
 
 
 def encode_consumer_meta(meta: ConsumerMeta) -> bytes:
     """The meta.inf of a consumer."""
-    return _encode({"Name": meta.name}, meta.config, _CONSUMER, meta.created_ns)
+    return _encode({"Name": meta.name}, meta.config, _fields_of(ConsumerConfig), meta.created_ns)
 
 
 def decode_stream_meta(data: bytes, path: str = META_FILE) -> StreamMeta:
@@ -177,7 +122,7 @@ def decode_stream_meta(data: bytes, path: str = META_FILE) -> StreamMeta:
     created_ns = _take_created(document, path)
     if not isinstance(document.get("name"), str):
         raise CorruptRecord(path, 0, 'a stream has a "name", which is a string')
-    return StreamMeta(document, created_ns, _unknown_fields(document, _STREAM))
+    return StreamMeta(document, created_ns, _unknown_fields(document, _fields_of(StreamConfig)))
 
 
 def decode_consumer_meta(data: bytes, path: str = META_FILE) -> ConsumerMeta:
@@ -187,7 +132,9 @@ def decode_consumer_meta(data: bytes, path: str = META_FILE) -> ConsumerMeta:
     name = document.pop("Name", None)
     if not isinstance(name, str):
         raise CorruptRecord(path, 0, 'a consumer has a "Name", which is a string')
-    return ConsumerMeta(name, document, created_ns, _unknown_fields(document, _CONSUMER))
+    return ConsumerMeta(
+        name, document, created_ns, _unknown_fields(document, _fields_of(ConsumerConfig))
+    )
 
 
 def meta_sum(data: bytes, key_text: str) -> bytes:
@@ -234,7 +181,7 @@ def _object_parts(values: Mapping[str, Any], fields: tuple[_Field, ...]) -> list
             value = field.zero
         elif field.write is _Write.UNLESS_ZERO and not value:
             continue
-        if field.is_time and isinstance(value, str):
+        if field.kind == "time" and isinstance(value, str):
             value = _trim_fraction(value)
         parts.append(f"{_quote(field.name)}:{_json(value, field.fields)}")
     known = {field.name for field in fields}
