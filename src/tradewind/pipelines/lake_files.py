@@ -352,8 +352,12 @@ def read_batches(
     file: LakeFile,
     schema: pa.Schema,
     columns: Sequence[str] | None = None,
+    seqs: tuple[int, int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file with the columns of its table, or some of them."""
+    """The rows of a file with the columns of its table, or some of them.
+
+    With `seqs`, parts of the file that have no row between these two sequences are passed over.
+    """
     names = list(columns) if columns is not None else schema.names
     wanted = pa.schema([schema.field(name) for name in names])
     with storage.reader(file.path) as stream:
@@ -363,9 +367,32 @@ def read_batches(
         if not present:
             yield from _without_columns(parquet.metadata.num_rows, file, wanted)
             return
-        for batch in parquet.iter_batches(batch_size=READ_ROWS, columns=present):
+        groups = None if seqs is None else _groups_between(parquet.metadata, *seqs)
+        for batch in parquet.iter_batches(READ_ROWS, groups, columns=present):
             arrays = {name: batch.column(name) for name in present}
             yield aligned(_completed(arrays, batch.num_rows, file, wanted), wanted)
+
+
+def _groups_between(metadata: pq.FileMetaData, first_seq: int, last_seq: int) -> list[int]:
+    """The row groups that may have a row between two sequences."""
+    index = next(
+        (one for one in range(metadata.num_columns) if _column_path(metadata, one) == "seq"), None
+    )
+    found = []
+    for group in range(_groups(metadata)):
+        known = None if index is None else metadata.row_group(group).column(index).statistics
+        is_outside = (
+            known is not None
+            and known.has_min_max
+            and (known.max < first_seq or known.min > last_seq)
+        )
+        if not is_outside:
+            found.append(group)
+    return found
+
+
+def _column_path(metadata: pq.FileMetaData, index: int) -> str:
+    return str(metadata.schema.column(index).path)
 
 
 def _without_columns(count: int, file: LakeFile, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -12,12 +12,9 @@ import pytest
 from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.tables import table_upkeep
+from tradewind.pipelines.tables.table_rounds import TableRounds
 from tradewind.pipelines.tables.table_spec import TableSpec
-from tradewind.pipelines.tables.table_upkeep import (
-    UPKEEP_SECONDS,
-    TableUpkeep,
-    maintain_table,
-)
+from tradewind.pipelines.tables.table_upkeep import UPKEEP_SECONDS, maintain_table, upkeep_round
 
 WAIT_SECONDS = 60.0
 
@@ -46,7 +43,7 @@ def test_small_files_of_a_table_are_joined_while_it_runs(spec: TableSpec) -> Non
         delta._library.write_deltalake(spec.to, rows, mode="append")
     assert len(delta.files()) == 10
     now = [0.0]
-    upkeep = TableUpkeep(lambda: now[0])
+    upkeep = TableRounds(upkeep_round, UPKEEP_SECONDS, clock=lambda: now[0])
     orders = job("ORDERS", spec)
     upkeep.poll({"ORDERS": orders})
     upkeep.wait(WAIT_SECONDS)
@@ -73,7 +70,7 @@ def test_one_failing_table_keeps_no_other_from_its_round(
 
     monkeypatch.setattr(table_upkeep, "maintain_table", fail_for_a)
     now = [0.0]
-    upkeep = TableUpkeep(lambda: now[0])
+    upkeep = TableRounds(upkeep_round, UPKEEP_SECONDS, clock=lambda: now[0])
     jobs = {name: job(name, spec, is_running=name != "C") for name in "ABC"}
     for seconds in (0.0, UPKEEP_SECONDS, UPKEEP_SECONDS, UPKEEP_SECONDS):
         now[0] = seconds

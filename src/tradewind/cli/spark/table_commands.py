@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,6 +72,10 @@ class TableFlags:
     tier: Annotated[
         bool, Option("--tier", help="Let the table stand for messages that limits removed")
     ] = False
+    tier_limit: Annotated[
+        list[str] | None,
+        Option("--tier-limit", metavar="KEY=VALUE", help="Limit of verified messages: max_age=7d"),
+    ] = None
     dead_letters: Annotated[
         str, Option("--dead-letters", metavar="STREAM", help="Stream for invalid payloads")
     ] = ""
@@ -92,6 +96,7 @@ def add_table(
     """Keep a stream or bucket as a table; `tradewind table run` does the work."""
     from tradewind.pipelines.tables.stream_tables import find_table, put_table
     from tradewind.pipelines.tables.table_decoders import table_decoder
+    from tradewind.pipelines.tables.tier_limits import removing_limits
 
     name = _named(stream, bucket)
     spec = _spec(name, flags)
@@ -102,10 +107,16 @@ def add_table(
         if before is not None and before.spec != spec:
             confirm_or_stop(f"Really change the table of {name}; its files are kept", force=force)
         put_table(streams, name, spec)
+        removing = removing_limits(streams.streams.info(name).config) if spec.tiers else []
     word = "was added" if before is None else "was changed"
     if before is not None and before.spec == spec:
         word = "is the same as before"
     line(f"Table of {name} {word}: {spec.format} in {spec.to}")
+    if removing:
+        note(
+            f"not protected: {', '.join(removing)} of the stream may remove messages before the"
+            " table has them; see --tier-limit"
+        )
     if before is None:
         note("keep it up to date with: tradewind table run")
 
@@ -148,7 +159,7 @@ def _spec(stream: str, flags: TableFlags) -> TableSpec:
         "to": flags.to if "://" in flags.to else str(Path(flags.to).absolute()),
         "format": flags.format,
         "table": flags.table,
-        "catalog": _pairs(flags.catalog or []),
+        "catalog": _pairs("--catalog", flags.catalog or []),
         "payload": flags.payload,
         "schema": schema,
         "partition": [name.strip() for name in flags.partition.split(",") if name.strip()],
@@ -156,6 +167,7 @@ def _spec(stream: str, flags: TableFlags) -> TableSpec:
         "rows": flags.rows,
         "keeps_data": flags.keep_data,
         "tiers": flags.tier,
+        "tier_limits": _pairs("--tier-limit", flags.tier_limit or []),
         "dead_letters": flags.dead_letters,
         "data_loss": flags.data_loss,
     }
@@ -173,16 +185,16 @@ def _spec(stream: str, flags: TableFlags) -> TableSpec:
 
 
 def _flag(key: str) -> str:
-    renamed = {"keeps_data": "keep-data", "tiers": "tier"}
+    renamed = {"keeps_data": "keep-data", "tiers": "tier", "tier_limits": "tier-limit"}
     return f"--{renamed.get(key, key).replace('_', '-')}"
 
 
-def _pairs(texts: Sequence[str]) -> dict[str, str]:
+def _pairs(flag: str, texts: Sequence[str]) -> dict[str, str]:
     found = {}
     for text in texts:
         key, is_pair, value = text.partition("=")
         if not is_pair or not key:
-            raise CommandError(f"--catalog {text!r} is not KEY=VALUE", exit_code=EXIT_USAGE)
+            raise CommandError(f"{flag} {text!r} is not KEY=VALUE", exit_code=EXIT_USAGE)
         found[key] = value
     return found
 
@@ -263,6 +275,8 @@ def show_table(stream: TableStream, json: JsonFlag = False) -> None:
     columns.row("Every", spec.every)
     columns.row("Payloads Kept", spec.has_data)
     columns.row_if("Dead Letters", spec.dead_letters)
+    for key, value in spec.tier_limits.items():
+        columns.row(f"Tier Limit {key}", value)
     columns.section("State")
     columns.row("Rows", figures.rows)
     columns.row("Files", figures.files)
@@ -279,6 +293,15 @@ def _add_status(columns: Columns, status: TableStatus) -> None:
     columns.row("Rescued Rows", status.rescued)
     columns.row("Undecoded Rows", status.undecoded)
     columns.row("Dead Letters", status.dead_letters)
+    if status.tier is not None:
+        mark, unprotected = status.tier.mark, ", ".join(status.tier.unprotected)
+        columns.row("Protected", f"no: {unprotected}" if unprotected else "yes")
+        if mark is not None:
+            columns.row("Verified Up To", mark.seq)
+            columns.row("Messages Compared", mark.compared)
+            columns.row("Gone Before That", mark.gone)
+            columns.row("Absent Sequences", mark.absent)
+            columns.row("Messages Released", mark.released)
     columns.row_if("Error", status.error)
 
 
@@ -491,6 +514,46 @@ def maintain_tables(
             )
     if json:
         print_json(reports)
+
+
+@app.command("verify")
+def verify_tables(
+    names: Annotated[list[str] | None, Argument(metavar="[STREAM]...", show_default=False)] = None,
+    json: JsonFlag = False,
+) -> int:
+    """Compare tables that keep payloads with what their streams still have, message by message."""
+    from tradewind.pipelines.tables.pinned_streams import StreamPlace
+    from tradewind.pipelines.tables.stream_tables import find_table, list_tables
+    from tradewind.pipelines.tables.table_proof import TableMismatchError
+    from tradewind.pipelines.tables.tier_keeping import verify_table
+
+    with connect() as connection:
+        streams = manager(connection)
+        found = [find_table(streams, name) for name in names] if names else list_tables(streams)
+    reports: dict[str, dict[str, Any]] = {}
+    for table in found:
+        if table.spec is None or table.problem:
+            raise CommandError(table.problem)
+        if not names and not table.spec.tiers:
+            continue
+        try:
+            until, counts = verify_table(table.stream, table.spec, StreamPlace(spark_address()))
+        except TableMismatchError as error:
+            reports[table.stream] = {"is_same": False, "error": str(error)}
+            text = f"does NOT match its stream: {error}"
+        else:
+            reports[table.stream] = {"is_same": True, "until_seq": until, **asdict(counts)}
+            text = (
+                f"matches its stream: {counts.compared:,} messages up to sequence {until:,} were"
+                f" compared, {counts.gone:,} rows have no message any more"
+            )
+        if not json:
+            line(f"table of {table.stream} {text}")
+    if json:
+        print_json(reports)
+    elif not reports:
+        line("No stream is in two tiers; name the tables to verify")
+    return 0 if all(report["is_same"] for report in reports.values()) else EXIT_FAILED
 
 
 def _conf(texts: Sequence[str]) -> dict[str, str]:

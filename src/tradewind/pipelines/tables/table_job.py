@@ -29,6 +29,7 @@ from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.places import RemoteFolder, names_in
 from tradewind.pipelines.runner import Runner, running
 from tradewind.pipelines.spark_errors import short_reason
+from tradewind.pipelines.tables.pinned_streams import StreamPlace
 from tradewind.pipelines.tables.table_decoders import is_settled, table_decoder
 from tradewind.pipelines.tables.table_rows import RowsNote, letters_name
 from tradewind.pipelines.tables.table_spec import (
@@ -58,6 +59,7 @@ from tradewind.pipelines.tables.table_writing import (
     letter_subject,
     stream_writer,
 )
+from tradewind.pipelines.tables.tier_keeping import TierKeeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,6 +101,7 @@ class TableJob:
         self._figures = FigureReader(stream, spec)
         self._figures_due = self._status_due = self._retry_due = 0.0
         self._batches = -1
+        self.tier = TierKeeper(stream, spec, StreamPlace(work.address)) if spec.tiers else None
         self._has_lock = self._is_resumed = self._is_catching_up = False
         now = time.time_ns()
         self.status = TableStatus(
@@ -122,6 +125,16 @@ class TableJob:
     def is_running(self) -> bool:
         """Whether its query runs."""
         return self.status.state == "running"
+
+    @property
+    def batches(self) -> int:
+        """How many batches its query has committed when it was last looked at."""
+        return self._batches
+
+    def keep_tiers(self) -> None:
+        """Verify the table of a stream in two tiers, and apply the limits of the tier."""
+        if self.tier is not None:
+            self.tier.round()
 
     def poll(self) -> None:
         """Start it, look at it, or wait for the time to try again."""
@@ -149,6 +162,8 @@ class TableJob:
 
     def stop(self) -> None:
         """Stop it between two batches, if it comes to that soon."""
+        if self.tier is not None:
+            self.tier.should_stop.set()
         if not self.is_over:
             self._end("stopped")
 
@@ -203,6 +218,7 @@ class TableJob:
         self.status.behind_messages = lags[0].messages if lags else None
         self.status.behind_seconds = lags[0].seconds if lags else None
         self.status.error = runner.status.note
+        self._observe_tier()
         now = time.monotonic()
         if query.batches != self._batches and now >= self._figures_due:
             self._batches = query.batches
@@ -226,8 +242,21 @@ class TableJob:
             self._observe_end(self._runner)
         self.status.state = state
         self.status.figures = self._read_figures()
+        if state == "done":
+            self.keep_tiers()
+        if self._observe_tier() and state == "done":
+            self.status.state = "failed"
         self._write()
         self._close()
+
+    def _observe_tier(self) -> bool:
+        """Show how far the table is verified; whether that found something wrong."""
+        if self.tier is None:
+            return False
+        self.status.tier = self.tier.status
+        if error := self.tier.status.error:
+            self.status.error = f"verification: {error}"
+        return bool(error)
 
     def _observe_end(self, runner: Runner) -> None:
         lags = [lag for query in runner.status.queries for lag in query.lags]

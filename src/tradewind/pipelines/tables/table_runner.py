@@ -17,7 +17,8 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import near
 from tradewind.pipelines.tables.stream_tables import StreamTable, list_tables
 from tradewind.pipelines.tables.table_job import TableJob, TableWork
-from tradewind.pipelines.tables.table_upkeep import TableUpkeep
+from tradewind.pipelines.tables.table_rounds import TableRounds
+from tradewind.pipelines.tables.table_upkeep import UPKEEP_SECONDS, upkeep_round
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 3.0
 POLL_SECONDS: Final = 0.25
 TABLES_MAX: Final = 500
+# Tiers are looked at after each commit, and this often for what has become too old meanwhile.
+TIER_SECONDS: Final = 30.0
+TIERS_AT_ONCE: Final = 2
+# A comparison that is under way ends after the messages that it has read.
+TIER_END_SECONDS: Final = 15.0
 
 
 def _has_ended(spark: SparkSession) -> bool:
@@ -51,7 +57,13 @@ class TableRunner:
         self._jobs: dict[str, TableJob] = {}
         self._told: dict[str, str] = {}
         self._look_due = 0.0
-        self._upkeep = TableUpkeep()
+        self._upkeep = TableRounds(upkeep_round, UPKEEP_SECONDS)
+        self._tiers = TableRounds(
+            TableJob.keep_tiers,
+            TIER_SECONDS,
+            at_once=TIERS_AT_ONCE,
+            version=lambda job: job.batches,
+        )
 
     @property
     def statuses(self) -> list[TableStatus]:
@@ -71,6 +83,7 @@ class TableRunner:
             if is_failed and _has_ended(self._work.spark):
                 raise PipelineError("Spark has ended, and no table can go on; run them again")
         self._upkeep.poll(self._jobs)
+        self._tiers.poll({name: job for name, job in self._jobs.items() if job.spec.tiers})
         return not self._work.is_once or any(not job.is_over for job in self._jobs.values())
 
     def wait(
@@ -96,6 +109,7 @@ class TableRunner:
         """Stop all tables."""
         for job in self._jobs.values():
             job.stop()
+        self._tiers.wait(TIER_END_SECONDS)
         if self._connection is not None:
             self._connection.close()
             self._connection = None

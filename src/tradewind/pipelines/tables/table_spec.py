@@ -21,6 +21,7 @@ import msgspec
 from tradewind.api.names import KV_STREAM, OBJECT_STREAM
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.intervals import parse_interval_ms
+from tradewind.pipelines.tables.tier_limits import parse_tier_limits
 
 TABLE_KEY: Final = "tradewind.table"
 EVERY: Final = "1m"
@@ -54,8 +55,9 @@ class TableSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_de
     `file:PATH`, `bucket:NAME`, `registry:URL` or names and types. `partition` has names of columns,
     and `day` or `hour` of the time. `rows` is `messages` for a stream; `latest` (one row per key)
     or `changes` for a bucket. `keeps_data` stores the payload beside its columns. With `tiers`,
-    limits of the stream may remove what the table has, and reads take it from there. `data_loss`
-    says what to do about messages that were removed before the table had them.
+    limits of the stream may remove what the table has, and reads take it from there; `tier_limits`
+    are limits that apply only to messages that were verified in the table. `data_loss` says what to
+    do about messages that were removed before the table had them.
     """
 
     to: str
@@ -69,6 +71,7 @@ class TableSpec(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_de
     rows: TableRows = "messages"
     keeps_data: bool = False
     tiers: bool = False
+    tier_limits: dict[str, str | int] = {}
     dead_letters: str = ""
     data_loss: Literal["fail", "continue"] = "fail"
 
@@ -167,7 +170,7 @@ def state_folder(stream: str, spec: TableSpec) -> str:
 
 def problem_with(stream: str, spec: TableSpec) -> tuple[str, str]:
     """The key of what is wrong with a table and what would be right; two empty texts if nothing."""
-    for find in (_problem_of_place, _problem_of_rows, _problem_of_partition):
+    for find in (_problem_of_place, _problem_of_rows, _problem_of_tiers, _problem_of_partition):
         if found := find(stream, spec):
             return found
     try:
@@ -215,6 +218,16 @@ def _problem_of_rows(stream: str, spec: TableSpec) -> tuple[str, str] | None:
         return "rows", "a folder of Parquet files only grows; use iceberg or delta, or rows changes"
     if spec.tiers and spec.rows == "latest":
         return "tiers", "one row per key cannot stand for all messages; use rows changes"
+    return None
+
+
+def _problem_of_tiers(_stream: str, spec: TableSpec) -> tuple[str, str] | None:
+    if spec.tier_limits and not spec.tiers:
+        return "tier_limits", "limits of a tier need tiers"
+    try:
+        parse_tier_limits(spec.tier_limits)
+    except ValueError as error:
+        return "tier_limits", str(error)
     return None
 
 

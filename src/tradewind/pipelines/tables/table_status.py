@@ -44,6 +44,38 @@ class LakeFigures(msgspec.Struct, frozen=True):
     committed_ns: int = 0
 
 
+class VerifiedMark(msgspec.Struct, frozen=True):
+    """Up to which sequence a table was verified, and what was seen on the way.
+
+    `compared`, `gone` and `absent` are those of `ProofCounts`, since the table was begun;
+    `released` messages were purged from the stream, all of them up to `released_seq`.
+    """
+
+    created_ns: int
+    seq: int = 0
+    verified_ns: int = 0
+    compared: int = 0
+    gone: int = 0
+    absent: int = 0
+    released_seq: int = 0
+    released: int = 0
+
+
+class TierStatus(msgspec.Struct, frozen=True):
+    """The tiers of a stream; `unprotected` are settings by which the server may remove messages
+    that were not verified yet, and `error` is why the mark does not advance.
+    """
+
+    mark: VerifiedMark | None = None
+    unprotected: list[str] = []
+    error: str = ""
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether a message can only leave the stream after it was verified."""
+        return not self.unprotected
+
+
 class TableStatus(msgspec.Struct):
     """One table; times are nanoseconds since 1970.
 
@@ -75,6 +107,7 @@ class TableStatus(msgspec.Struct):
     files_joined: int = 0
     snapshots_expired: int = 0
     upkeep_error: str = ""
+    tier: TierStatus | None = None
 
     @property
     def is_alive(self) -> bool:

@@ -1,16 +1,13 @@
 """Keeps the tables of streams in good order while they are written.
 
-Owns when a table gets a round of maintenance, and which one: one table at a time, in a thread
-beside the queries. What a round does, and why it disturbs nobody, is up to `maintenance`; it can be
-killed at any moment, so the thread ends with its process.
+Owns the round of maintenance that a running table gets now and then (`table_rounds`), one table at
+a time. Why a round disturbs nobody is up to `maintenance`; it can be killed at any moment.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tradewind.pipelines.maintenance import MaintenancePolicy, MaintenanceReport, maintain
@@ -38,37 +35,8 @@ def maintain_table(
     return maintain(lake, policy) if lake is not None else None
 
 
-class TableUpkeep:
-    """The rounds of one runner; `poll` is called again and again, and never raises."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._due: dict[str, float] = {}
-        self._thread: threading.Thread | None = None
-
-    def poll(self, jobs: Mapping[str, TableJob]) -> None:
-        """Begin the round of a table that is due, unless another one is being maintained."""
-        now = self._clock()
-        self._due = {name: self._due.get(name, now + UPKEEP_SECONDS) for name in jobs}
-        if self._thread is not None and self._thread.is_alive():
-            return
-        due = [name for name in jobs if now >= self._due[name] and jobs[name].is_running]
-        if not due:
-            return
-        name = min(due, key=self._due.__getitem__)
-        self._due[name] = now + UPKEEP_SECONDS
-        self._thread = threading.Thread(
-            target=_round, args=(jobs[name],), name=f"upkeep of {name}", daemon=True
-        )
-        self._thread.start()
-
-    def wait(self, seconds: float) -> None:
-        """Wait for the round that is under way."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-
-
-def _round(job: TableJob) -> None:
+def upkeep_round(job: TableJob) -> None:
+    """Maintain the table of a job, and note in its status how that went."""
     try:
         report = maintain_table(job.stream, job.spec)
     except Exception as error:  # of the libraries of lakes; the next round tries again

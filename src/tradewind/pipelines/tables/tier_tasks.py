@@ -38,10 +38,10 @@ def tier_tasks(state: ReadState, rows: RowFilter, partitions_min: int) -> tuple[
         return [], 0
     # The table may have grown since the stream was looked at.
     check_stream(point, state.name, state.created_ns, max(state.last_seq, point.until_seq))
-    files = [file for file in _files(point) if _may_hold(file, rows)]
+    files = [file for file in stored_files(point) if may_hold(file, rows.first_seq, rows.last_seq)]
     size = sum(file.size_bytes for file in files)
     count = min(part_count(size, os.cpu_count() or 1, partitions_min), len(files))
-    storage = _storage(state.name, spec, point)
+    storage = point_storage(state.name, spec, point)
     tasks = [
         TierTask(state.name, storage, tuple(files[number::count]), point.schema, rows)
         for number in range(count)
@@ -49,11 +49,12 @@ def tier_tasks(state: ReadState, rows: RowFilter, partitions_min: int) -> tuple[
     return tasks, point.until_seq
 
 
-def _storage(stream: str, spec: TableSpec, point: TablePoint) -> Storage:
+def point_storage(stream: str, spec: TableSpec, point: TablePoint) -> Storage:
+    """What opens the files of a pinned table."""
     return ArrowStorage(point.folder) if point.in_folders else open_lake(stream, spec).storage
 
 
-def _files(point: TablePoint) -> Iterator[LakeFile]:
+def stored_files(point: TablePoint) -> Iterator[LakeFile]:
     """The files by the paths that their storage takes, without what only the driver needs."""
     from msgspec.structs import replace
 
@@ -62,10 +63,11 @@ def _files(point: TablePoint) -> Iterator[LakeFile]:
         yield replace(file, path=path if point.in_folders else file.path)
 
 
-def _may_hold(file: LakeFile, rows: RowFilter) -> bool:
+def may_hold(file: LakeFile, first_seq: int, last_seq: int) -> bool:
+    """Whether a file may have a row between two sequences."""
     low, high = file.bounds.get("seq", (None, None))
-    is_before = isinstance(high, int) and high < rows.first_seq
-    return not is_before and not (isinstance(low, int) and low > rows.last_seq)
+    is_before = isinstance(high, int) and high < first_seq
+    return not is_before and not (isinstance(low, int) and low > last_seq)
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class TierTask:
             needed.add("subject")
         names = [name for name in self.schema.names if name in needed]
         for file in self.files:
-            for batch in read_batches(self.storage, file, self.schema, names):
+            seqs = (self.rows.first_seq, self.rows.last_seq)
+            for batch in read_batches(self.storage, file, self.schema, names, seqs):
                 kept = batch.filter(self._mask(batch))
                 if kept.num_rows:
                     named = pa.repeat(pa.scalar(self.stream), kept.num_rows)
