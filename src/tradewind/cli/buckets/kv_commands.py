@@ -21,9 +21,18 @@ from tradewind.cli.buckets.bucket_flags import (
     seconds,
     show_cluster,
 )
+from tradewind.cli.buckets.bucket_questions import bucket_dialog
 from tradewind.cli.frame.completion import complete_kv
 from tradewind.cli.frame.failures import CommandError
-from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
+from tradewind.cli.frame.frame import (
+    Argument,
+    AskFlag,
+    CommandApp,
+    ForceFlag,
+    JsonFlag,
+    Option,
+    with_flags,
+)
 from tradewind.cli.frame.message_text import input_is_given, read_input
 from tradewind.cli.frame.output import (
     Columns,
@@ -91,7 +100,7 @@ ValueTtlFlag = Annotated[str, Option("--ttl", help="Time to live of the value", 
 @app.command("add", aliases=("new",))
 @with_flags(BucketFlags)
 def add(
-    bucket: BucketArgument,
+    bucket: BucketArgument = "",
     history: HistoryFlag = None,
     marker_ttl: MarkerTtlFlag = None,
     max_value_size: MaxValueSizeFlag = None,
@@ -102,11 +111,12 @@ def add(
     republish_source: RepublishSourceFlag = "",
     republish_destination: RepublishDestinationFlag = "",
     republish_headers: RepublishHeadersFlag = False,
+    ask_for_all: AskFlag = False,
     json: JsonFlag = False,
     *,
     flags: BucketFlags,
 ) -> None:
-    """Create a bucket."""
+    """Create a bucket. On a terminal, prompts if the name is missing, or with --ask."""
     settings = common_settings(flags, storage)
     settings |= _kv_settings(history, marker_ttl, max_value_size)
     if mirror:
@@ -119,8 +129,12 @@ def add(
         settings["republish"] = RePublish(
             src=republish_source or ">", dest=republish_destination, headers_only=republish_headers
         )
+    dialog = bucket_dialog("kv", bucket, settings, ask_for_all=ask_for_all)
     with connect() as connection:
-        made = jetstream(connection).kv.create(bucket, **settings)
+        buckets = jetstream(connection).kv
+        made = dialog.until_accepted(
+            lambda answers: buckets.create(**{"bucket": bucket, **settings, **answers})
+        )
         _show_status(made.status(), as_json=json)
 
 

@@ -20,9 +20,18 @@ from tradewind.cli.buckets.bucket_flags import (
     find_bucket,
     show_cluster,
 )
+from tradewind.cli.buckets.bucket_questions import bucket_dialog
 from tradewind.cli.frame.completion import complete_object
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError, near
-from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option, with_flags
+from tradewind.cli.frame.frame import (
+    Argument,
+    AskFlag,
+    CommandApp,
+    ForceFlag,
+    JsonFlag,
+    Option,
+    with_flags,
+)
 from tradewind.cli.frame.message_text import header_fields
 from tradewind.cli.frame.output import (
     Columns,
@@ -67,16 +76,21 @@ ProgressFlag = Annotated[bool, Option("--progress/--no-progress", help="Show a p
 @app.command("add", aliases=("new",))
 @with_flags(BucketFlags)
 def add(
-    bucket: BucketArgument,
+    bucket: BucketArgument = "",
     storage: StorageFlag = None,
+    ask_for_all: AskFlag = False,
     json: JsonFlag = False,
     *,
     flags: BucketFlags,
 ) -> None:
-    """Create an object store."""
+    """Create an object store. On a terminal, prompts if the name is missing, or with --ask."""
     settings = common_settings(flags, storage)
+    dialog = bucket_dialog("object", bucket, settings, ask_for_all=ask_for_all)
     with connect() as connection:
-        made = jetstream(connection).objects.create(bucket, **settings)
+        stores = jetstream(connection).objects
+        made = dialog.until_accepted(
+            lambda answers: stores.create(**{"bucket": bucket, **settings, **answers})
+        )
         _show_bucket(made.status(), as_json=json)
 
 

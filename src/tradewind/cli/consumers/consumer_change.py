@@ -5,16 +5,19 @@ Owns the dialog and the confirmation. It never validates a configuration, which 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
 
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo
-from tradewind.api.stream_types import StreamConfig
 from tradewind.api.versioning import user_metadata
 from tradewind.cli.consumers.consumer_details import show_consumer
-from tradewind.cli.consumers.consumer_flags import ConsumerFlags, apply_flags, filters, start_of
+from tradewind.cli.consumers.consumer_flags import ConsumerFlags, apply_flags
+from tradewind.cli.consumers.consumer_questions import (
+    check_filters,
+    consumer_dialog,
+    with_answers,
+)
 from tradewind.cli.frame.account_catalog import AccountCatalog, open_catalog
 from tradewind.cli.frame.completion import complete_consumer, complete_stream
 from tradewind.cli.frame.config_files import (
@@ -38,9 +41,7 @@ from tradewind.cli.frame.frame import (
     with_flags,
 )
 from tradewind.cli.frame.output import line, print_json
-from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
-from tradewind.cli.streams.stream_flags import split_subjects
-from tradewind.subjects import collides_with_any
+from tradewind.cli.frame.prompts import can_ask, confirm_or_stop
 
 app = CommandApp("Create and update consumers")
 
@@ -78,39 +79,55 @@ def add_consumer(
     """Create a consumer. On a terminal, prompts for settings if no name is given, or with --ask."""
     stream, wanted = _from_file(stream, config) if config else (stream, ConsumerConfig())
     wanted = apply_flags(wanted, flags)
-    if not config:
-        ask_all = can_ask() and not defaults and (ask_for_all or not (stream and consumer))
-        wanted, consumer = _complete(wanted, consumer, flags, ask_all=ask_all)
-    if consumer or not config:
-        is_ephemeral = flags.ephemeral or bool(wanted.name and not wanted.durable_name)
-        wanted = _named(wanted, consumer, ephemeral=is_ephemeral)
-    if output:
-        write_config(output, wanted)
-        return
-    if validate:
-        line("Configuration is valid")
+    if not (consumer or flags.ephemeral or config or can_ask()):
+        raise _no_name()
+    is_complete = bool(stream and (consumer or flags.ephemeral))
+    ask_all = can_ask() and not (config or defaults) and (ask_for_all or not is_complete)
+    if output or validate:
+        answers = {}
+        if not config:
+            answers = consumer_dialog(consumer, flags, None, None, ask_all=ask_all).ask()
+        wanted = _completed(wanted, consumer, flags, answers, is_file=bool(config))
+        if output:
+            write_config(output, wanted)
+        else:
+            line("Configuration is valid")
         return
     with open_catalog() as catalog:
-        stream = catalog.pick_stream(stream)
-        _check_filters(catalog.stream(stream).config, wanted)
-        info = catalog.manager.consumers.add(stream, wanted)
+        found = catalog.existing_stream(stream) if ask_all else catalog.stream(stream)
+
+        def make(answers: dict[str, Any]) -> ConsumerInfo:
+            whole = _completed(wanted, consumer, flags, answers, is_file=bool(config))
+            check_filters(found.config, [whole.filter_subject, *whole.filter_subjects])
+            return catalog.manager.consumers.add(found.config.name, whole)
+
+        if config:
+            info = make({})
+        else:
+            dialog = consumer_dialog(consumer, flags, catalog, found.config, ask_all=ask_all)
+            info = dialog.until_accepted(make)
     _show_made(info, json=json)
 
 
-def _check_filters(stream: StreamConfig, wanted: ConsumerConfig) -> None:
-    """CommandError if a filter can never match: nothing would ever be delivered.
-
-    A mirror, or a stream with sources, stores subjects that its configuration does not name.
-    """
-    if not stream.subjects or stream.mirror or stream.sources or stream.subject_transform:
-        return
-    for subject in filter(None, [wanted.filter_subject, *wanted.filter_subjects]):
-        if not collides_with_any(subject, stream.subjects):
-            raise CommandError(
-                f"--filter: {subject!r} matches no subject of Stream {stream.name}: "
-                f"{', '.join(stream.subjects)}",
-                exit_code=EXIT_USAGE,
-            )
+def _completed(
+    config: ConsumerConfig,
+    name: str,
+    flags: ConsumerFlags,
+    answers: dict[str, Any],
+    *,
+    is_file: bool,
+) -> ConsumerConfig:
+    """The configuration with the answers, a name and a policy for acknowledgments."""
+    changes = dict(answers)
+    name = changes.pop("name", "") or name
+    if not is_file and flags.ack_policy is None and "ack_policy" not in changes:
+        is_push = bool(changes.get("deliver_subject") or config.deliver_subject)
+        changes["ack_policy"] = "none" if is_push else "explicit"
+    config = with_answers(config, changes)
+    if name or not is_file:
+        is_ephemeral = flags.ephemeral or bool(config.name and not config.durable_name)
+        config = _named(config, name, ephemeral=is_ephemeral)
+    return config
 
 
 def _from_file(stream: str, path: str) -> tuple[str, ConsumerConfig]:
@@ -128,10 +145,14 @@ def _named(config: ConsumerConfig, name: str, *, ephemeral: bool) -> ConsumerCon
         return msgspec.structs.replace(config, durable_name="", name=name)
     name = name or config.durable_name or config.name
     if not name:
-        raise CommandError(
-            "no name given: consumer add STREAM NAME, or --ephemeral", exit_code=EXIT_USAGE
-        )
+        raise _no_name()
     return msgspec.structs.replace(config, durable_name=name, name=name)
+
+
+def _no_name() -> CommandError:
+    return CommandError(
+        "no name given: consumer add STREAM NAME, or --ephemeral", exit_code=EXIT_USAGE
+    )
 
 
 def _show_made(info: ConsumerInfo, *, json: bool) -> None:
@@ -141,77 +162,6 @@ def _show_made(info: ConsumerInfo, *, json: bool) -> None:
     line(f"Consumer {info.stream_name} > {info.name} was created")
     line()
     show_consumer(info)
-
-
-def _complete(
-    config: ConsumerConfig, name: str, flags: ConsumerFlags, *, ask_all: bool
-) -> tuple[ConsumerConfig, str]:
-    """Asks for what is missing; without a terminal the defaults are taken."""
-    changes: dict[str, Any] = {}
-    if not name and not flags.ephemeral and can_ask():
-        name = ask("Consumer name", flag="a name: consumer add STREAM NAME")
-    if ask_all and flags.deliver_subject is None and not flags.pull:
-        target = ask("Delivery target (empty for Pull Consumers)", flag="--target or --pull")
-        changes["deliver_subject"] = target
-    is_push = bool(changes.get("deliver_subject") or config.deliver_subject)
-    if ask_all:
-        changes |= _ask_rest(flags, is_push=is_push)
-    elif flags.ack_policy is None:
-        changes["ack_policy"] = "none" if is_push else "explicit"
-    document = msgspec.to_builtins(config) | changes
-    return msgspec.convert(document, ConsumerConfig), name
-
-
-def _ask_rest(flags: ConsumerFlags, *, is_push: bool) -> dict[str, Any]:
-    """The questions of nats, each unless its flag was given."""
-    changes: dict[str, Any] = {}
-    if flags.deliver is None:
-        changes |= ask_value(
-            "Start policy (all, new, last, subject, 1h, msg sequence)",
-            start_of,
-            "all",
-            flag="--deliver",
-            help_text="",
-        )
-    if flags.ack_policy is None:
-        policies = ["none", "all", "explicit"] if is_push else ["explicit", "all", "none"]
-        changes["ack_policy"] = choose("Acknowledgment policy", policies, flag="--ack")
-    if flags.replay_policy is None:
-        replay = choose("Replay policy", ["instant", "original"], flag="--replay")
-        changes["replay_policy"] = replay
-    if flags.filter_subjects is None:
-        text = ask("Filter Stream by subjects (blank for all)", flag="--filter")
-        changes |= filters(split_subjects([text]))
-    acknowledges = changes.get("ack_policy", flags.ack_policy) != "none"
-    if flags.max_deliver is None and acknowledges:
-        question = "Maximum Allowed Deliveries"
-        changes["max_deliver"] = _ask_count(question, "-1", "--max-deliver")
-    if flags.max_ack_pending is None and acknowledges:
-        question = "Maximum Acknowledgments Pending"
-        changes["max_ack_pending"] = _ask_count(question, "0", "--max-pending")
-    if flags.headers_only is None:
-        question = "Deliver headers only without bodies"
-        changes["headers_only"] = confirm(question, flag="--headers-only")
-    if flags.backoff is None and acknowledges:
-        changes |= _ask_backoff(changes.get("max_deliver", flags.max_deliver) or -1)
-    return changes
-
-
-def _ask_backoff(max_deliver: int) -> dict[str, Any]:
-    if not confirm("Add a Retry Backoff Policy", flag="--backoff"):
-        return {}
-    policy = replace(ConsumerFlags(), backoff="linear")
-    backoff = apply_flags(ConsumerConfig(), policy).backoff
-    return {"backoff": backoff[: max_deliver - 1] if max_deliver > 0 else backoff}
-
-
-def _ask_count(question: str, default: str, flag: str) -> int:
-    def count(text: str) -> int:
-        if not text.removeprefix("-").isdigit():
-            raise CommandError(f"a number, not {text!r}")
-        return int(text)
-
-    return ask_value(question, count, default, flag=flag, help_text="")
 
 
 @app.command("edit", aliases=("update",))

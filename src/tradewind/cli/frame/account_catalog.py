@@ -14,6 +14,7 @@ import msgspec
 
 from tradewind.api.names import KV_STREAM, OBJECT_STREAM
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError, near
+from tradewind.cli.frame.output import note
 from tradewind.cli.frame.prompts import can_ask, choose
 from tradewind.cli.frame.settings import connect, manager
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
@@ -62,6 +63,16 @@ class AccountCatalog:
     def stream(self, name: str) -> StreamInfo:
         """A stream by name or choice."""
         return self.manager.streams.info(self.pick_stream(name))
+
+    def existing_stream(self, name: str) -> StreamInfo:
+        """A stream by name; on a terminal one is chosen if none is given or it does not exist."""
+        try:
+            return self.stream(name)
+        except StreamNotFoundError:
+            if not (name and can_ask()):
+                raise
+            note(str(self.no_stream()))
+        return self.stream("")
 
     def consumer(self, stream: str, name: str) -> ConsumerInfo:
         """A consumer by names or choices."""

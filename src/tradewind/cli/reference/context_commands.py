@@ -17,11 +17,13 @@ from tradewind.cli.frame import context_files
 from tradewind.cli.frame.completion import complete_context
 from tradewind.cli.frame.editor import run_editor
 from tradewind.cli.frame.failures import CommandError, near
-from tradewind.cli.frame.frame import Argument, CommandApp, ForceFlag, JsonFlag, Option
+from tradewind.cli.frame.frame import Argument, AskFlag, CommandApp, ForceFlag, JsonFlag, Option
 from tradewind.cli.frame.json_input import read_json
 from tradewind.cli.frame.output import Columns, Table, line, print_json, styled
 from tradewind.cli.frame.prompts import choose, confirm_or_stop
+from tradewind.cli.frame.questions import Dialog
 from tradewind.cli.frame.settings import FLAGS, current
+from tradewind.cli.reference.context_questions import LOGIN_FIELDS, context_questions
 from tradewind.client.core.contexts import load_context
 from tradewind.errors import TradewindError
 
@@ -83,14 +85,24 @@ _FILES: Final = frozenset({"creds", "nkey", "cert", "key", "ca"})
 
 @app.command("add", aliases=("save", "create"))
 def add(
-    name: NameArgument,
+    name: NameArgument = "",
     description: DescriptionFlag = None,
     select: SelectFlag = False,
     nsc: NscFlag = None,
+    ask_for_all: AskFlag = False,
 ) -> None:
-    """Create or update a context from --server, --user, --creds and other connection flags."""
-    base = context_files.load(name) if context_files.exists(name) else {}
-    _save(name, base, description=description, select=select, nsc=nsc)
+    """Create or update a context from --server, --user, --creds and other connection flags.
+
+    On a terminal, prompts if the name is missing, or with --ask.
+    """
+    base = context_files.load(name) if name and context_files.exists(name) else {}
+    answers: dict[str, Any] = {}
+    if ask_for_all or not name:
+        answers = _ask(name, base, description)
+        name = name or answers["name"]
+    if answers.get("description"):
+        description = answers["description"]
+    _save(name, _with_login(base, answers), description=description, select=select, nsc=nsc)
 
 
 @app.command("copy", aliases=("cp",))
@@ -221,6 +233,30 @@ def validate(name: NameArgument = "", connect: ConnectFlag = False) -> int:
 
 
 # ------------------------------------------------------------------ inside
+
+
+def _ask(name: str, base: dict[str, Any], description: str | None) -> dict[str, Any]:
+    """The answers to what the name and the flags of the connection leave open."""
+    given = current().given
+    known = {_FIELDS[key]: value for key, value in given.items() if key in _FIELDS}
+    if known.keys() & set(LOGIN_FIELDS):
+        known["login"] = "flags"
+    if name:
+        known["name"] = name
+    if description is not None:
+        known["description"] = description
+    dialog = Dialog(context_questions(base), known)
+    dialog.check()
+    return dialog.ask()
+
+
+def _with_login(base: dict[str, Any], answers: dict[str, Any]) -> dict[str, Any]:
+    """The fields with the address and the login that were asked for; another login goes."""
+    if "login" not in answers:
+        return base | {key: answers[key] for key in ("url",) if key in answers}
+    fields = {key: value for key, value in base.items() if key not in LOGIN_FIELDS}
+    asked = ("url", *LOGIN_FIELDS)
+    return fields | {key: answers[key] for key in asked if answers.get(key)}
 
 
 def _load(name: str) -> dict[str, Any]:

@@ -33,10 +33,11 @@ from tradewind.cli.frame.frame import (
     with_flags,
 )
 from tradewind.cli.frame.output import line, print_json
-from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
-from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
+from tradewind.cli.frame.prompts import can_ask, confirm_or_stop
+from tradewind.cli.frame.questions import Dialog
 from tradewind.cli.streams.stream_details import show_stream
-from tradewind.cli.streams.stream_flags import StreamFlags, apply_flags, split_subjects
+from tradewind.cli.streams.stream_flags import StreamFlags, apply_flags
+from tradewind.cli.streams.stream_questions import stream_questions
 
 app = CommandApp("Create and update streams")
 
@@ -82,27 +83,42 @@ def add_stream(
     wanted = apply_flags(base, flags)
     if stream:
         wanted = msgspec.structs.replace(wanted, name=stream)
-    if not config:
-        wanted = _complete(wanted, flags, ask_for_all=ask_for_all, defaults=defaults)
-    elif not wanted.name:
+    if config and not wanted.name:
         raise CommandError(
             f"{config}: has no name; specify one: stream add NAME", exit_code=EXIT_USAGE
         )
-    if output:
-        write_config(output, wanted)
-        return
-    if validate:
-        _validate(wanted)
+    dialog = _dialog(wanted, flags, None, ask_for_all=ask_for_all, defaults=defaults)
+    if not config:
+        dialog.check()
+    if output or validate:
+        if not config:
+            wanted = _with_answers(wanted, dialog.ask())
+        if output:
+            write_config(output, wanted)
+        else:
+            _validate(wanted)
         return
     with open_catalog() as catalog:
-        existing = _existing(catalog, wanted)
-        info = existing or catalog.manager.streams.add(wanted)
+        if config:
+            info, is_new = _create(catalog, wanted)
+        else:
+            dialog = _dialog(wanted, flags, catalog, ask_for_all=ask_for_all, defaults=defaults)
+            info, is_new = dialog.until_accepted(
+                lambda answers: _create(catalog, _with_answers(wanted, answers))
+            )
     if json:
         print_json(info)
         return
-    line(f"Stream {info.config.name} {'exists already' if existing else 'was created'}")
+    line(f"Stream {info.config.name} {'was created' if is_new else 'exists already'}")
     line()
     show_stream(info)
+
+
+def _create(catalog: AccountCatalog, wanted: StreamConfig) -> tuple[StreamInfo, bool]:
+    """The stream, and whether it is a new one."""
+    if existing := _existing(catalog, wanted):
+        return existing, False
+    return catalog.manager.streams.add(wanted), True
 
 
 def _existing(catalog: AccountCatalog, wanted: StreamConfig) -> StreamInfo | None:
@@ -136,96 +152,27 @@ def _validate(config: StreamConfig) -> None:
     line("Configuration is valid")
 
 
-def _complete(
-    config: StreamConfig, flags: StreamFlags, *, ask_for_all: bool, defaults: bool
-) -> StreamConfig:
-    """Asks for name and subjects if they are missing, and then for the rest."""
+def _dialog(
+    config: StreamConfig,
+    flags: StreamFlags,
+    catalog: AccountCatalog | None,
+    *,
+    ask_for_all: bool,
+    defaults: bool,
+) -> Dialog:
+    """The questions that flags and name have not answered: all of them, or only what is missing."""
+    questions = stream_questions(catalog)
+    known = msgspec.to_builtins(config)
     given = {name for name, value in vars(flags).items() if value not in (None, False)}
-    changes: dict[str, Any] = {}
-    if not config.name:
-        changes["name"] = ask("Stream Name", flag="the name: stream add NAME")
-    if not config.subjects and config.mirror is None and not config.sources:
-        changes["subjects"] = split_subjects(
-            [ask("Subjects", flag="--subjects", help_text="What to store, for example orders.*")]
-        )
-    if can_ask() and not defaults and (ask_for_all or changes):
-        changes |= _ask_rest(config, given)
-    document = msgspec.to_builtins(config) | changes
-    return msgspec.convert(document, StreamConfig)
+    given |= {name for name in ("name", "subjects", "mirror", "sources") if known.get(name)}
+    missing = [each for each in questions[:2] if each.key not in given and each.when(known)]
+    if defaults or not can_ask() or not (ask_for_all or missing):
+        given |= {each.key for each in questions if each not in missing}
+    return Dialog(questions, {name: known.get(name) for name in given})
 
 
-def _ask_rest(config: StreamConfig, given: set[str]) -> dict[str, Any]:
-    """The questions of nats, each unless its flag was given."""
-    questions: list[tuple[str, Any]] = [
-        ("storage", lambda: choose("Storage", ["file", "memory"], flag="--storage")),
-        (
-            "num_replicas",
-            lambda: ask_value("Replication", _replicas, "1", flag="--replicas", help_text=""),
-        ),
-        (
-            "retention",
-            lambda: choose(
-                "Retention Policy", ["limits", "interest", "workqueue"], flag="--retention"
-            ),
-        ),
-        ("discard", lambda: choose("Discard Policy", ["old", "new"], flag="--discard")),
-        ("max_msgs", lambda: _ask_count("Stream Messages Limit", "--max-msgs")),
-        (
-            "max_msgs_per_subject",
-            lambda: _ask_count("Per Subject Messages Limit", "--max-msgs-per-subject"),
-        ),
-        ("max_bytes", lambda: _ask_size("Total Stream Size", "--max-bytes")),
-        ("max_age", lambda: _ask_duration("Message TTL", "-1", "--max-age")),
-        ("max_msg_size", lambda: _ask_size("Max Message Size", "--max-msg-size")),
-        (
-            "duplicate_window",
-            lambda: _ask_duration("Duplicate tracking time window", "2m0s", "--dupe-window"),
-        ),
-        (
-            "allow_rollup_hdrs",
-            lambda: confirm("Allow message Roll-ups", flag="--allow-rollup"),
-        ),
-        (
-            "deny_delete",
-            lambda: not confirm("Allow message deletion", default=True, flag="--deny-delete"),
-        ),
-        (
-            "deny_purge",
-            lambda: (
-                not confirm(
-                    "Allow purging subjects or the entire stream", default=True, flag="--deny-purge"
-                )
-            ),
-        ),
-    ]
-    if config.mirror is not None:
-        given = given | {"retention", "discard", "duplicate_window"}
-    return {name: question() for name, question in questions if name not in given}
-
-
-def _replicas(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 5:
-        raise CommandError("from 1 to 5 replicas")
-    return int(text)
-
-
-def _ask_count(question: str, flag: str) -> int:
-    def count(text: str) -> int:
-        if not text.removeprefix("-").isdigit():
-            raise CommandError(f"a number, or -1 for no limit, not {text!r}")
-        return int(text)
-
-    return ask_value(question, count, "-1", flag=flag, help_text="")
-
-
-def _ask_size(question: str, flag: str) -> int:
-    return ask_value(question, lambda text: parse_size(text, flag), "-1", flag=flag, help_text="")
-
-
-def _ask_duration(question: str, default: str, flag: str) -> int:
-    return ask_value(
-        question, lambda text: parse_duration_ns(text, flag), default, flag=flag, help_text=""
-    )
+def _with_answers(config: StreamConfig, answers: dict[str, Any]) -> StreamConfig:
+    return msgspec.convert(msgspec.to_builtins(config) | answers, StreamConfig)
 
 
 @app.command("edit", aliases=("update",))
