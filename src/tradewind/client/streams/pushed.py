@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, ConsumerInfo
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OptionsError
-from tradewind.client.streams.api_requests import NS_PER_SECOND, ApiRequests, make_config
+from tradewind.client.streams.api_requests import NS_PER_SECOND, ApiRequests
+from tradewind.client.streams.config_settings import make_config
 from tradewind.client.streams.consumer_events import Resumed
 from tradewind.client.streams.delivered import (
     HEARTBEAT,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from tradewind.api.stream_types import StorageType
 from tradewind.api.times import NS_PER_SECOND
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import ObjectNotFoundError
+from tradewind.client.streams.config_settings import choice_of
 from tradewind.dashboard.data.catalog import ROWS, chosen
 from tradewind.dashboard.data.object_data import OBJECT_PREFIX, ObjectPage, content, list_objects
 from tradewind.dashboard.data.page_texts import count, many, since, size, span_ns, time_text
@@ -386,7 +388,7 @@ async def create(call: Call) -> Answer:
     store = await call.workspace.jetstream.objects.create(
         fields.get("name", "").strip(),
         description=fields.get("description", ""),
-        storage=fields.get("storage", "file"),
+        storage=choice_of("storage", fields.get("storage", "file"), StorageType),
         ttl=duration_ns(fields, "ttl") / NS_PER_SECOND,
         max_bytes=number(fields, "max_bytes") or -1,
     )
