@@ -93,8 +93,9 @@ def _short_wait_ns(config: ConsumerConfig | None) -> int | None:
 
 def _warn_of_short_wait(request: ApiRequest, consumer: ServerConsumer, wait_ns: int) -> None:
     """Programs that mean seconds and write nanoseconds get each message thousands of times."""
+    hosted = request.hosted()
     request.engine.log.warn(
-        f"JetStream consumer '{request.hosted().place} > {consumer.name}' waits only "
+        f"JetStream consumer '{hosted.tenant.name} > {hosted.name} > {consumer.name}' waits only "
         f"{format_duration(wait_ns)} for an acknowledgement (ack_wait or backoff), less than "
         "100ms: durations of the API are nanoseconds"
     )
