@@ -60,7 +60,7 @@ async def main(url: str) -> None:
         await streams.add(name="SHOP_ORDERS", subjects=["shop.orders"])
         await streams.add(name="SHOP_BILLS", subjects=["shop.bills"])
         await js.manager.consumers.add(
-            "SHOP_ORDERS", durable_name="billing", ack_policy="explicit", ack_wait=1_000_000_000
+            "SHOP_ORDERS", durable_name="billing", ack_policy="explicit", ack_wait=1
         )
         await take_orders(js)
         while True:

@@ -16,7 +16,6 @@ from tradewind.client.core.message import Msg
 from tradewind.client.jetstream import JetStream
 
 ORDERS = 50
-SECOND_NS = 1_000_000_000
 
 
 class PowerCutError(Exception):
@@ -64,7 +63,7 @@ async def main(url: str) -> None:
         await streams.add(name="TX_BILLS", subjects=["tx.bills"])
         await streams.add(name="TX_BOOKS", subjects=["tx.books.>"])
         await js.manager.consumers.add(
-            "TX_ORDERS", durable_name="billing", ack_policy="explicit", ack_wait=SECOND_NS // 2
+            "TX_ORDERS", durable_name="billing", ack_policy="explicit", ack_wait=0.5
         )
         for number in range(ORDERS):
             await js.publish("tx.orders", str(number))

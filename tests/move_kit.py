@@ -27,9 +27,7 @@ def make_stream(url: str, stream: str, *, count: int = OLD, **config: Any) -> No
     with tradewind.sync.connect(url, timeout=REQUEST_SECONDS) as connection:
         manager = connection.jetstream_manager()
         manager.streams.add(name=stream, subjects=[f"{stream.lower()}.>"], **config)
-        manager.consumers.add(
-            stream, durable_name="packer", ack_policy="explicit", ack_wait=10_000_000_000
-        )
+        manager.consumers.add(stream, durable_name="packer", ack_policy="explicit", ack_wait=10)
         js = connection.jetstream()
         for number in range(count):
             js.publish(f"{stream.lower()}.old", b"-%d" % (number + 1), msg_id=f"old{number}")

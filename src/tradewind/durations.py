@@ -14,6 +14,7 @@ MILLISECOND_NS: Final = 1_000_000
 SECOND_NS: Final = 1_000_000_000
 MINUTE_NS: Final = 60 * SECOND_NS
 HOUR_NS: Final = 60 * MINUTE_NS
+DAY_NS: Final = 24 * HOUR_NS
 DURATION_NS_MAX: Final = 2**63 - 1
 # Longer ones cannot mean anything that a shorter one could not.
 TEXT_LENGTH_MAX: Final = 256
@@ -29,6 +30,8 @@ _UNIT_NS: Final = {
 }
 _PART: Final = re.compile(r"([0-9]{1,256}(?:\.[0-9]{0,256})?|\.[0-9]{1,256})(ns|us|µs|μs|ms|s|m|h)")
 _DURATION: Final = re.compile(rf"[+-]?(?:0|(?:{_PART.pattern})+)\Z")
+# Days and weeks, which Go does not have, may precede what it has.
+_DAYS: Final = re.compile(r"(?:([0-9]{1,9})w)?(?:([0-9]{1,9})d)?")
 
 
 def later(time_ns: int, duration_ns: int) -> int:
@@ -56,6 +59,22 @@ def exact_duration_ns(text: str) -> int:
     if total_ns > DURATION_NS_MAX + text.startswith("-"):
         raise DurationTooLong(f"{text[:64]!r} is longer than 292 years")
     return -total_ns if text.startswith("-") else total_ns
+
+
+def exact_setting_ns(text: str) -> int:
+    """The same for a setting that people write, which may begin with weeks and days: `1w2d12h`."""
+    match = _DAYS.match(text)
+    assert match is not None, "all of it is optional"
+    weeks, days = match.groups()
+    rest = text[match.end() :]
+    if (weeks is None and days is None) or (rest and not rest[0].isdecimal()):
+        return exact_duration_ns(text)
+    total_ns = (int(weeks or 0) * 7 + int(days or 0)) * DAY_NS
+    if rest:
+        total_ns += exact_duration_ns(rest)
+    if total_ns > DURATION_NS_MAX:
+        raise DurationTooLong(f"{text[:64]!r} is longer than 292 years")
+    return total_ns
 
 
 def format_duration(duration_ns: int) -> str:

@@ -2,7 +2,7 @@
 # ruff: noqa: A002 - the names of the asynchronous methods
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from os import PathLike
 from typing import Any, BinaryIO, ClassVar, Generic, Self, Unpack
 
@@ -20,6 +20,7 @@ from tradewind.chain.verifier import ChainedMessage
 from tradewind.chain.witnesses import SignedHead
 from tradewind.client.connection import HeaderInput, Payload
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings
+from tradewind.client.core.duration_input import DurationInput
 from tradewind.client.core.login import ServerInfo
 from tradewind.client.core.message import Msg
 from tradewind.client.core.protocol import MessageInbox
@@ -44,7 +45,7 @@ from tradewind.client.services.services import (
 )
 from tradewind.client.streams.ack_inbox import PendingAck
 from tradewind.client.streams.api_requests import Item
-from tradewind.client.streams.bucket_settings import BucketSettings, Duration, KvSettings
+from tradewind.client.streams.bucket_settings import BucketSettings, KvSettings
 from tradewind.client.streams.consumer_events import ConsumerEvent
 from tradewind.client.streams.consumers import GroupOptions
 from tradewind.client.streams.dead_letters import StoredDeadLetter
@@ -56,6 +57,11 @@ from tradewind.client.streams.packed import Packed
 from tradewind.client.streams.pull_inbox import PullInbox
 from tradewind.client.streams.pulled import EXPIRES, MESSAGES_MAX
 from tradewind.client.streams.row_window import RowWindow
+from tradewind.client.streams.setting_types import (
+    ConsumerSettings,
+    StreamSettings,
+    StreamTemplateSettings,
+)
 from tradewind.client.why.asking import LOOK_SECONDS
 from tradewind.client.why.reasons import Reason
 
@@ -216,15 +222,15 @@ class KeyValue:
     ) -> Watcher[Entry]: ...
     def status(self) -> KvStatus: ...
     def put(self, key: str, value: Payload) -> int: ...
-    def create(self, key: str, value: Payload, *, ttl: Duration | None = None) -> int: ...
+    def create(self, key: str, value: Payload, *, ttl: DurationInput | None = None) -> int: ...
     def update(
-        self, key: str, value: Payload, revision: int, *, ttl: Duration | None = None
+        self, key: str, value: Payload, revision: int, *, ttl: DurationInput | None = None
     ) -> int: ...
     def delete(self, key: str, *, revision: int | None = None) -> None: ...
     def purge(
-        self, key: str, *, revision: int | None = None, ttl: Duration | None = None
+        self, key: str, *, revision: int | None = None, ttl: DurationInput | None = None
     ) -> None: ...
-    def purge_deletes(self, older_than: Duration = MARKER_SECONDS) -> int: ...
+    def purge_deletes(self, older_than: DurationInput = MARKER_SECONDS) -> int: ...
     def destroy(self) -> None: ...
 
 class ObjectStore:
@@ -308,6 +314,7 @@ class Services:
         metadata: Mapping[str, str] | None = None,
         queue_group: str = DEFAULT_QUEUE_GROUP,
         stats_handler: StatsHandler | None = None,
+        show_errors: bool = False,
     ) -> Service: ...
     def request(
         self,
@@ -435,7 +442,7 @@ class JetStream:
         *,
         callback: MessageHandler | None = None,
         on_status: StatusHandler | None = None,
-        **settings: Any,
+        **settings: Unpack[ConsumerSettings],
     ) -> PushedMessages: ...
 
 class JetStreamManager:
@@ -447,8 +454,14 @@ class JetStreamManager:
 class Streams:
     def list(self, subject: str = "") -> Pages[StreamInfo]: ...
     def names(self, subject: str = "") -> Pages[str]: ...
-    def add(self, config: StreamConfig | None = None, **settings: Any) -> StreamInfo: ...
-    def update(self, config: StreamConfig | str, **settings: Any) -> StreamInfo: ...
+    def add(
+        self,
+        config: StreamConfig | Mapping[str, Any] | None = None,
+        **settings: Unpack[StreamSettings],
+    ) -> StreamInfo: ...
+    def update(
+        self, config: StreamConfig | str, **settings: Unpack[StreamSettings]
+    ) -> StreamInfo: ...
     def info(
         self, stream: str, *, deleted_details: bool = False, subjects_filter: str = ""
     ) -> StreamInfo: ...
@@ -463,7 +476,7 @@ class Streams:
         newest: int = 0,
         subjects: Sequence[str] = (),
         header: str | tuple[str, str] | None = None,
-        keep_for: timedelta | None = None,
+        keep_for: DurationInput | None = None,
         dry_run: bool = False,
         timeout: float = TRUNCATE_SECONDS,
     ) -> StreamTruncateResponse: ...
@@ -487,15 +500,18 @@ class Consumers:
     def list(self, stream: str) -> Pages[ConsumerInfo]: ...
     def names(self, stream: str) -> Pages[str]: ...
     def add(
-        self, stream: str, config: ConsumerConfig | None = None, **settings: Any
+        self,
+        stream: str,
+        config: ConsumerConfig | Mapping[str, Any] | None = None,
+        **settings: Unpack[ConsumerSettings],
     ) -> ConsumerInfo: ...
     def update(
-        self, stream: str, config: ConsumerConfig | str, **settings: Any
+        self, stream: str, config: ConsumerConfig | str, **settings: Unpack[ConsumerSettings]
     ) -> ConsumerInfo: ...
     def info(self, stream: str, consumer: str) -> ConsumerInfo: ...
     def delete(self, stream: str, consumer: str) -> bool: ...
     def pause(
-        self, stream: str, consumer: str, until: datetime | timedelta
+        self, stream: str, consumer: str, until: datetime | DurationInput
     ) -> ConsumerPauseResponse: ...
     def resume(self, stream: str, consumer: str) -> ConsumerPauseResponse: ...
     def unpin(self, stream: str, consumer: str, group: str) -> None: ...
@@ -509,10 +525,10 @@ class StreamTemplates:
         match: str,
         stream: str,
         max_streams: int = STREAMS_DEFAULT,
-        idle: timedelta | None = None,
-        config: StreamConfig | None = None,
+        idle: DurationInput | None = None,
+        config: StreamConfig | Mapping[str, Any] | None = None,
         dry_run: bool = False,
-        **settings: Any,
+        **settings: Unpack[StreamTemplateSettings],
     ) -> None: ...
     def delete(self, name: str) -> None: ...
     def list(self) -> Sequence[TemplateStatus]: ...

@@ -124,7 +124,7 @@ def test_export_is_a_file_that_changes_nothing_and_makes_the_same_again(
 def test_drift_is_shown_and_repaired(cli: Cli, write: Write, streams: JetStreamManager) -> None:
     path = write(FILE)
     cli("apply", "-f", path, "--force").ok()
-    streams.streams.update("ORDERS", max_msgs=100, max_age=3600 * 10**9, metadata={})
+    streams.streams.update("ORDERS", max_msgs=100, max_age="1h", metadata={})
     streams.streams.update("KV_settings", max_msgs_per_subject=7)
     streams.consumers.update("ORDERS", "packer", max_deliver=9)
     shown = cli("apply", path, "--dry-run").ok().out

@@ -15,19 +15,17 @@ from tradewind.sync import connect
 if TYPE_CHECKING:
     from tradewind.sync import JetStream
 
-SECOND_NS = 10**9
-
 
 def make_everything(js: JetStream) -> None:
     streams, consumers = js.manager.streams, js.manager.consumers
-    streams.add(name="SOURCE", subjects=["source.>"], max_age=3600 * SECOND_NS)
+    streams.add(name="SOURCE", subjects=["source.>"], max_age=3600)
     streams.add(name="MIRROR", mirror={"name": "SOURCE", "filter_subject": "source.a"})
     streams.add(name="ALL", sources=[{"name": "SOURCE", "opt_start_seq": 1}])
     streams.add(
         name="MUCH",
         subjects=["much.>"],
         subject_transform={"src": "much.*", "dest": "more.{{wildcard(1)}}"},
-        subject_delete_marker_ttl=10 * SECOND_NS,
+        subject_delete_marker_ttl=10,
         allow_atomic=True,
         allow_msg_schedules=True,
         compression="s2",
@@ -38,7 +36,7 @@ def make_everything(js: JetStream) -> None:
         name="JOBS",
         subjects=["jobs"],
         retention="workqueue",
-        consumer_limits={"max_ack_pending": 10, "inactive_threshold": 1000 * SECOND_NS},
+        consumer_limits={"max_ack_pending": 10, "inactive_threshold": 1000},
     )
     consumers.add("JOBS", durable_name="worker", ack_policy="explicit")
     consumers.add(
@@ -55,7 +53,7 @@ def make_everything(js: JetStream) -> None:
         ack_policy="explicit",
         priority_groups=["g"],
         priority_policy="pinned_client",
-        priority_timeout=5 * SECOND_NS,
+        priority_timeout=5,
     )
     consumers.add(
         "MUCH",
@@ -63,7 +61,7 @@ def make_everything(js: JetStream) -> None:
         ack_policy="explicit",
         deliver_subject="out",
         deliver_group="q",
-        idle_heartbeat=5 * SECOND_NS,
+        idle_heartbeat=5,
         flow_control=True,
         sample_freq="10%",
     )

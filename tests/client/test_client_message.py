@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 import pytest
 from client_probe import Probe
@@ -13,6 +14,7 @@ from tradewind.client.errors import (
     BadHeaderError,
     NoReplyError,
     NotJetStreamError,
+    OptionsError,
 )
 
 SHORT = "$JS.ACK.ORDERS.worker.2.10.5.1700000000123456789.7"
@@ -47,6 +49,15 @@ def test_metadata_of_a_delivered_message(reply: str, domain: str) -> None:
     )
 
 
+@pytest.mark.parametrize("delay", [-1, float("nan"), "soon", True, datetime.timedelta(days=-1)])
+def test_a_delay_that_cannot_be_leaves_the_message_open(delay: Any) -> None:
+    probe, message = receive(SHORT)
+    with pytest.raises(OptionsError, match=r"^delay must .*; numbers are seconds$"):
+        message.nak(delay)
+    assert not message.is_settled
+    assert probe.wire.take_output() == b""
+
+
 @pytest.mark.parametrize("reply", ["", "_INBOX.1", "$JS.ACK.a.b", SHORT.replace(".10.", ".x.")])
 def test_other_messages_have_no_metadata(reply: str) -> None:
     with pytest.raises(NotJetStreamError):
@@ -59,6 +70,11 @@ def test_other_messages_have_no_metadata(reply: str) -> None:
         (lambda message: message.ack(), b"+ACK"),
         (lambda message: message.nak(), b"-NAK"),
         (lambda message: message.nak(delay=1.5), b'-NAK {"delay": 1500000000}'),
+        (
+            lambda message: message.nak(delay=datetime.timedelta(minutes=1)),
+            b'-NAK {"delay": 60000000000}',
+        ),
+        (lambda message: message.nak("250ms"), b'-NAK {"delay": 250000000}'),
         (lambda message: message.term(), b"+TERM"),
         (lambda message: message.term("bad order"), b"+TERM bad order"),
     ],

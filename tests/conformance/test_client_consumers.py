@@ -224,7 +224,7 @@ async def test_requests_are_repeated_when_they_expire(js_server: ServerProcess) 
 
 async def test_naks_terms_and_more_time(js_server: ServerProcess) -> None:
     async with jetstream(js_server) as js:
-        consumer = await make(js, 3, ack_wait=60_000_000_000)
+        consumer = await make(js, 3, ack_wait=60)
         async with await consumer.consume() as messages:
             first, second, third = [await messages.next(SECONDS) for _ in range(3)]
             first.nak()
@@ -310,7 +310,7 @@ async def test_a_pinned_reader_gets_everything_until_it_is_unpinned(
             40,
             priority_groups=["g"],
             priority_policy="pinned_client",
-            priority_timeout=120_000_000_000,
+            priority_timeout=120,
         )
         first = await consumer.consume(5, group="g")
         # Many requests: each names the pin, or the rest would wait behind it.

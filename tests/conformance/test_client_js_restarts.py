@@ -106,9 +106,7 @@ async def test_a_consumer_goes_on_after_a_restart(
         for number in range(count):
             await js.publish_async("s", b"%d" % number)
         await js.publish_async_completed()
-        await js.manager.consumers.add(
-            "S", durable_name="c", ack_policy="explicit", ack_wait=1_000_000_000
-        )
+        await js.manager.consumers.add("S", durable_name="c", ack_policy="explicit", ack_wait=1)
         consumer = await js.consumers.get("S", "c")
 
         def handle(message: Msg) -> None:
@@ -191,7 +189,7 @@ async def test_a_durable_push_consumer_goes_on_after_a_restart(restartable: Rest
             "S",
             durable_name="p",
             deliver_subject="deliver.p",
-            ack_wait=1_000_000_000,
+            ack_wait=1,
             callback=handle,
         )
         await js.publish("s", b"1")
@@ -236,9 +234,7 @@ async def test_a_network_that_is_cut_again_and_again_loses_nothing(
     events = Events()
     async with proxied(js_server, on_event=events) as (proxy, js):
         await js.manager.streams.add(name="S", subjects=["s"], storage="memory")
-        await js.manager.consumers.add(
-            "S", durable_name="c", ack_policy="explicit", ack_wait=1_000_000_000
-        )
+        await js.manager.consumers.add("S", durable_name="c", ack_policy="explicit", ack_wait=1)
         consumer = await js.consumers.get("S", "c")
         seen: set[bytes] = set()
 
@@ -304,9 +300,7 @@ async def test_a_half_open_connection_is_given_up_and_replaced(js_server: Server
     async with proxied(js_server, on_event=events, **options) as (proxy, js):
         await fill(js, "S", 1)
         # What the server sent into the dead connection comes again after the ack wait.
-        await js.manager.consumers.add(
-            "S", durable_name="c", ack_policy="explicit", ack_wait=1_000_000_000
-        )
+        await js.manager.consumers.add("S", durable_name="c", ack_policy="explicit", ack_wait=1)
         consumer = await js.consumers.get("S", "c")
         async with await consumer.consume(5) as messages:
             # Waited for: an acknowledgement that is lost with the connection brings it again.

@@ -403,7 +403,14 @@ async def test_wrong_settings_are_named(js: JetStream) -> None:
         ({"history": 65}, "history"),
         ({"histroy": 5}, "did you mean 'history'"),
         ({"storage": "tape"}, "storage"),
+        ({"storage": "files"}, "^storage must be one of file, memory; did you mean 'file'"),
         ({"marker_ttl": 0.5}, "marker_ttl"),
+        ({"ttl": -5}, "^ttl must not be negative, not -5; numbers are seconds$"),
+        ({"ttl": "long"}, "^ttl must be a duration"),
+        ({"replicas": "three"}, "^replicas must be a whole number, not 'three'$"),
+        ({"history": "5"}, "^history must be a whole number"),
+        ({"compression": "s2"}, "^compression must be True or False, not 's2'$"),
+        ({"mirror": 5}, "^mirror must be the name of a bucket"),
     ):
         with pytest.raises(OptionsError, match=text):
             await js.kv.create("wrong", **settings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from helpers_client import SECONDS, connected, eventually, jetstream
@@ -19,6 +20,7 @@ from tradewind.client.api_errors import (
     StreamWrongLastSequenceError,
 )
 from tradewind.client.errors import (
+    BadPayloadError,
     BadSubjectError,
     ConnectionClosedError,
     JetStreamUnavailableError,
@@ -58,6 +60,27 @@ async def test_expectations_that_do_not_hold_are_refused(js_server: ServerProces
             await js.publish("s.a", expect_last=1)  # type: ignore[call-arg]
         with pytest.raises(OptionsError, match="a mapping"):
             await js.publish("s.a", headers=b"NATS/1.0\r\n\r\n", msg_id="x")
+
+
+async def test_a_payload_that_is_none_is_named(js_server: ServerProcess) -> None:
+    async with jetstream(js_server) as js:
+        await js.manager.streams.add(name="S", subjects=["s"], storage="memory")
+        wrong: Any
+        for wrong in ({"apples": 2}, 5, None, ["a"], 1.5):
+            text = f"^payload must be bytes or str, not {type(wrong).__name__}; pass json.dumps"
+            with pytest.raises(BadPayloadError, match=text):
+                await js.publish("s", wrong)
+            with pytest.raises(BadPayloadError, match=text):
+                await js.publish_async("s", wrong)
+            with pytest.raises(BadPayloadError, match=text):
+                await js.connection.publish("s", wrong)
+            with pytest.raises(BadPayloadError, match=text):
+                await js.connection.request("s", wrong)
+            with pytest.raises(BadPayloadError, match=text):
+                js.transaction().publish("s", wrong)
+        for right in (b"1", "2", bytearray(b"3"), memoryview(b"4")):
+            await js.publish("s", right)
+        assert (await js.manager.streams.info("S")).state.messages == 4
 
 
 async def test_a_message_may_have_a_time_to_live_and_roll_up(js_server: ServerProcess) -> None:

@@ -86,7 +86,7 @@ async def test_a_consumer_that_is_gone_is_noticed_by_its_silence(
     async with jetstream(js_server) as js:
         await fill(js, "S", 1)
         told: list[ConsumerEvent] = []
-        messages = await js.subscribe_push("S", idle_heartbeat=200_000_000, on_status=told.append)
+        messages = await js.subscribe_push("S", idle_heartbeat=0.2, on_status=told.append)
         (await messages.next(SECONDS)).ack()
         await js.manager.consumers.delete("S", messages.info.name)
         with pytest.raises(ConsumerNotFoundError):

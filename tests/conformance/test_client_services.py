@@ -74,9 +74,10 @@ async def test_groups_put_their_names_in_front_and_hand_down_queue_groups(
     ("raised", "code", "description"),
     [
         (ServiceError(404, "no such pear"), "404", "no such pear"),
-        (ValueError("one\r\ntwo"), "500", "ValueError: one two"),
+        (ServiceError(404, "one\r\ntwo"), "404", "one two"),
+        (ValueError("password is hunter2"), "500", "internal error"),
     ],
-    ids=["ServiceError", "other"],
+    ids=["ServiceError", "lines", "other"],
 )
 async def test_what_a_handler_raises_is_the_answer(
     server: ServerProcess, subject: str, raised: Exception, code: str, description: str
@@ -97,6 +98,28 @@ async def test_what_a_handler_raises_is_the_answer(
         await connection.flush()
         await eventually(lambda: service.stats().endpoints[0].num_errors == 2, "second error")
         assert service.stats().endpoints[0].last_error.startswith(f"{code}:")
+
+
+async def test_the_text_of_an_exception_stays_in_the_service(
+    server: ServerProcess, subject: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(request: Request) -> None:
+        raise LookupError("no row for hunter2")
+
+    async with connected(server.url) as connection:
+        services = connection.services
+        async with await services.add(subject, "1.0.0") as service:
+            await service.add_endpoint("fail", fail, subject=subject)
+            answer = await connection.request(subject)
+            assert answer.headers["Nats-Service-Error"] == "internal error"
+            (stats,) = [each async for each in services.stats(subject, service.id)]
+            assert "hunter2" not in repr((answer.headers, answer.data, stats))
+        assert "hunter2" in caplog.text, "whoever runs the service is told"
+
+        async with await services.add(subject, "1.0.0", show_errors=True) as service:
+            await service.add_endpoint("fail", fail, subject=subject)
+            with pytest.raises(ServiceError, match="LookupError: no row for hunter2"):
+                await services.request(subject)
 
 
 async def test_respond_error_adds_headers_and_a_payload(

@@ -43,10 +43,14 @@ async def test_what_cannot_be_asked_for_is_named_before_it_is_sent(
 ) -> None:
     async with jetstream(js_server) as js:
         streams, consumers = js.manager.streams, js.manager.consumers
-        with pytest.raises(OptionsError, match="no member 'max_mgs'; did you mean 'max_msgs'"):
-            await streams.add(name="A", max_mgs=1, storage="memory")
+        with pytest.raises(OptionsError, match="no setting 'max_mgs'; did you mean 'max_msgs'"):
+            await streams.add(name="A", max_mgs=1, storage="memory")  # type: ignore[call-arg]
         with pytest.raises(OptionsError, match=r"max_msgs"):
-            await streams.add(name="A", max_msgs="many", storage="memory")
+            await streams.add(
+                name="A",
+                max_msgs="many",  # type: ignore[arg-type]
+                storage="memory",
+            )
         with pytest.raises(OptionsError, match="a name is needed"):
             await streams.add(subjects=["a"])
         with pytest.raises(OptionsError, match=r"stream name 'a\.b': no blanks"):
@@ -55,13 +59,52 @@ async def test_what_cannot_be_asked_for_is_named_before_it_is_sent(
             await streams.get_message("A")
         with pytest.raises(OptionsError, match="keep or seq, not both"):
             await streams.purge("A", keep=1, seq=1)
-        with pytest.raises(OptionsError, match="needs a time zone"):
+        with pytest.raises(OptionsError, match="must have a time zone"):
             await consumers.pause("A", "c", datetime(2030, 1, 1))  # noqa: DTZ001 - the point
         for arguments in ({"domain": "a b"}, {"api_prefix": "x.>"}):
             with pytest.raises(OptionsError, match="tokens without wildcards"):
                 js.connection.jetstream_manager(**arguments)
         with pytest.raises(OptionsError, match="only one of them"):
             js.connection.jetstream(domain="d", api_prefix="p")
+
+
+async def test_numbers_for_durations_are_seconds_in_settings(js_server: ServerProcess) -> None:
+    async with jetstream(js_server) as js:
+        streams, consumers = js.manager.streams, js.manager.consumers
+        made = await streams.add(
+            name="A",
+            subjects=["a"],
+            storage="memory",
+            max_age=3600,
+            duplicate_window="1m",
+            consumer_limits={"inactive_threshold": timedelta(minutes=5)},
+        )
+        config = made.config
+        assert (config.max_age, config.duplicate_window) == (3600 * 10**9, 60 * 10**9)
+        assert config.consumer_limits.inactive_threshold == 300 * 10**9
+        changed = await streams.update("A", max_age="1d12h")
+        assert changed.config.max_age == 36 * 3600 * 10**9
+
+        consumer = await consumers.add(
+            "A", durable_name="c", ack_policy="explicit", ack_wait=30, backoff=[0.5, "2s", 30]
+        )
+        assert consumer.config.backoff == [500_000_000, 2 * 10**9, 30 * 10**9]
+        updated = await consumers.update("A", "c", inactive_threshold=90.5)
+        assert updated.config.inactive_threshold == 90_500_000_000
+        assert updated.config.backoff == consumer.config.backoff
+
+
+async def test_a_whole_configuration_has_nanoseconds(js_server: ServerProcess) -> None:
+    async with jetstream(js_server) as js:
+        document = {"name": "A", "subjects": ["a"], "storage": "memory", "max_age": 60 * 10**9}
+        made = await js.manager.streams.add(document, duplicate_window=30)
+        assert (made.config.max_age, made.config.duplicate_window) == (60 * 10**9, 30 * 10**9)
+        assert (
+            await js.manager.streams.update(made.config, max_msgs=5)
+        ).config.max_age == 60 * 10**9
+        consumer = ConsumerConfig(name="c", inactive_threshold=600 * 10**9)
+        info = await js.manager.consumers.add("A", consumer, ack_wait=10, ack_policy="explicit")
+        assert (info.config.inactive_threshold, info.config.ack_wait) == (600 * 10**9, 10 * 10**9)
 
 
 async def test_an_update_changes_only_what_it_names(js_server: ServerProcess) -> None:

@@ -73,7 +73,7 @@ def test_many_streams_come_in_pages(web: Web, nats: Connection) -> None:
 
 
 def test_a_stream_is_described_in_words_and_numbers(web: Web, nats: Connection) -> None:
-    fill(nats, max_msgs=1000, max_age=3600 * 10**9)
+    fill(nats, max_msgs=1000, max_age="1h")
     fill(nats, name="COPY", messages=0, subjects=[], mirror={"name": "ORDERS"})
     text = web.text("/streams/ORDERS")
     assert "It stores what is published to orders.>, on disk." in text

@@ -33,8 +33,8 @@ from tradewind.spark.source_options import SourceOptions
 
 COLUMNS = ("subject", "data")
 KV_COLUMNS = ("key", "value")
-MINUTES_2 = 120 * 1_000_000_000
-SHORT = 100_000_000
+MINUTES_2 = 120.0
+SHORT = 0.1
 OUTCOME_SECONDS = 60
 # Each with three kills of attempts and one of the server.
 EPOCHS = int(os.environ.get("TRADEWIND_SINK_KILLS", "12")) // 4
@@ -89,7 +89,7 @@ class Place:
         self.connection.close()
         self.process.stop()
 
-    def forget_ids(self, then: int = MINUTES_2) -> None:
+    def forget_ids(self, then: float = MINUTES_2) -> None:
         """Let the duplicate window pass, in no time.
 
         nats-server may look through its ids before it knows the new window, and then only when the
@@ -98,7 +98,7 @@ class Place:
         self.streams.update("OUT", duplicate_window=SHORT)
         js = self.connection.jetstream()
         js.publish("out.probe", b"", msg_id="probe")
-        for window in itertools.cycle((SHORT + 1, SHORT)):
+        for window in itertools.cycle((SHORT + 0.000_001, SHORT)):
             if not js.publish("out.probe", b"", msg_id="probe").duplicate:
                 break
             self.streams.update("OUT", duplicate_window=window)

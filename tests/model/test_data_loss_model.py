@@ -33,7 +33,7 @@ from tradewind.spark.source_options import SourceOptions, parse_options
 from tradewind.spark.streaming import StreamReader
 
 SUBJECTS = [f"s.{number}" for number in range(5)]
-AGE_NS = 100_000_000
+AGE_SECONDS = 0.1
 # How a stream is read, and what it has to be for that.
 MODES: dict[str, dict[str, Any]] = {
     "blocks": {},
@@ -121,7 +121,7 @@ class World:
             self.limits["max_bytes"] = 4 * 1024 * 1024
         self.settings = {
             "subjects": ["s.>"],
-            "duplicate_window": AGE_NS,
+            "duplicate_window": AGE_SECONDS,
             **MODES[mode],
             **self.limits,
         }
@@ -222,7 +222,7 @@ class World:
         kind = self.chance.randint(0, 9)
         self.log.append(f"behead {there[0]} to {there[-1]}, {kind}")
         if kind == 0:
-            self.streams.update("S", max_age=AGE_NS)
+            self.streams.update("S", max_age=AGE_SECONDS)
             wait_for(lambda: not self.present())
             self.streams.update("S", max_age=0)
         elif kind < 4:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
+import msgspec
+
 from tradewind.api.names import KV_STREAM, OBJECT_STREAM
 from tradewind.api.stream_types import StreamConfig, StreamInfo
 from tradewind.client.api_errors import StreamNameExistsError, StreamNotFoundError
@@ -64,11 +66,7 @@ class KvBuckets:
     async def update(self, bucket: str, **settings: Unpack[KvSettings]) -> KeyValue:
         """Change these settings of a bucket; the others stay."""
         config = kv_config(bucket, settings)
-        members = changed_members(config, settings)
-        await _info(self._js, KV_STREAM, bucket)
-        return KeyValue(
-            self._js, await self._js.manager.streams.update(KV_STREAM + bucket, **members)
-        )
+        return KeyValue(self._js, await _update(self._js, KV_STREAM, bucket, config, settings))
 
     async def delete(self, bucket: str) -> None:
         """Remove a bucket with all its values; BucketNotFoundError if there is none."""
@@ -112,10 +110,8 @@ class ObjectStores:
     async def update(self, bucket: str, **settings: Unpack[BucketSettings]) -> ObjectStore:
         """Change these settings of a store; the others stay."""
         config = object_config(bucket, settings)
-        members = changed_members(config, settings)
-        await _info(self._js, OBJECT_STREAM, bucket)
         return ObjectStore(
-            self._js, await self._js.manager.streams.update(OBJECT_STREAM + bucket, **members)
+            self._js, await _update(self._js, OBJECT_STREAM, bucket, config, settings)
         )
 
     async def delete(self, bucket: str) -> None:
@@ -145,6 +141,14 @@ async def _create(
         found = await streams.info(config.name)
         check_same(bucket, config, found.config, settings)
         return found
+
+
+async def _update(
+    js: JetStream, prefix: str, bucket: str, config: StreamConfig, settings: Mapping[str, Any]
+) -> StreamInfo:
+    found = (await _info(js, prefix, bucket)).config
+    changed = msgspec.structs.replace(found, **changed_members(config, settings))
+    return await js.manager.streams.update(changed)
 
 
 async def _info(js: JetStream, prefix: str, bucket: str) -> StreamInfo:

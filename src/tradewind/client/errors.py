@@ -108,6 +108,10 @@ class MaxPayloadError(ClientError):
     """A message is larger than the server accepts."""
 
 
+class BadPayloadError(ClientError, TypeError):
+    """A payload is neither bytes nor str."""
+
+
 class PendingLimitError(ClientError):
     """More is waiting to be sent than the limit; nothing of this message was queued."""
 

@@ -10,12 +10,14 @@ import asyncio
 import datetime
 import re
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from tradewind.api.responses import PubAck
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.bucket_manager import KvBuckets, ObjectStores
 from tradewind.client.core.headers import Headers, encode_headers
+from tradewind.client.core.payloads import payload_bytes
 from tradewind.client.core.protocol import Ready
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OperationTimeoutError, OptionsError
@@ -34,6 +36,7 @@ from tradewind.client.streams.manager import JetStreamManager
 from tradewind.client.streams.publishing import PublishWindow
 from tradewind.client.streams.pushed import PushedMessages, bind_push, create_push
 from tradewind.client.streams.row_window import RowWindow
+from tradewind.client.streams.setting_types import ConsumerSettings
 from tradewind.client.streams.transactions import Transaction
 
 if TYPE_CHECKING:
@@ -175,7 +178,7 @@ class JetStream:
         >>> await js.publish_async_completed()
         """
         block = publish_block(headers, options)
-        data = _as_bytes(payload)
+        data = payload_bytes(payload)
         seconds = self.api.timeout if timeout is None else timeout
         has_id = has_message_id(block)
         if self._window.has_room:
@@ -307,7 +310,7 @@ class JetStream:
         *,
         callback: MessageHandler | None = None,
         on_status: StatusHandler | None = None,
-        **settings: Any,
+        **settings: Unpack[ConsumerSettings],
     ) -> PushedMessages:
         """Read from a consumer that pushes, as older programs do: an async iterator or a callback.
 
@@ -340,20 +343,13 @@ class JetStream:
             return None
         block = publish_block(headers, options)
         has_id = has_message_id(block)
-        return self._window.send(subject, _as_bytes(payload), block, seconds, has_id=has_id)
+        return self._window.send(subject, payload_bytes(payload), block, seconds, has_id=has_id)
 
     async def _publish_later(
         self, subject: str, payload: bytes, block: bytes | None, timeout: float, *, has_id: bool
     ) -> PendingAck:
         await self._window.wait_for_room()
         return self._window.send(subject, payload, block, timeout, has_id=has_id)
-
-
-def _as_bytes(payload: Payload) -> bytes:
-    """A payload that stays as it is, in case it has to be sent again."""
-    if type(payload) is bytes:
-        return payload
-    return payload.encode() if isinstance(payload, str) else bytes(payload)
 
 
 def publish_block(headers: HeaderInput | None, options: PublishOptions) -> bytes | None:
@@ -379,7 +375,9 @@ def publish_headers(headers: HeaderInput | None, options: PublishOptions) -> Hea
     made = Headers(headers)
     for name, value in options.items():
         if name not in _HEADERS:
-            raise OptionsError(f"publish has no option {name!r}")
+            near = get_close_matches(name, _HEADERS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise OptionsError(f"publish has no option {name!r}{hint}")
         made[_HEADERS[name]] = schedule_text(value) if name == "schedule" else _option_text(value)
     return made
 

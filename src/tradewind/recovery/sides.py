@@ -111,7 +111,8 @@ class StreamSide:
         if metadata is not None and dict(metadata) != config.metadata:
             settings["metadata"] = dict(metadata)
         if settings:
-            self.streams.update(self.stream, **settings)
+            changed = msgspec.convert(msgspec.to_builtins(config) | settings, StreamConfig)
+            self.streams.update(changed)
 
     # ------------------------------------------------------------------ consumers
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 from tradewind.api.names import KV_STREAM
+from tradewind.api.stream_types import StorageType
 from tradewind.cli.bench import bench_workloads as work
 from tradewind.cli.bench.bench_frame import (
     Bench,
@@ -197,7 +198,11 @@ def kv_put(
             await buckets.open(bucket)
         except BucketNotFoundError:
             await buckets.create(
-                bucket, history=history, storage=storage, replicas=replicas, max_bytes=size_bytes
+                bucket,
+                history=history,
+                storage=StorageType(storage),
+                replicas=replicas,
+                max_bytes=size_bytes,
             )
         if purge:
             await connections[0].jetstream().manager.streams.purge(f"{KV_STREAM}{bucket}")

@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from tradewind.api.consumer_types import AckPolicy
+from tradewind.api.stream_types import StorageType, StreamConfig
 from tradewind.cli.bench import bench_workloads as work
 from tradewind.cli.bench.bench_frame import (
     AcksFlag,
@@ -46,11 +48,13 @@ from tradewind.cli.frame.frame import CommandApp, JsonFlag, with_flags
 from tradewind.cli.frame.text_formats import parse_duration_ns, parse_size
 from tradewind.client.api_errors import ConsumerNotFoundError, StreamNotFoundError
 from tradewind.client.core.nuid import Nuid
+from tradewind.durations import SECOND_NS
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
     from tradewind.client.jetstream import JetStream
     from tradewind.client.streams.consumers import Consumer
+    from tradewind.client.streams.setting_types import StreamSettings
 
 app = CommandApp("Streams")
 pub_app = CommandApp("Publish to a stream")
@@ -81,12 +85,13 @@ class StreamPlan:
         """Have the stream as it is wanted."""
         streams = js.manager.streams
         if self.create:
-            settings: dict[str, Any] = {
+            window_ns = parse_duration_ns(self.dedup_window, "--dedupwindow")
+            settings: StreamSettings = {
                 "subjects": list(self.subjects),
-                "storage": self.storage,
+                "storage": StorageType(self.storage),
                 "num_replicas": self.replicas,
                 "max_bytes": parse_size(self.max_bytes, "--maxbytes"),
-                "duplicate_window": parse_duration_ns(self.dedup_window, "--dedupwindow"),
+                "duplicate_window": window_ns / SECOND_NS,
                 "allow_direct": True,
             }
             if self.allow_atomic:
@@ -94,7 +99,7 @@ class StreamPlan:
             try:
                 await streams.info(self.name)
             except StreamNotFoundError:
-                await streams.add(name=self.name, **settings)
+                await streams.add(StreamConfig(name=self.name), **settings)
             else:
                 settings.pop("storage")
                 await streams.update(self.name, **settings)
@@ -273,7 +278,9 @@ async def _consumer(js: JetStream, stream: str, name: str, acks: str) -> Consume
     try:
         return await js.consumers.get(stream, name)
     except ConsumerNotFoundError:
-        await consumers.add(stream, durable_name=name, ack_policy=acks, max_ack_pending=-1)
+        await consumers.add(
+            stream, durable_name=name, ack_policy=AckPolicy(acks), max_ack_pending=-1
+        )
         return await js.consumers.get(stream, name)
 
 

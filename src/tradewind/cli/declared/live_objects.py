@@ -121,4 +121,5 @@ def _change_stream(manager: JetStreamManager, thing: Thing, config: StreamConfig
     # Whoever made a bucket may have chosen what no setting is about; that stays.
     names = _KV_SETTINGS if thing.section == KV else _STORE_SETTINGS
     members = changed_members(config, dict.fromkeys(names))
-    manager.streams.update(thing.stream, **members)
+    current = manager.streams.info(thing.stream).config
+    manager.streams.update(msgspec.structs.replace(current, **members))

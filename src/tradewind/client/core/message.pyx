@@ -16,6 +16,7 @@ from tradewind.seconds cimport SECOND_NS
 import datetime
 
 from tradewind.api.nak_policy import REASON_FIELD, is_reason
+from tradewind.client.core.duration_input import duration_ns
 from tradewind.client.errors import (
     AlreadyAcknowledgedError, BadHeaderError, NoReplyError, NotJetStreamError)
 from tradewind.client.core.headers import Headers, decode_headers, encode_headers
@@ -31,6 +32,12 @@ cdef class Metadata:
 
     `delivered_count` is 1 the first time; `pending_count` is the number of messages that the
     consumer still has to deliver after this one.
+
+    >>> message.metadata
+    Metadata(stream='ORDERS', consumer='packer', stream_sequence=17, consumer_sequence=1,
+    delivered_count=1, pending_count=3)
+    >>> if message.metadata.delivered_count > 1:
+    ...     print("delivered before, stored at", message.metadata.timestamp)
     """
 
     @property
@@ -126,7 +133,10 @@ cdef class Msg:
 
     @property
     def metadata(self):
-        """The position of the message in its stream; NotJetStreamError for any other message."""
+        """The position of the message in its stream and consumer, see Metadata.
+
+        NotJetStreamError if the message was not delivered by a consumer of a stream.
+        """
         if self._metadata is None:
             self._metadata = self._parse_metadata()
         return self._metadata
@@ -149,7 +159,7 @@ cdef class Msg:
         self._answer(b"+ACK", 4, True)
 
     def nak(self, delay=None, *, reason=""):
-        """Request redelivery after `delay` seconds, or when the consumer chooses.
+        """Request redelivery after `delay`: seconds, a timedelta or a text such as "30s".
 
         Without `delay` it is redelivered immediately, unless the consumer has a policy, which may
         depend on `reason`: the name of a class of errors.
@@ -157,7 +167,7 @@ cdef class Msg:
         cdef bytes text = b"-NAK"
         cdef bytes block
         if delay is not None:
-            text = b'-NAK {"delay": %d}' % int(delay * SECOND_NS)
+            text = b'-NAK {"delay": %d}' % duration_ns("delay", delay)
         if not reason:
             self._answer(PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text), True)
             return

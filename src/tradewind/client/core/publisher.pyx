@@ -5,7 +5,8 @@ owner (`owners.WireOwner`) is told once per turn that there is output to take. A
 completely or not at all, so the outbox always holds whole operations.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.string cimport memcpy, memmove
@@ -19,6 +20,7 @@ from tradewind.wire.parser cimport (
 from tradewind.client.errors import (
     BadSubjectError, ConnectionClosedError, MaxPayloadError, PendingLimitError)
 from tradewind.client.core.headers import encode_headers
+from tradewind.client.core.payloads import bad_payload
 
 cdef enum:
     # Above this size an awaited publish waits for the next turn of the loop, so that a program that
@@ -97,6 +99,8 @@ cdef class Publisher:
             self._publish(subject_text, subject_size, reply_text, reply_size, block, text,
                           text_size)
         else:
+            if not PyObject_CheckBuffer(payload):
+                raise bad_payload(payload)
             PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
             try:
                 self._publish(subject_text, subject_size, reply_text, reply_size, block,

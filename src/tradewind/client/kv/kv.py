@@ -29,6 +29,7 @@ from tradewind.client.api_errors import (
     StreamWrongLastSequenceConstantError,
     StreamWrongLastSequenceError,
 )
+from tradewind.client.core.duration_input import DurationInput, duration_ns
 from tradewind.client.core.message import Msg
 from tradewind.client.errors import (
     BadAnswerError,
@@ -55,8 +56,7 @@ from tradewind.client.kv.kv_types import (
     operation_of,
 )
 from tradewind.client.kv.watch import Watcher, open_messages
-from tradewind.client.streams.api_requests import RESEND_SECONDS, LeaderWait, to_ns
-from tradewind.client.streams.bucket_settings import Duration
+from tradewind.client.streams.api_requests import RESEND_SECONDS, LeaderWait
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Payload
@@ -195,7 +195,7 @@ class KeyValue:
         except JetStreamUnavailableError:
             raise self._gone() from None
 
-    async def create(self, key: str, value: Payload, *, ttl: Duration | None = None) -> int:
+    async def create(self, key: str, value: Payload, *, ttl: DurationInput | None = None) -> int:
         """Set the value of a key that has none; KeyExistsError if it has one.
 
         After `ttl` (seconds or a timedelta) it expires; the bucket must `allow_ttl`.
@@ -215,7 +215,7 @@ class KeyValue:
         return await self._write(key, value, last.revision, ttl)
 
     async def update(
-        self, key: str, value: Payload, revision: int, *, ttl: Duration | None = None
+        self, key: str, value: Payload, revision: int, *, ttl: DurationInput | None = None
     ) -> int:
         """Set the value if this is the last revision of the key; WrongRevisionError if not.
 
@@ -228,7 +228,7 @@ class KeyValue:
         await self._mark(key, {OPERATION: Operation.DELETE}, revision, {})
 
     async def purge(
-        self, key: str, *, revision: int | None = None, ttl: Duration | None = None
+        self, key: str, *, revision: int | None = None, ttl: DurationInput | None = None
     ) -> None:
         """Delete a key with its history. With a revision only if that is the last one.
 
@@ -239,11 +239,12 @@ class KeyValue:
             options["ttl"] = ttl
         await self._mark(key, {OPERATION: Operation.PURGE}, revision, options)
 
-    async def purge_deletes(self, older_than: Duration = MARKER_SECONDS) -> int:
+    async def purge_deletes(self, older_than: DurationInput = MARKER_SECONDS) -> int:
         """Remove the markers of deleted keys, and what history they still have; how many.
 
         Newer markers than `older_than` (seconds or a timedelta) stay, for those who watch.
         """
+        least_ns = duration_ns("older_than", older_than)
         async with await self.watch(meta_only=True) as watcher:
             markers = [entry async for entry in watcher.initial() if entry.is_deleted]
         if not markers:
@@ -253,7 +254,7 @@ class KeyValue:
         now_ns = time.time_ns() if info.ts == ZERO_TIME else parse_time(info.ts)
         removed = 0
         for marker in markers:
-            is_old = now_ns - marker.created_ns >= to_ns(older_than)
+            is_old = now_ns - marker.created_ns >= least_ns
             removed += is_old
             # Up to the marker only: the key may have a new value by now.
             await streams.purge(
@@ -329,7 +330,7 @@ class KeyValue:
         size = len(found.data)
         return Entry(self.bucket, key, found.data, found.seq, found.time_ns, operation, 0, size)
 
-    async def _write(self, key: str, value: Payload, last: int, ttl: Duration | None) -> int:
+    async def _write(self, key: str, value: Payload, last: int, ttl: DurationInput | None) -> int:
         check_key(key)
         options: PublishOptions = {"expect_last_subject_sequence": last}
         if ttl is not None:

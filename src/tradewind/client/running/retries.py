@@ -6,16 +6,14 @@ so a policy holds across processes and restarts.
 
 from __future__ import annotations
 
-import datetime
-import math
 import re
 from collections.abc import Sequence
 from typing import Final
 
+from tradewind.client.core.duration_input import DurationInput, duration_ns
 from tradewind.client.errors import ClientError, OptionsError
-from tradewind.durations import SECOND_NS, exact_duration_ns
+from tradewind.durations import SECOND_NS
 
-DurationInput = float | str | datetime.timedelta
 ATTEMPTS_MAX: Final = 1_000_000
 DELAYS_MAX: Final = 100
 FACTOR_MAX: Final = 100.0
@@ -25,21 +23,9 @@ _REASON: Final = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 def seconds_of(name: str, value: object) -> float:
     """Seconds of a duration: a number of seconds, a timedelta, or a text such as "30s"."""
-    seconds = math.nan
-    if isinstance(value, datetime.timedelta):
-        seconds = value.total_seconds()
-    elif isinstance(value, str):
-        try:
-            seconds = exact_duration_ns(value) / SECOND_NS
-        except ValueError as error:
-            raise OptionsError(f"{name}: {error}") from None
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    if not 0 <= seconds <= SECONDS_MAX:
-        raise OptionsError(
-            f'{name}: a duration of 0 to 10 years, as seconds, a timedelta or a text like "30s", '
-            f"not {value!r}"
-        )
+    seconds = duration_ns(name, value) / SECOND_NS
+    if seconds > SECONDS_MAX:
+        raise OptionsError(f"{name} must be at most 10 years, not {value!r}; numbers are seconds")
     return seconds
 
 

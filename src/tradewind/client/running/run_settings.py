@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, TypedDict
 
+from tradewind.client.core.duration_input import DurationInput
 from tradewind.client.core.message import Msg
 from tradewind.client.errors import OptionsError
 from tradewind.client.running.key_order import OrderBy, key_function
 from tradewind.client.running.payload_codecs import Decode, decoder_of
-from tradewind.client.running.retries import DurationInput, Retry, seconds_of
+from tradewind.client.running.retries import Retry, seconds_of
 from tradewind.client.running.run_stats import RunEvent
 
 Handler = Callable[..., Any]

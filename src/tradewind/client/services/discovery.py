@@ -61,11 +61,15 @@ class Services:
         metadata: Mapping[str, str] | None = None,
         queue_group: str = DEFAULT_QUEUE_GROUP,
         stats_handler: StatsHandler | None = None,
+        show_errors: bool = False,
     ) -> Service:
         """Run a service: it can be found when this returns, and gets endpoints then.
 
         Instances of one `name` share its requests through `queue_group`. `stats_handler` gets the
         statistics of an endpoint and returns what to add to them (`data`, anything for JSON).
+
+        A requester whose handler raised gets the error 500 "internal error", and the exception is
+        logged here; with `show_errors` the requester also gets its class and text.
         """
         service = Service(
             self._connection,
@@ -75,6 +79,7 @@ class Services:
             metadata=metadata,
             queue_group=queue_group,
             stats_handler=stats_handler,
+            show_errors=show_errors,
             prefix=self.prefix,
         )
         await service._start()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import inspect
+import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -41,6 +42,8 @@ DEFAULT_QUEUE_GROUP: Final = "q"
 ERROR_HEADER: Final = "Nats-Service-Error"
 ERROR_CODE_HEADER: Final = "Nats-Service-Error-Code"
 INTERNAL_ERROR: Final = "500"
+INTERNAL_TEXT: Final = "internal error"
+_log = logging.getLogger("tradewind.client")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _IDENTIFIER = r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION = re.compile(
@@ -111,9 +114,12 @@ RequestHandler = Callable[[Request], Awaitable[Any] | Any]
 class Endpoint:
     """A subject on which a service answers; made by `add_endpoint`."""
 
-    def __init__(self, info: EndpointInfo, handler: RequestHandler) -> None:
+    def __init__(
+        self, info: EndpointInfo, handler: RequestHandler, *, show_errors: bool = False
+    ) -> None:
         self.info = info
         self._handler = handler
+        self._shows_errors = show_errors
         self._subscription: Subscription | None = None
         self.reset()
 
@@ -161,7 +167,10 @@ class Endpoint:
         except ServiceError as error:
             self._fail(request, error.code, error.description)
         except Exception as error:
-            self._fail(request, INTERNAL_ERROR, f"{type(error).__name__}: {error}")
+            _log.exception("the handler of endpoint %r failed", self.info.name)
+            # The text may hold what is nobody else's business, and statistics are for everybody.
+            text = f"{type(error).__name__}: {error}" if self._shows_errors else INTERNAL_TEXT
+            self._fail(request, INTERNAL_ERROR, text)
         finally:
             self._busy_ns += time.perf_counter_ns() - start_ns
 
@@ -201,8 +210,9 @@ class Group:
     ) -> Endpoint:
         """Answer requests to `subject` (the name, if not given) below this group.
 
-        The handler, plain or async, gets one request after the other. What it raises is the answer:
-        a ServiceError as it is, anything else as an error 500. `queue_group` "" is none: then every
+        The handler, plain or async, gets one request after the other. A ServiceError that it raises
+        is sent to the requester; any other exception is logged, and the requester gets an error 500
+        without its text (see `show_errors` of `services.add`). `queue_group` "" is none: then every
         instance gets each request.
         """
         if not _NAME.fullmatch(name):
@@ -216,7 +226,7 @@ class Group:
             queue_group=self._queue(queue_group),
             metadata=dict(metadata or {}),
         )
-        endpoint = Endpoint(info, handler)
+        endpoint = Endpoint(info, handler, show_errors=self._service._shows_errors)
         await self._service._add(endpoint)
         return endpoint
 
@@ -248,6 +258,7 @@ class Service(Group):
         metadata: Mapping[str, str] | None = None,
         queue_group: str = DEFAULT_QUEUE_GROUP,
         stats_handler: StatsHandler | None = None,
+        show_errors: bool = False,
         prefix: str = PREFIX,
     ) -> None:
         if not _NAME.fullmatch(name):
@@ -263,6 +274,7 @@ class Service(Group):
         self.endpoints = []
         self._connection = connection
         self._stats_handler = stats_handler
+        self._shows_errors = show_errors
         self._control_prefix = prefix
         self._started = datetime.datetime.now(datetime.UTC)
         self._controls: list[Subscription] = []

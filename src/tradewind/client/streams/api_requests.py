@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-from collections.abc import AsyncIterator, Callable, Mapping
-from difflib import get_close_matches
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
@@ -306,42 +305,6 @@ def check_answer(data: bytes) -> None:
         raise make_api_error(refusal.code, refusal.err_code, refusal.description)
 
 
-Config = TypeVar("Config", bound=ApiStruct)
-
-
-def make_config(base: Config, fields: Mapping[str, Any]) -> Config:
-    """`base` with these members changed.
-
-    A timedelta becomes nanoseconds, a datetime RFC 3339. An unknown name is an error with a hint.
-    """
-    names = base.__struct_fields__
-    for name in fields:
-        if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise OptionsError(f"{type(base).__name__} has no member {name!r}{hint}")
-    document = {name: fields[name] if name in fields else getattr(base, name) for name in names}
-    try:
-        return msgspec.convert(_plain(document), type(base))
-    except msgspec.ValidationError as error:
-        raise OptionsError(f"{type(base).__name__}: {error}") from None
-
-
-def _plain(value: Any) -> Any:
-    """A value as the API writes it."""
-    if isinstance(value, datetime.timedelta):
-        return to_ns(value)
-    if isinstance(value, datetime.datetime):
-        return to_time(value)
-    if isinstance(value, ApiStruct):
-        return msgspec.to_builtins(value)
-    if isinstance(value, Mapping):
-        return {name: _plain(member) for name, member in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(member) for member in value]
-    return value
-
-
 def to_ns(duration: float | datetime.timedelta) -> int:
     """Nanoseconds of a number of seconds or a timedelta."""
     if isinstance(duration, datetime.timedelta):
@@ -349,9 +312,11 @@ def to_ns(duration: float | datetime.timedelta) -> int:
     return round(duration * SECOND_NS)
 
 
-def to_time(moment: datetime.datetime) -> str:
+def to_time(moment: datetime.datetime, name: str = "time") -> str:
     """RFC 3339 of a moment; one without a time zone is an error, not a guess."""
     if moment.tzinfo is None:
-        raise OptionsError(f"time {moment}: needs a time zone, for example datetime.now(UTC)")
+        raise OptionsError(
+            f"{name} must have a time zone, for example datetime.now(UTC), and {moment} has none"
+        )
     since = moment - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
     return format_time(to_ns(since))

@@ -9,10 +9,8 @@ the comparison of an existing stream with the requested settings. It never conta
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Final, TypedDict
 
 import msgspec
@@ -28,31 +26,32 @@ from tradewind.api.stream_types import (
     StreamSource,
     SubjectTransform,
 )
+from tradewind.client.core.duration_input import DurationInput
 from tradewind.client.errors import BucketExistsError, OptionsError
-from tradewind.client.streams.api_requests import to_ns
+from tradewind.client.streams.config_settings import check_names, hints_of, member_of
+from tradewind.client.streams.setting_types import PlacementSettings, RePublishSettings, Storage
+from tradewind.durations import SECOND_NS
 
 HISTORY_MAX: Final = 64
 DUPLICATE_WINDOW_NS_MAX: Final = 120_000_000_000
 _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 
-Duration = float | datetime.timedelta
-
 
 class BucketSettings(TypedDict, total=False):
     """What key-value buckets and object stores have in common.
 
-    `ttl` is how long anything is kept, in seconds or as a timedelta; 0: forever. `max_bytes` bounds
-    the whole bucket; -1: no limit. `storage` is "file" or "memory".
+    `ttl` is how long anything is kept: seconds, a timedelta or a text such as "7d"; 0: forever.
+    `max_bytes` bounds the whole bucket; -1: no limit. `storage` is "file" or "memory".
     """
 
     description: str
     metadata: Mapping[str, str]
-    ttl: Duration
+    ttl: DurationInput
     max_bytes: int
-    storage: StorageType | str
+    storage: Storage
     replicas: int
     compression: bool
-    placement: Placement | None
+    placement: Placement | PlacementSettings | None
 
 
 class KvSettings(BucketSettings, total=False):
@@ -68,8 +67,8 @@ class KvSettings(BucketSettings, total=False):
     history: int
     max_value_size: int
     allow_ttl: bool
-    marker_ttl: Duration
-    republish: RePublish | None
+    marker_ttl: DurationInput
+    republish: RePublish | RePublishSettings | None
     mirror: str | StreamSource | None
     sources: Sequence[str | StreamSource]
 
@@ -82,14 +81,14 @@ def check_bucket(bucket: str) -> None:
 
 def kv_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
     """The stream of a key-value bucket."""
-    _check_names(settings, KvSettings)
+    settings = _checked(settings, KvSettings)
     history = settings.get("history", 1)
     if not 1 <= history <= HISTORY_MAX:
         raise OptionsError(f"history: 1 to {HISTORY_MAX} values per key, not {history}")
-    marker_ttl_ns = to_ns(settings.get("marker_ttl", 0))
-    if 0 < marker_ttl_ns < to_ns(1):
-        raise OptionsError("marker_ttl: at least 1 second")
-    ttl_ns = to_ns(settings.get("ttl", 0))
+    marker_ttl_ns = settings.get("marker_ttl", 0)
+    if 0 < marker_ttl_ns < SECOND_NS:
+        raise OptionsError("marker_ttl must be at least 1 second; numbers are seconds")
+    ttl_ns = settings.get("ttl", 0)
     mirror = settings.get("mirror")
     return msgspec.structs.replace(
         _common(KV_STREAM, bucket, settings),
@@ -101,7 +100,7 @@ def kv_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
         allow_msg_ttl=bool(settings.get("allow_ttl")) or marker_ttl_ns > 0,
         subject_delete_marker_ttl=marker_ttl_ns,
         republish=settings.get("republish"),
-        mirror=_mirror(mirror) if mirror else None,
+        mirror=_mirror("mirror", mirror) if mirror else None,
         mirror_direct=bool(mirror),
         sources=[_source(bucket, item) for item in settings.get("sources", ())],
     )
@@ -109,7 +108,7 @@ def kv_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
 
 def object_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
     """The stream of an object store."""
-    _check_names(settings, BucketSettings)
+    settings = _checked(settings, BucketSettings)
     return msgspec.structs.replace(
         _common(OBJECT_STREAM, bucket, settings),
         subjects=[f"{OBJECT_SUBJECTS}{bucket}.C.>", f"{OBJECT_SUBJECTS}{bucket}.M.>"],
@@ -118,19 +117,15 @@ def object_config(bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
 
 def _common(prefix: str, bucket: str, settings: Mapping[str, Any]) -> StreamConfig:
     check_bucket(bucket)
-    try:
-        storage = StorageType(settings.get("storage", StorageType.FILE))
-    except ValueError:
-        raise OptionsError(f'storage: "file" or "memory", not {settings["storage"]!r}') from None
     return StreamConfig(
         name=prefix + bucket,
         description=settings.get("description", ""),
         metadata=dict(settings.get("metadata") or {}),
-        max_age=to_ns(settings.get("ttl", 0)),
+        max_age=settings.get("ttl", 0),
         max_bytes=settings.get("max_bytes", -1),
         max_msgs=-1,
         max_consumers=-1,
-        storage=storage,
+        storage=settings.get("storage", StorageType.FILE),
         num_replicas=settings.get("replicas", 1),
         placement=settings.get("placement"),
         compression=Compression.S2 if settings.get("compression") else Compression.NONE,
@@ -140,15 +135,17 @@ def _common(prefix: str, bucket: str, settings: Mapping[str, Any]) -> StreamConf
     )
 
 
-def _mirror(origin: str | StreamSource) -> StreamSource:
+def _mirror(name: str, origin: object) -> StreamSource:
     if isinstance(origin, StreamSource):
         return msgspec.structs.replace(origin, name=_stream_name(origin.name))
+    if not isinstance(origin, str):
+        raise OptionsError(f"{name} must be the name of a bucket or a StreamSource, not {origin!r}")
     return StreamSource(name=_stream_name(origin))
 
 
-def _source(bucket: str, origin: str | StreamSource) -> StreamSource:
+def _source(bucket: str, origin: object) -> StreamSource:
     """A bucket to copy from; its keys stay the same, so the subjects need another beginning."""
-    source = _mirror(origin)
+    source = _mirror("sources", origin)
     if source.subject_transforms:
         return source
     theirs = source.name.removeprefix(KV_STREAM)
@@ -160,13 +157,18 @@ def _stream_name(bucket: str) -> str:
     return bucket if bucket.startswith(KV_STREAM) else KV_STREAM + bucket
 
 
-def _check_names(settings: Mapping[str, Any], known: type) -> None:
-    names = known.__annotations__
-    for name in settings:
-        if name not in names:
-            near = get_close_matches(name, names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise OptionsError(f"a bucket has no setting {name!r}{hint}")
+def _checked(settings: Mapping[str, Any], known: type) -> dict[str, Any]:
+    """The settings with values as the stream has them: durations in nanoseconds."""
+    check_names("a bucket", settings, known.__annotations__)
+    hints = hints_of(StreamConfig)
+    made = dict(settings)
+    for name, value in settings.items():
+        member = _MEMBERS.get(name, (name,))[0]
+        if name == "compression":
+            made[name] = member_of(name, value, bool)
+        elif name not in ("mirror", "sources") and not (name == "metadata" and value is None):
+            made[name] = member_of(name, value, hints[member])
+    return made
 
 
 # The members of the stream that a setting decides, where they are not one of the same name.

@@ -6,10 +6,10 @@ Owns the management calls of the JetStream API; messages are read and written th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import msgspec
 
@@ -40,6 +40,7 @@ from tradewind.api.truncation_types import (
     UndoWindow,
 )
 from tradewind.client.api_errors import NoMessageFoundError, StreamNotFoundError
+from tradewind.client.core.duration_input import DurationInput, duration_ns
 from tradewind.client.core.headers import Headers, decode_headers
 from tradewind.client.errors import BadAnswerError, OptionsError
 from tradewind.client.streams.api_requests import (
@@ -48,9 +49,10 @@ from tradewind.client.streams.api_requests import (
     check_answer,
     decode_answer,
     first,
-    make_config,
     to_time,
 )
+from tradewind.client.streams.config_settings import config_of, make_config
+from tradewind.client.streams.setting_types import ConsumerSettings, StreamSettings
 from tradewind.client.streams.templates import StreamTemplates
 
 if TYPE_CHECKING:
@@ -141,16 +143,25 @@ class Streams:
             StreamNamesResponse, lambda page: page.streams or [], "stream_names", **fields
         )
 
-    async def add(self, config: StreamConfig | None = None, **settings: Any) -> StreamInfo:
-        """Make a stream; the same configuration again changes nothing.
+    async def add(
+        self,
+        config: StreamConfig | Mapping[str, Any] | None = None,
+        **settings: Unpack[StreamSettings],
+    ) -> StreamInfo:
+        """Create a stream; the same configuration again changes nothing.
 
-        >>> await streams.add(name="ORDERS", subjects=["orders.>"], max_age=timedelta(days=7))
+        Numbers for durations are seconds. `config` is a whole configuration as in JSON, where they
+        are nanoseconds; settings override its members.
+
+        >>> await streams.add(name="ORDERS", subjects=["orders.>"], max_age="7d")
         """
-        made = make_config(config or StreamConfig(), settings)
+        made = make_config(config_of(StreamConfig, config), settings)
         _check_named(made.name)
         return await self._api.call(StreamInfo, "stream_create", made.name, body=made)
 
-    async def update(self, config: StreamConfig | str, **settings: Any) -> StreamInfo:
+    async def update(
+        self, config: StreamConfig | str, **settings: Unpack[StreamSettings]
+    ) -> StreamInfo:
         """Change the configuration of a stream, as a whole or (with its name) in some members.
 
         >>> await streams.update("ORDERS", max_msgs=1_000_000)
@@ -222,7 +233,7 @@ class Streams:
         newest: int = 0,
         subjects: Sequence[str] = (),
         header: str | tuple[str, str] | None = None,
-        keep_for: timedelta | None = None,
+        keep_for: DurationInput | None = None,
         dry_run: bool = False,
         timeout: float = TRUNCATE_SECONDS,
     ) -> StreamTruncateResponse:
@@ -239,7 +250,7 @@ class Streams:
             newest=newest,
             subjects=list(subjects),
             header=None if match is None else HeaderMatch(name=match[0], value=match[1]),
-            keep_for=0 if keep_for is None else keep_for // timedelta(microseconds=1) * 1000,
+            keep_for=0 if keep_for is None else duration_ns("keep_for", keep_for),
             dry_run=dry_run,
         )
         return await self._api.call(
@@ -341,7 +352,10 @@ class Consumers:
         )
 
     async def add(
-        self, stream: str, config: ConsumerConfig | None = None, **settings: Any
+        self,
+        stream: str,
+        config: ConsumerConfig | Mapping[str, Any] | None = None,
+        **settings: Unpack[ConsumerSettings],
     ) -> ConsumerInfo:
         """Make a consumer; the same configuration again changes nothing.
 
@@ -349,11 +363,11 @@ class Consumers:
 
         >>> await consumers.add("ORDERS", durable_name="packer", ack_policy="explicit")
         """
-        made = make_config(config or ConsumerConfig(), settings)
+        made = make_config(config_of(ConsumerConfig, config), settings)
         return await self._create(stream, made, ConsumerAction.CREATE)
 
     async def update(
-        self, stream: str, config: ConsumerConfig | str, **settings: Any
+        self, stream: str, config: ConsumerConfig | str, **settings: Unpack[ConsumerSettings]
     ) -> ConsumerInfo:
         """Change the configuration of a consumer, as a whole or (with its name) in some members.
 
@@ -377,11 +391,12 @@ class Consumers:
         return (await self._api.call(_Done, "consumer_delete", stream, consumer)).success
 
     async def pause(
-        self, stream: str, consumer: str, until: datetime | timedelta
+        self, stream: str, consumer: str, until: datetime | DurationInput
     ) -> ConsumerPauseResponse:
-        """Deliver nothing until a time, or for some time."""
-        if isinstance(until, timedelta):
-            until = datetime.now(UTC) + until
+        """Deliver nothing until a time, or for some time: seconds, a timedelta or a text."""
+        if not isinstance(until, datetime):
+            microseconds = duration_ns("until", until) // 1000
+            until = datetime.now(UTC) + timedelta(microseconds=microseconds)
         return await self._pause(stream, consumer, {"pause_until": to_time(until)})
 
     async def resume(self, stream: str, consumer: str) -> ConsumerPauseResponse:

@@ -13,7 +13,8 @@ from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, ConsumerInfo
 from tradewind.api.status_codes import HEARTBEAT
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OptionsError
-from tradewind.client.streams.api_requests import ApiRequests, make_config
+from tradewind.client.streams.api_requests import ApiRequests
+from tradewind.client.streams.config_settings import make_config
 from tradewind.client.streams.consumer_events import Resumed
 from tradewind.client.streams.delivered import DeliveredMessages, DeliverySource, StatusHandler
 from tradewind.client.streams.manager import Consumers

@@ -5,9 +5,8 @@ Owns the calls of that part of the API.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tradewind.api.stream_types import StreamConfig
 from tradewind.api.template_types import (
@@ -18,7 +17,9 @@ from tradewind.api.template_types import (
     TemplateStatus,
     TemplateTryResponse,
 )
-from tradewind.client.streams.api_requests import make_config, to_ns
+from tradewind.client.core.duration_input import DurationInput, duration_ns
+from tradewind.client.streams.config_settings import config_of, make_config
+from tradewind.client.streams.setting_types import StreamTemplateSettings
 
 if TYPE_CHECKING:
     from tradewind.client.streams.api_requests import ApiRequests
@@ -37,22 +38,22 @@ class StreamTemplates:
         match: str,
         stream: str,
         max_streams: int = STREAMS_DEFAULT,
-        idle: timedelta | None = None,
-        config: StreamConfig | None = None,
+        idle: DurationInput | None = None,
+        config: StreamConfig | Mapping[str, Any] | None = None,
         dry_run: bool = False,
-        **settings: Any,
+        **settings: Unpack[StreamTemplateSettings],
     ) -> None:
         """Make or change a template; `settings` are those of the streams, as for `streams.add`.
 
-        >>> await templates.put("k8s", match="k8s.*.>", stream="k8s_{1}", max_age=timedelta(days=7))
+        >>> await templates.put("k8s", match="k8s.*.>", stream="k8s_{1}", max_age="7d")
         """
         body = TemplatePutRequest(
             name=name,
             match=match,
             stream=stream,
             max_streams=max_streams,
-            idle=0 if idle is None else to_ns(idle),
-            config=make_config(config or StreamConfig(), settings),
+            idle=0 if idle is None else duration_ns("idle", idle),
+            config=make_config(config_of(StreamConfig, config), settings),
             dry_run=dry_run,
         )
         await self._api.call(TemplatePutResponse, "template_put", name, body=body)

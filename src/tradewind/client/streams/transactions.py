@@ -22,6 +22,7 @@ from tradewind.api.commit_types import (
 from tradewind.api.endpoint_row import PREFIX
 from tradewind.api.endpoints import ENDPOINT_BY_NAME
 from tradewind.client.core.headers import Headers
+from tradewind.client.core.payloads import payload_bytes
 from tradewind.client.errors import (
     NoRespondersError,
     NoTransactionsError,
@@ -85,7 +86,7 @@ class Transaction:
         made = self._make_headers(headers, options)
         if isinstance(made, bytes):
             raise OptionsError("headers: must be a mapping, not an encoded block, in a transaction")
-        data = payload.encode() if isinstance(payload, str) else bytes(payload)
+        data = payload_bytes(payload)
         member: dict[str, Any] = {
             "subject": subject,
             "payload": base64.b64encode(data).decode(),

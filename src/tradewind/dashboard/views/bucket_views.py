@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tradewind.api.stream_types import StorageType
 from tradewind.client.kv.kv_types import KvStatus, check_filter
+from tradewind.client.streams.config_settings import choice_of
 from tradewind.dashboard.data.page_texts import count, moment, size
 from tradewind.dashboard.look.elements import Child, Markup, address, tag
 from tradewind.dashboard.look.page_layout import (
@@ -134,7 +136,7 @@ async def create(call: Call) -> Answer:
     """Make a bucket."""
     bucket = await call.workspace.jetstream.kv.create(
         call.fields.get("name", "").strip(),
-        storage=call.fields.get("storage", "file"),
+        storage=choice_of("storage", call.fields.get("storage", "file"), StorageType),
         **settings_of(call),
     )
     call.workspace.catalog.changed(bucket.stream)

@@ -90,7 +90,7 @@ async def show_new(call: Call) -> Answer:
 
 
 def new_config(fields: dict[str, str]) -> dict[str, Any]:
-    """The configuration that the form asks for; BadFormError names the field."""
+    """The configuration that the form asks for, as in JSON; BadFormError names the field."""
     filters = [each.strip() for each in fields.get("filters", "").split(",") if each.strip()]
     for each in filters:
         if not is_valid_subject(each):
@@ -125,7 +125,7 @@ async def create(call: Call) -> Answer:
     """Make it."""
     stream = call.parts["stream"]
     config = new_config(dict(call.fields))
-    info = await call.workspace.jetstream.manager.consumers.add(stream, **config)
+    info = await call.workspace.jetstream.manager.consumers.add(stream, config)
     call.workspace.catalog.changed(stream)
     target = address("streams", stream, "consumers", info.name)
     return Goto(target, f"Consumer {info.name} was created.")

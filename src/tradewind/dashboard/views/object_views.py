@@ -6,8 +6,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from tradewind.api.names import OBJECT_STREAM
+from tradewind.api.stream_types import StorageType
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import ObjectNotFoundError
+from tradewind.client.streams.config_settings import choice_of
 from tradewind.dashboard.data.catalog import ROWS, chosen
 from tradewind.dashboard.data.object_data import ObjectPage, content, list_objects
 from tradewind.dashboard.data.page_texts import count, many, since, size, span_ns, time_text
@@ -387,7 +389,7 @@ async def create(call: Call) -> Answer:
     store = await call.workspace.jetstream.objects.create(
         fields.get("name", "").strip(),
         description=fields.get("description", ""),
-        storage=fields.get("storage", "file"),
+        storage=choice_of("storage", fields.get("storage", "file"), StorageType),
         ttl=duration_ns(fields, "ttl") / SECOND_NS,
         max_bytes=number(fields, "max_bytes") or -1,
     )

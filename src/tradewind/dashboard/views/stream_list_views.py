@@ -183,7 +183,7 @@ async def show_new(call: Call) -> Answer:
 
 
 def new_config(fields: dict[str, str]) -> dict[str, Any]:
-    """The configuration that the form asks for; BadFormError names the field."""
+    """The configuration that the form asks for, as in JSON; BadFormError names the field."""
     subjects = [each.strip() for each in fields.get("subjects", "").split(",") if each.strip()]
     return {
         "name": fields.get("name", "").strip(),
@@ -202,6 +202,6 @@ def new_config(fields: dict[str, str]) -> dict[str, Any]:
 async def create(call: Call) -> Answer:
     """Make it."""
     config = new_config(dict(call.fields))
-    info = await call.workspace.jetstream.manager.streams.add(**config)
+    info = await call.workspace.jetstream.manager.streams.add(config)
     call.workspace.catalog.changed(info.config.name)
     return Goto(address("streams", info.config.name), f"Stream {info.config.name} was created.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api import errors
 from tradewind.api.consumer_rules import check_consumer_request
+from tradewind.api.consumer_types import AckPolicy
 from tradewind.api.dead_letter_rules import dead_letters_of, letter_pattern
 from tradewind.api.request_types import (
     ConsumerCreateRequest,
@@ -33,6 +34,7 @@ from tradewind.api.responses import (
 from tradewind.api.sourcing_rules import is_for_server
 from tradewind.api.times import ZERO_TIME, ZERO_TIME_NS, format_time, parse_time
 from tradewind.consumer.consumer import ResetError, ServerConsumer
+from tradewind.durations import MILLISECOND_NS, format_duration
 from tradewind.jetstream import consumer_catalog
 from tradewind.jetstream.api_request import ApiRequest, Durable, Headed
 from tradewind.jetstream.infos import consumer_info, fields_of
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 NAMES_PAGE: Final = 1024
 LIST_PAGE: Final = 256
+# A shorter wait for acknowledgements is unlikely to be meant.
+SHORT_WAIT_NS: Final = 100 * MILLISECOND_NS
 # Descriptions that are written in one go.
 INFOS_PER_STEP: Final = 64
 _GROUP_NAME: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
@@ -61,6 +65,9 @@ def create(request: ApiRequest) -> Steps[ConsumerCreateResponse | Headed]:
     if expected and expected != (actual := identity_of(request.hosted().stream)):
         raise errors.CONSUMER_STREAM_IDENTITY_MISMATCH(msg=actual)
     _check_dead_letters(request, config)
+    before = _short_wait_ns(
+        request.hosted().consumer_configs.get(config.durable_name or config.name)
+    )
     consumer = yield from consumer_catalog.create_consumer(
         request.engine,
         request.hosted(),
@@ -68,10 +75,30 @@ def create(request: ApiRequest) -> Steps[ConsumerCreateResponse | Headed]:
         action=content.action,
         pedantic=content.pedantic,
     )
+    if (wait_ns := _short_wait_ns(consumer.config)) not in (None, before):
+        _warn_of_short_wait(request, consumer, wait_ns)
     response = ConsumerCreateResponse(**fields_of(consumer_info(request.engine, consumer)))
     if not is_for_server(config):
         return response
     return Headed(response, _identity_header(request.hosted()))
+
+
+def _short_wait_ns(config: ConsumerConfig | None) -> int | None:
+    """The shortest wait for an acknowledgement, if it is too short to be meant."""
+    if config is None or config.ack_policy is AckPolicy.NONE:
+        return None
+    wait_ns = min((*config.backoff, config.ack_wait))
+    return wait_ns if 0 < wait_ns < SHORT_WAIT_NS else None
+
+
+def _warn_of_short_wait(request: ApiRequest, consumer: ServerConsumer, wait_ns: int) -> None:
+    """Programs that mean seconds and write nanoseconds get each message thousands of times."""
+    hosted = request.hosted()
+    request.engine.log.warn(
+        f"JetStream consumer '{hosted.tenant.name} > {hosted.name} > {consumer.name}' waits only "
+        f"{format_duration(wait_ns)} for an acknowledgement (ack_wait or backoff), less than "
+        "100ms: durations of the API are nanoseconds"
+    )
 
 
 def _check_dead_letters(request: ApiRequest, config: ConsumerConfig) -> None:
