@@ -1,1 +1,1 @@
-"""What a consumer of a stream delivers next, to which client, and what has been acknowledged."""
+"""Consumers: which message is delivered next, to which client, and which are acknowledged."""

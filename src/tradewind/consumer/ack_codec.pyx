@@ -33,7 +33,7 @@ cdef bytes EXACT_MAGIC = b"twexact1"
 
 
 cdef int put(Buffer* target, uint64_t value) except -1:
-    """A uvarint."""
+    """Append a uvarint."""
     cdef uint8_t byte
     if buffer_reserve(target, VARINT_BYTES_MAX) != 0:
         raise MemoryError
@@ -48,7 +48,7 @@ cdef int put(Buffer* target, uint64_t value) except -1:
 
 
 cdef int put_signed(Buffer* target, int64_t value) except -1:
-    """A varint."""
+    """Append a varint."""
     cdef uint64_t folded = <uint64_t>value << 1
     return put(target, ~folded if value < 0 else folded)
 
@@ -83,9 +83,9 @@ cdef int put_floors(Buffer* target, AckState acks) except -1:
 
 
 def encode_whole(AckState acks not None, int64_t offset_ns, int64_t now_ns):
-    """Encode the o.dat of this moment; changes are noted from here on.
+    """Encode the present o.dat; changes are noted from here on.
 
-    `offset_ns` added to our times gives wall time; `now_ns` is the wall time.
+    `offset_ns` added to times of the consumer gives wall time; `now_ns` is the wall time.
     """
     cdef Buffer target
     buffer_init(&target)
@@ -127,7 +127,7 @@ cdef int _put_whole(Buffer* target, AckState acks, int64_t offset_ns, int64_t no
 
 
 cdef int _put_exact(Buffer* target, AckState acks, int64_t offset_ns) except -1:
-    """The fractions of seconds of times set explicitly; nothing if there are none."""
+    """Append the fractions of seconds of times set explicitly; nothing if there are none."""
     cdef uint32_t index, count = 0
     cdef PendingEntry* entry
     for index in range(acks.begin, acks.end):
@@ -152,7 +152,7 @@ cdef int compare_numbers(const void* one, const void* other) noexcept nogil:
 
 
 def take_changes(AckState acks not None, int64_t offset_ns):
-    """Encode what has changed since it was last taken; None if the whole state must be taken."""
+    """Encode the changes since the last call; None if the whole state must be taken."""
     cdef Buffer target
     if acks.changed_all:
         return None
@@ -187,7 +187,7 @@ cdef int _put_changes(Buffer* target, AckState acks, int64_t offset_ns) except -
 
 
 cdef int _put_message(Buffer* target, AckState acks, uint64_t seq, int64_t offset_ns) except -1:
-    """Encode what is known about one message now."""
+    """Encode the present state of one message."""
     cdef int64_t index = acks._find(seq)
     cdef uint64_t redeliveries = acks.redelivered.get(seq, 0) if acks.redelivered else 0
     cdef bint is_exact = index >= 0 and acks.entries[index].exact

@@ -54,7 +54,7 @@ from tradewind.errors import StoreError
 from tradewind.store.format.consumer_file import ConsumerState
 from tradewind.store.table.message_store import MessageStore
 
-# What a configuration may name, and nobody can reach.
+# Values that a configuration may have, but that are never reached.
 COUNT_MAX: Final = 2**32 - 1
 # The official server counts the size of a message against the largest payload.
 BURST_BYTES_DEFAULT: Final = 1024 * 1024
@@ -67,14 +67,15 @@ REASON_DELETED: Final = "Unacknowledged message was deleted"
 
 
 class ConsumerContext(msgspec.Struct, frozen=True):
-    """What a consumer needs of its surroundings.
+    """The surroundings of a consumer.
 
-    `advise(kind, fields)` publishes an advisory or metric, if anybody listens. `save(consumer)` is
-    called when the state is to be written, `inactive(consumer)` when nobody has used it for long.
-    `on_done` is None for a stream that keeps messages by limits only. `keep_acks(consumer)` has
-    `answer_acks` called when all that is acknowledged is kept; without it nobody waits for that.
-    `chance` gives numbers from 0 to below 1, for waits that are spread.
-    `long_subjects`: subjects of acknowledgements and flow control name domain and account, too.
+    `advise(kind, fields)` publishes an advisory or metric, if it has a subscriber. `save(consumer)`
+    is called when the state is to be written, `inactive(consumer)` when the inactivity threshold
+    has passed. `on_done` is None for a stream that keeps messages by limits only.
+    `keep_acks(consumer)` has `answer_acks` called when the acknowledgements so far are stored;
+    without it they are answered at once. `chance` gives numbers from 0 to below 1, for randomised
+    delays. `long_subjects`: subjects of acknowledgements and flow control name domain and account,
+    too.
     """
 
     router: Router
@@ -177,11 +178,11 @@ class ServerConsumer(Taker):
         self._attach()
 
     def _restore(self, state: ConsumerState) -> None:
-        """Go on where the saved state says, as far as the stream still has it."""
+        """Continue from the saved state, as far as the stream still has its messages."""
         store = self.context.store
         state = reconcile(state, store.last_seq)
         if store.last_timestamp > later(self.turn.now_ns, CLOCK_SLACK_NS):
-            # The clock was ahead when this was saved: whatever waits, waits from now on.
+            # The clock was ahead when this was saved: all waits begin now.
             state = without_times_ahead(state, self.turn.now_ns)
         self.acks.restore(state, self._offset_ns)
         self.cursor.seek(state.delivered.stream_seq + 1)
@@ -193,7 +194,7 @@ class ServerConsumer(Taker):
         return f"{self.context.domain or '_'}.{self.context.account_hash or '*'}"
 
     def _names(self) -> str:
-        """What the subjects that are handed out have between their first words and their last."""
+        """The middle part of the subjects that the consumer hands out."""
         names = f"{self.context.stream_name}.{self.name}"
         is_long = self.context.long_subjects and not preview_of(self.config.metadata)
         return f"{self._place()}.{names}" if is_long else names
@@ -217,7 +218,7 @@ class ServerConsumer(Taker):
         )
 
     def _apply(self, config: ConsumerConfig) -> None:
-        """What may change in the life of a consumer."""
+        """Apply a configuration: the settings that an update may change."""
         delivery = self.delivery
         self.other_acks.configure(config)
         self.config = self.pinned.config = config
@@ -240,15 +241,16 @@ class ServerConsumer(Taker):
 
     @property
     def _offset_ns(self) -> int:
-        """What to add to monotonic time to make it wall time."""
+        """The offset that makes monotonic time wall time."""
         return self.turn.now_ns - self.turn.monotonic_ns
 
     # ------------------------------------------------------------------ a turn
 
     def fill(self, visible_seq: int) -> bool:
-        """Send what there is; true if another turn is wanted at once.
+        """Send the available messages; true if another turn is wanted at once.
 
-        StoreError if the store cannot be read: it is tried again later, by `next_deadline_ns`.
+        StoreError if the store cannot be read: the consumer tries again later, by
+        `next_deadline_ns`.
         """
         delivery = self.delivery
         if delivery.closed:
@@ -276,11 +278,11 @@ class ServerConsumer(Taker):
         return wants_more
 
     def wait_for_disk(self) -> None:
-        """What is next could not be read: it is tried again later."""
+        """Try again later, because the next message could not be read."""
         self.delivery.wait_for_disk()
 
     def tick(self) -> None:
-        """Do what is due by the time of the turn; `fill` is to be called afterwards."""
+        """Do the work that is due at the time of the turn; `fill` is to be called afterwards."""
         delivery = self.delivery
         now_ns = self.turn.monotonic_ns
         if delivery.closed:
@@ -327,25 +329,25 @@ class ServerConsumer(Taker):
             self.delivery.ask_flow()
 
     def clock_moved(self) -> None:
-        """The clock of the machine has jumped: a pause ends by it."""
+        """Update the end of a pause; called when the clock of the machine has jumped."""
         if self.delivery.paused:
             left_ns = self._pause_until_ns - self.turn.steady_ns()
             self._pause_due_ns = max(self.turn.monotonic_ns + left_ns, 1)
 
     @property
     def pause_left_ns(self) -> int:
-        """How long it still delivers nothing; 0: it does."""
+        """How long the consumer is still paused; 0: it is not."""
         return max(self._pause_until_ns - self.turn.now_ns, 0) if self.delivery.paused else 0
 
     def advise_pause(self) -> None:
-        """Tell whether and until when it delivers nothing."""
+        """Publish whether and until when the consumer is paused."""
         until = self.config.pause_until or ZERO_TIME
         self.advisories.add("consumer_pause", paused=self.delivery.paused, pause_until=until)
 
     # ------------------------------------------------------------------ removals
 
     def take_removals(self) -> None:
-        """What left the stream is not pending any more."""
+        """Drop pending messages that have left the stream."""
         if not self.delivery.has_gone:
             return
         gone, purged = self.delivery.take_gone()
@@ -367,7 +369,9 @@ class ServerConsumer(Taker):
         self.delivery.touch(delivered=False)
 
     def purged(self, first_seq: int) -> None:
-        """What it wanted below `first_seq` was purged, and perhaps more: nobody is told."""
+        """Silently drop pending messages that were purged: those below `first_seq`, and perhaps
+        others.
+        """
         pending = self.acks.count
         gone, _ = self.delivery.take_gone()
         for seq in gone:
@@ -381,37 +385,41 @@ class ServerConsumer(Taker):
     # ------------------------------------------------------------------ single messages
 
     def misses(self, seq: int, subject: bytes) -> bool:
-        """Whether it is not done with a message, or was not given it yet."""
+        """Whether a message is not delivered, or not acknowledged yet."""
         return self.cursor.accepts(subject) and (
             self.acks.is_awaited(seq) or self.cursor.is_left(seq)
         )
 
     def revive(self, seq: int) -> None:
-        """Deliver a message again that it was done with; it counts as delivered once."""
+        """Deliver an acknowledged message again; it counts as delivered once."""
         if self.acks.revive(seq, self.turn.monotonic_ns):
             self.delivery.touch(delivered=True)
             self.turn.wake(self)
 
     def keep_acks(self) -> None:
-        """Somebody waits for the answer to an ack."""
+        """Called when an ack asks for an answer."""
         assert self.context.keep_acks is not None
         self.context.keep_acks(self)
 
     def flow_id(self) -> bytes:
-        """The end of a subject for flow control: an answer from before a restart fits no more."""
+        """The last token of a flow control subject, so that an answer from before a restart does
+        not match.
+        """
         return self.context.new_id()[:FLOW_ID_LENGTH].encode()
 
     # ------------------------------------------------------------------ life
 
     def look_at_binding(self) -> None:
-        """Somebody may have come to the deliver subject, or everybody may have left."""
+        """Called when the deliver subject may have gained its first subscriber, or lost the
+        last.
+        """
         if self.delivery.check_binding():
             if not self.delivery.is_bound:
                 self.delivery.active_ns = self.turn.monotonic_ns
             self.turn.wake(self)
 
     def update(self, config: ConsumerConfig, prepared: Prepared | None = None) -> None:
-        """Another configuration, which is allowed and complete."""
+        """Apply a new configuration, which is allowed and complete."""
         delivery = self.delivery
         old = self.config
         if config.deliver_subject != old.deliver_subject:
@@ -426,7 +434,7 @@ class ServerConsumer(Taker):
         self.turn.wake(self)
 
     def reset(self, seq: int = 0) -> int:
-        """Start over at a sequence, or behind the ack floor; ResetError if that is not allowed."""
+        """Start over at a sequence, or after the ack floor; ResetError if that is not allowed."""
         if seq:
             check_reset(self.context.store, self.config, seq)
         seq = max(seq or self.acks.floor_stream + 1, 1)
@@ -438,7 +446,9 @@ class ServerConsumer(Taker):
         return seq
 
     def close(self, status: bytes = b"") -> None:
-        """The end: of the consumer (DELETED) or of the server; whoever waits is told."""
+        """End because the consumer is deleted (DELETED) or the server stops, and notify the waiting
+        clients.
+        """
         delivery = self.delivery
         if not delivery.closed:
             self.save_now()
@@ -449,7 +459,7 @@ class ServerConsumer(Taker):
     # ------------------------------------------------------------------ the state, to be written
 
     def state(self) -> ConsumerState:
-        """What o.dat has to say."""
+        """The state to be written to o.dat."""
         return self.acks.export(self._offset_ns)
 
     @property

@@ -1,4 +1,4 @@
-"""What a consumer says of itself: the document of CONSUMER.INFO, as far as the consumer knows it.
+"""The part of CONSUMER.INFO that the consumer itself knows.
 
 Owns nothing and changes nothing, except that requests whose receivers are gone end before those
 that wait are counted.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def consumer_document(consumer: ServerConsumer) -> ConsumerInfo:
-    """Its configuration and its state, at the time of the turn."""
+    """The consumer's configuration and state at the time of the turn."""
     config, delivery, acks = consumer.config, consumer.delivery, consumer.acks
     delivery.sweep()
     left_ns = consumer.pause_left_ns

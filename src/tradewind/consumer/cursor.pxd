@@ -14,8 +14,8 @@ cdef class Cursor(StoreListener):
     cdef readonly uint64_t next_seq     # nothing from here on has been delivered
     cdef uint64_t counted_to            # `counted` covers [next_seq, counted_to]
     cdef uint64_t counted               # live messages in that range that pass the filter
-    # Single messages that come before next_seq: [skip_begin, skip_count), ascending. Those that
-    # were removed are marked; the first of them is not.
+    # Single messages that come before next_seq: [skip_begin, skip_count), ascending. Removed ones
+    # are marked; the first one never is.
     cdef uint64_t* skip
     cdef uint32_t skip_gone             # how many are marked
     cdef uint32_t skip_begin

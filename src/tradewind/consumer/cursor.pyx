@@ -1,4 +1,4 @@
-"""What a consumer gets next, and exactly how many messages are left for it.
+"""The position of a consumer in its stream, and the exact number of messages left for it.
 
 Owns a position in a stream and the number of messages after it that pass the filter. It reads no
 message: it uses the subject numbers that the store keeps per message. It never moves back.
@@ -27,8 +27,8 @@ cdef uint64_t ALL_WORK = <uint64_t>1 << 62
 
 
 cdef class Cursor(StoreListener):
-    """Starts at `next_seq`, after the single messages of `skip`, which ascend. Messages are those
-    that pass a filter, or patterns.
+    """A position that starts at `next_seq`, after the single messages of `skip`, which ascend.
+    Messages are those that pass a filter, or patterns.
     """
 
     def __init__(self, MessageStore store not None, patterns=(), uint64_t next_seq=1, skip=()):
@@ -44,7 +44,7 @@ cdef class Cursor(StoreListener):
         free(self.skip)
 
     cdef int _take_skip(self, const uint64_t[::1] sequences) except -1:
-        """They ascend."""
+        """Copy the list of single messages, which ascend."""
         self.skip = <uint64_t*>malloc(sequences.shape[0] * sizeof(uint64_t))
         if self.skip == NULL:
             raise MemoryError
@@ -68,7 +68,9 @@ cdef class Cursor(StoreListener):
         self.counted_to = max(self.store.last_seq, self.next_seq - 1)
 
     def set_filter(self, patterns):
-        """Use other patterns (or a filter) from now on; what is left is counted again."""
+        """Use other patterns (or a filter) from now on; the remaining messages are counted
+        again.
+        """
         self.chosen = self.store.filter(patterns)
         self._recount()
 
@@ -79,7 +81,7 @@ cdef class Cursor(StoreListener):
         self._recount()
 
     def raise_to(self, uint64_t seq):
-        """Nothing is stored below `seq` any more, so do not search there."""
+        """Skip to a sequence below which nothing is stored any more."""
         if seq > self.next_seq:
             self.next_seq = seq
             if self.counted_to < seq - 1:
@@ -88,8 +90,8 @@ cdef class Cursor(StoreListener):
     # -------------------------------------------------------------- what comes next
 
     cpdef uint64_t peek(self, uint64_t visible_seq) except? 0:
-        """The next message up to `visible_seq`; 0 if there is none, or if it `is_late`: then the
-        search continues behind what was passed.
+        """The next message up to `visible_seq`; 0 if there is none, or if the search `is_late` and
+        continues where it stopped.
         """
         cdef Reach reach
         cdef uint64_t found, passed
@@ -134,13 +136,13 @@ cdef class Cursor(StoreListener):
         return 0
 
     cpdef uint64_t limit(self) noexcept:
-        """No message from here on has been delivered."""
+        """The first sequence that has not been delivered, nor any message after it."""
         return self.skipped_to if self.skip_begin < self.skip_count else self.next_seq
 
     # -------------------------------------------------------------- how much is left
 
     cpdef uint64_t pending(self) except? 0xFFFFFFFFFFFFFFFF:
-        """How many messages are left at this moment."""
+        """The number of messages that are left at this moment."""
         if self.counted_to < self.store.last_seq:
             self.counted += self._count_from(max(self.counted_to + 1, self.next_seq))
             self.counted_to = self.store.last_seq
@@ -150,7 +152,7 @@ cdef class Cursor(StoreListener):
         return self.counted + (self.skip_count - self.skip_begin - self.skip_gone)
 
     cdef uint64_t _count_from(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF:
-        """Live messages from a sequence on that pass the filter."""
+        """Count the live messages from a sequence on that pass the filter."""
         cdef uint64_t before, total
         cdef Block last = self.store.last
         if self.store.msgs == 0 or seq > self.store.last_seq:
@@ -174,7 +176,7 @@ cdef class Cursor(StoreListener):
         return before
 
     cdef uint64_t _count_below(self, uint64_t seq) except? 0xFFFFFFFFFFFFFFFF:
-        """Live messages below a sequence that pass the filter."""
+        """Count the live messages below a sequence that pass the filter."""
         cdef uint64_t total = 0
         self.chosen.prepare()
         for block in self.store.blocks:
@@ -186,7 +188,7 @@ cdef class Cursor(StoreListener):
         return total
 
     def _count_block(self, Block block, uint64_t seq):
-        """The same in one block, from a sequence on."""
+        """Count the same in one block, from a sequence on."""
         if block.live_msgs == 0:
             return 0
         if self.chosen.everything and seq <= block.first_seq:
@@ -223,7 +225,7 @@ cdef class Cursor(StoreListener):
         return 0
 
     def is_left(self, uint64_t seq):
-        """Whether a message that passes was not given out yet."""
+        """Whether a message that passes the filter was not delivered yet."""
         cdef uint32_t index
         if seq >= self.next_seq:
             return True

@@ -19,7 +19,9 @@ NEAR_MAX: Final = 10_000
 
 
 class Start(NamedTuple):
-    """`skip` are single messages that come first; `next_seq` is where it continues then."""
+    """A start position: `skip` are single messages that come first; `next_seq` is where it
+    continues then.
+    """
 
     next_seq: int
     skip: array[int] = array("Q")
@@ -28,14 +30,14 @@ class Start(NamedTuple):
 
     @property
     def first_seq(self) -> int:
-        """Nothing below this is delivered."""
+        """The lowest sequence that is delivered."""
         if self.floor:
             return self.floor
         return self.skip[0] if self.skip else self.next_seq
 
 
 def filters_of(config: ConsumerConfig) -> tuple[bytes, ...]:
-    """The patterns of a consumer; none means everything."""
+    """The patterns of a consumer; empty for all messages."""
     patterns = [config.filter_subject] if config.filter_subject else config.filter_subjects
     return tuple(pattern.encode() for pattern in patterns if pattern)
 
@@ -47,7 +49,7 @@ def is_by_last(config: ConsumerConfig) -> bool:
 
 
 class Prepared(NamedTuple):
-    """What takes long to find for a consumer, found before it is made."""
+    """Slow results that a new consumer needs, computed before it is created."""
 
     chosen: SubjectFilter
     # With the last message of each subject: where it starts, None if there is none.
@@ -57,8 +59,8 @@ class Prepared(NamedTuple):
 def is_by_subject(store: MessageStore, config: ConsumerConfig, chosen: SubjectFilter) -> bool:
     """Whether it starts with the last message of each subject, and others may be before them.
 
-    If a subject has one message only, those are all messages. A filter that matches few subjects
-    finds them sooner by subject, nevertheless.
+    If every subject has one message only, those are all messages. A filter that matches few
+    subjects finds them sooner by subject, nevertheless.
     """
     return (
         config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT
@@ -79,7 +81,7 @@ def starts_inside(store: MessageStore, config: ConsumerConfig) -> bool:
 def choose_start(
     store: MessageStore, config: ConsumerConfig, prepared: Prepared | None = None
 ) -> Start:
-    """The position of a consumer that never delivered anything."""
+    """The start position of a consumer that has never delivered anything."""
     if prepared is not None and prepared.start is not None:
         return prepared.start
     first_seq, last_seq = store.first_seq, store.last_seq
@@ -110,7 +112,7 @@ def choose_start(
 
 
 def reconcile(state: ConsumerState, last_seq: int) -> ConsumerState:
-    """A saved state without what the stream has lost: messages above its last sequence."""
+    """The saved state without messages that the stream has lost: those above its last sequence."""
     if not state.delivered.consumer_seq or state.delivered.stream_seq <= last_seq:
         return state
     if state.ack_floor.stream_seq > last_seq:
@@ -124,7 +126,7 @@ def reconcile(state: ConsumerState, last_seq: int) -> ConsumerState:
 
 
 def without_times_ahead(state: ConsumerState, now_ns: int) -> ConsumerState:
-    """A saved state without times of deliveries that have not come yet."""
+    """The saved state without times of deliveries that are in the future."""
     pending = {
         seq: PendingDelivery(entry.consumer_seq, min(entry.time_ns, now_ns))
         for seq, entry in state.pending.items()
@@ -137,7 +139,7 @@ class ResetError(ValueError):
 
 
 def check_reset(store: MessageStore, config: ConsumerConfig, seq: int) -> None:
-    """Whether a consumer may be reset to a sequence that somebody named."""
+    """ResetError unless a consumer may be reset to this explicit sequence."""
     match config.deliver_policy:
         case DeliverPolicy.ALL:
             return

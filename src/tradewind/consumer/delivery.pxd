@@ -21,7 +21,7 @@ cdef enum Wait:
     WAIT_NOTHING = 0            # it was interrupted and wants to continue
     WAIT_MESSAGES = 1           # the end of the stream
     WAIT_SYNC = 2               # ... of what is durable
-    WAIT_DEMAND = 3             # no request, or nobody at the deliver subject
+    WAIT_DEMAND = 3             # no request, or no subscriber to the deliver subject
     WAIT_ACKS = 4               # max_ack_pending
     WAIT_FLOW = 5               # an answer to flow control
     WAIT_PACE = 6               # rate limit or replay; until pace_due_ns
@@ -61,7 +61,7 @@ cdef class Delivery(TakerPart):
     cdef public bint samples                # acknowledgements are measured
     cdef public bint paused
     cdef readonly bint closed
-    cdef readonly bint is_bound             # somebody subscribes to the deliver subject
+    cdef readonly bint is_bound             # the deliver subject has a subscriber
     cdef readonly uint32_t wait             # Wait
     cdef readonly uint64_t visible_seq      # as of the last `deliver`
     cdef readonly int64_t last_delivered_ns     # wall clock; 0: never
@@ -93,7 +93,7 @@ cdef class Delivery(TakerPart):
     # Priority groups.
     cdef bint overflow
     cdef bint pins
-    cdef readonly bytes pin_id              # b"": nobody is pinned
+    cdef readonly bytes pin_id              # b"": no client is pinned
 
     cdef int _changed(self) except -1
     cdef int _pick(self, Record* record) except -1

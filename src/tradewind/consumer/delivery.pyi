@@ -14,7 +14,7 @@ from tradewind.consumer.taker import TakerPart
 WAITS: dict[int, str]
 
 class DeliveryOwner(Protocol):
-    """A taker, and what a delivery leaves to it."""
+    """The owner of a delivery, a taker, which handles the rare cases."""
 
     def other_ack(
         self,
@@ -25,19 +25,23 @@ class DeliveryOwner(Protocol):
         reply: bytes,
         header: bytes,
     ) -> bool:
-        """An ack that is more than a plain one; true if its sender gets an empty answer."""
+        """Handle an ack that is more than a plain one; true if its sender gets an empty answer."""
     def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:
-        """A pending message is being acknowledged, and `samples` is set."""
+        """Called when a pending message is acknowledged, if `samples` is set."""
     def keep_acks(self) -> None:
-        """Somebody waits for the answer to an ack: call `answer_acks` when it is kept."""
+        """Called when an ack asks for an answer: call `answer_acks` when the ack is stored."""
     def new_pin(self) -> bytes:
-        """A request without a pin is served: the id that it is known by from now on."""
+        """Called when a request without a pin is served; returns the pin that identifies it from
+        now on.
+        """
     def flow_id(self) -> bytes:
-        """The last word of a subject for flow control."""
+        """The last token of a subject for flow control."""
     def flow_acknowledged(self, header: bytes) -> None:
-        """An answer to flow control has a header."""
+        """Called when an answer to flow control has a header."""
     def look_at_binding(self) -> None:
-        """Somebody may have come to the deliver subject, or everybody may have left."""
+        """Called when the deliver subject may have gained its first subscriber, or lost the
+        last.
+        """
 
 class Delivery(TakerPart):
     on_done: DoneListener | None

@@ -80,12 +80,12 @@ cdef int on_request(void* target, Message* message) except -1:
 
 
 class DeliveryOwner(Protocol):
-    """What a delivery leaves to its consumer. The stub declares what that must have."""
+    """The consumer that owns a delivery. The stub declares what it must have."""
 
 
 cdef object receiver_at(Account account, const char* route, uint32_t route_size):
-    """(id, name) of the connection that gets what is sent to a subject; None if it is not known:
-    there are several, or it is behind another account or server.
+    """The (id, name) of the connection that gets messages of a subject; None if it is not known:
+    there are several, or it is on another account or server.
     """
     cdef Match* match = account.sublist.match(route, route_size)
     cdef SessionState* owner
@@ -105,7 +105,7 @@ cdef object receiver_at(Account account, const char* route, uint32_t route_size)
 
 
 cdef class Delivery(TakerPart):
-    """Belongs to one consumer, its `owner`, which a turn wakes and a stream knows."""
+    """The deliveries of one consumer, its `owner`, which a turn wakes and a stream knows."""
 
     def __cinit__(self):
         self.tokens, self.requests = [], []
@@ -177,7 +177,7 @@ cdef class Delivery(TakerPart):
         self.allowance_ns = self.turn.monotonic_ns
 
     def set_replay(self, uint64_t through_seq):
-        """Keep the intervals between the messages up to this one."""
+        """Replay the intervals between the messages up to this one."""
         self.replay_to = through_seq
 
     def set_priorities(self, bint overflow, bint pins):
@@ -246,7 +246,7 @@ cdef class Delivery(TakerPart):
         return self.wait == WAIT_NOTHING
 
     cdef bint _is_at_end(self) noexcept:
-        """Whether requests that do not wait have received all there is.
+        """Whether requests that do not wait have received all available messages.
 
         While acknowledgements are outstanding there may be more for them. nats-server then checks
         them only when another request expires or wants a heartbeat, and ends them on that occasion.
@@ -471,9 +471,9 @@ cdef class Delivery(TakerPart):
         return NULL
 
     cdef int _admits(self, PullRequest* request) except -1:
-        """Whether its priority group's rule lets a request have the next message."""
+        """Whether the rule of its priority group lets a request have the next message."""
         if self.pins and not request.has_group:
-            # Served while nobody is pinned, and never pinned.
+            # Served while no client is pinned, and never pinned.
             return ADMITTED_LATER if self.pin_id else ADMITTED
         if self.pins:
             if self.pin_id and request.pin_size == len(self.pin_id) \
@@ -492,7 +492,7 @@ cdef class Delivery(TakerPart):
         return ADMITTED
 
     def unpin(self):
-        """Pin nobody; the next request without a pin will be pinned."""
+        """Clear the pin; the next request without a pin will be pinned."""
         self.pin_id = b""
 
     cdef int _answered(self, PullRequest* request, size_t size) except -1:
@@ -515,7 +515,7 @@ cdef class Delivery(TakerPart):
         return 0
 
     cdef int _end_request(self, PullRequest* request, bytes status, bint counts) except -1:
-        """Tell a requester that it receives no more, and how much is missing."""
+        """End a request with a status; with `counts` also how much is missing."""
         cdef bytes header = b"NATS/1.0 %s\r\n\r\n" % status
         if counts:
             header = (b"NATS/1.0 %s\r\nNats-Pending-Messages: %d\r\nNats-Pending-Bytes: %d\r\n\r\n"
@@ -559,7 +559,7 @@ cdef class Delivery(TakerPart):
                     int64_t expires_ns, int64_t heartbeat_ns, bint no_wait, int64_t min_pending=0,
                     int64_t min_ack_pending=0, int priority=0, bytes pin=b"",
                     bint has_group=True):
-        """Let a request wait from now on; false if too many do."""
+        """Add a waiting request; false if too many wait already."""
         cdef PullRequest* request
         self.active_ns = self.turn.monotonic_ns
         if self.pulls.count >= self.pulls.count_max:
@@ -580,8 +580,8 @@ cdef class Delivery(TakerPart):
         return True
 
     def add_plain_request(self, bytes reply not None, bytes payload not None):
-        """Let a request wait that only says how many messages it wants and when it ends; false if
-        it says anything else, or too many wait.
+        """Add a request that only has a number of messages and an expiry; false if it has anything
+        else, or too many wait.
         """
         cdef int64_t batch, expires_ns
         if self.pulls is None or self.pulls.count >= self.pulls.count_max \
@@ -607,8 +607,8 @@ cdef class Delivery(TakerPart):
         return wanted
 
     def end_requests(self, bytes status not None, bint counts=False):
-        """The consumer is being deleted: tell all waiting requesters; with `counts` also how much
-        is missing.
+        """End all waiting requests because the consumer is being deleted; with `counts` also report
+        how much is missing.
         """
         while self.pulls is not None and self.pulls.head != NULL:
             self._end_request(self.pulls.head, status, counts)
@@ -702,7 +702,7 @@ cdef class Delivery(TakerPart):
 
     def late_ack(self, bytes subject not None, bytes reply not None, bytes header not None,
                  bytes payload not None):
-        """Handle an ack that the server sent to itself, once the delivery is over."""
+        """Handle an ack that the server sent to itself, after that delivery has ended."""
         cdef AckSubject parsed
         cdef uint32_t size = <uint32_t>len(subject)
         if not self.closed and read_ack_subject(subject, size, self.is_preview, &parsed) \
@@ -742,7 +742,7 @@ cdef class Delivery(TakerPart):
         return True
 
     def touch(self, bint delivered):
-        """The state changed, by something that counts as a delivery or as an acknowledgement."""
+        """Note a change of state that counts as a delivery or as an acknowledgement."""
         if delivered:
             self.last_delivered_ns = self.turn.now_ns
         self._changed()
@@ -767,12 +767,11 @@ cdef class Delivery(TakerPart):
         return taken
 
     def return_requests(self, list requests not None):
-        """These could not be handled: they are taken again, before those that arrive later."""
+        """Return requests that could not be handled; they are taken again, before later ones."""
         self.requests[:0] = requests
 
     def note_activity(self):
-        """An ack by the server itself, for a message that is gone, counts as one from the client.
-        """
+        """Count an ack by the server itself, for a removed message, like one from the client."""
         self.last_acked_ns = self.turn.now_ns
 
     def forget_activity(self):
@@ -815,7 +814,9 @@ cdef class Delivery(TakerPart):
         self._publish(reply, <uint32_t>len(reply), NULL, 0, header, <uint32_t>len(header))
 
     cdef int _reply_later(self, const char* reply, uint32_t size, bint is_late) except -1:
-        """Answer an ack when the turn ends, or once it is kept. `is_late`: the turn is ending."""
+        """Answer an ack when the turn ends, or once the ack is stored. `is_late`: the turn is
+        ending.
+        """
         if self.keeps_acks and self.unkept_bytes > UNKEPT_BYTES_MAX:
             return 0
         if buffer_reserve(&self.outgoing, size + 4) != 0:
@@ -835,20 +836,20 @@ cdef class Delivery(TakerPart):
         return 0
 
     def ask_to_keep(self, *_message):
-        """All acks of this turn have arrived: have them kept together."""
+        """Have the acks of this turn stored together; called when all of them have arrived."""
         self.asks_to_keep = False
         if self.unkept_bytes and not self.closed:
             self.owner.keep_acks()
 
     def answer_acks(self, uint64_t end):
-        """The acks are kept: answer those up to this value of `answers_end`."""
+        """Answer the acks up to this value of `answers_end`, which are stored now."""
         cdef uint64_t answered = self.answers_end - self.unkept_bytes
         if end > answered:
             self.unkept_bytes -= <size_t>(end - answered)
             self.turn.wake(self.owner)
 
     def leave_unanswered(self):
-        """The acks could not be kept: whoever asked for an answer has to ask again."""
+        """Drop the answers to acks that could not be stored; clients have to ask again."""
         self.outgoing.end -= self.unkept_bytes
         self.unkept_bytes = 0
 
@@ -890,24 +891,24 @@ cdef class Delivery(TakerPart):
         return was_bound != self.is_bound
 
     cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1:
-        """Whether a stored message of a subject is still wanted: for retention by interest."""
+        """Whether a stored message of a subject is still wanted; used for retention by interest."""
         self.cursor.chosen.prepare()
         return self.cursor.chosen.accepts(subject_id) \
             and self.acks.is_needed(seq, self.cursor.limit())
 
     cdef uint64_t limit(self) noexcept:
-        """No message from here on has been delivered."""
+        """The first sequence that has not been delivered, nor any message after it."""
         return self.cursor.limit()
 
     cdef bint has_demand(self) noexcept:
-        """Whether anyone would receive a message, if there were one."""
+        """Whether a receiver would take a message, if there were one."""
         if self.closed:
             return False
         return self.is_bound if self.pulls is None else self.pulls.count > 0
 
     @property
     def waits_for(self):
-        """Why it sends nothing at the moment, in one word."""
+        """The reason why no message is being sent, in one word."""
         return WAITS[self.wait]
 
     def next_deadline_ns(self, int64_t pause_due_ns, int64_t pin_due_ns, int64_t inactive_due_ns):
@@ -925,5 +926,7 @@ cdef class Delivery(TakerPart):
 
     @property
     def pace_due(self):
-        """When pace, a slow receiver or the disk lets it continue; 0: it waits for none of them."""
+        """When pace, a slow receiver or the disk allows it to continue; 0 if none of them blocks
+        it.
+        """
         return self.pace_due_ns if self.wait in (WAIT_PACE, WAIT_RECEIVER, WAIT_DISK) else 0

@@ -6,11 +6,12 @@ consumer of a stream that keeps them by limits has none.
 
 
 cdef class DoneListener:
-    """The default: messages stay."""
+    """The default implementation: messages stay."""
 
     cdef int message_done(self, Participant consumer, uint64_t seq) except -1:
-        """A delivered message was acknowledged or terminated, or needs no acknowledgement.
+        """Called when a delivered message was acknowledged or terminated, or needs no
+        acknowledgement.
 
-        Called in the middle of a delivery: the store may change, nothing may be published.
+        The call is in the middle of a delivery: the store may change, nothing may be published.
         """
         return 0

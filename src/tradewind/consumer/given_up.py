@@ -1,7 +1,7 @@
-"""Messages that a consumer does not want to deliver any more, for whoever takes such messages.
+"""Messages that a consumer gives up, and the receiver of such messages.
 
-Owns what the configuration of one consumer says about them, and what happens to such a message:
-somebody takes it and acknowledges it when a copy is safe, or nobody does, and it ends as on a
+Owns the configuration of dead letters of one consumer, and what happens to such a message: a
+receiver takes it and acknowledges it when a copy is durable; without a receiver it ends as on a
 server without dead letters. Never copies a message.
 """
 
@@ -23,8 +23,8 @@ from tradewind.consumer.delivery import Delivery
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """`reason` is a word of `tradewind.api.dead_letter_rules`; `reply` waits for an empty answer.
-    `deliveries` is 0 if it was never delivered.
+    """A message that was given up. `reason` is a word of `tradewind.api.dead_letter_rules`; `reply`
+    waits for an empty answer. `deliveries` is 0 if it was never delivered.
     """
 
     seq: int
@@ -35,8 +35,8 @@ class GivenUp(msgspec.Struct, frozen=True):
 
 
 class ConsumerDeadLetters:
-    """Those of one consumer. `give_up` takes a message; None: nobody does, whatever the
-    configuration says. `settings` is None for a consumer without dead letters.
+    """The dead letters of one consumer. `give_up` takes a message; None: messages are not taken,
+    whatever the configuration says. `settings` is None for a consumer without dead letters.
     """
 
     __slots__ = ("_delivery", "_give_up", "settings")
@@ -47,29 +47,29 @@ class ConsumerDeadLetters:
         self.settings: DeadLetterSettings | None = None
 
     def configure(self, config: ConsumerConfig) -> None:
-        """What is given up from now on, and what is kept for it."""
+        """Apply the settings of a configuration."""
         acks = self._delivery.acks
         self.settings = dead_letters_of(config.metadata)
         acks.keeps_exceeded = self._takes(MAX_DELIVER)
         acks.keep_attempts(self.settings is not None)
 
     def _takes(self, reason: str) -> bool:
-        """Whether somebody takes what is given up for this reason."""
+        """Whether messages that are given up for this reason are taken."""
         settings = self.settings
         return settings is not None and reason in settings.on and self._give_up is not None
 
     @property
     def keeps_expired(self) -> bool:
-        """Whether somebody takes what expires before the consumer is done with it."""
+        """Whether messages are taken that expire before the consumer is done with them."""
         return self._takes(EXPIRED)
 
     def exceeded(self, seq: int, deliveries: int) -> None:
-        """It was delivered as often as allowed."""
+        """Called when a message was delivered as often as allowed."""
         if self._takes(MAX_DELIVER):
             self._hand_over(GivenUp(seq, deliveries, MAX_DELIVER))
 
     def terminated(self, seq: int, reason: str, reply: bytes) -> bool:
-        """A client wants it no more; true if somebody takes it, and answers."""
+        """Called when a client terminates a message; true if it is taken, and answered later."""
         acks = self._delivery.acks
         if not self._takes(TERM) or not acks.rest(seq):
             return False
@@ -81,7 +81,7 @@ class ConsumerDeadLetters:
         self._give_up(given)
 
     def let_go(self, given: GivenUp) -> None:
-        """Nobody takes a message that was given up: what always happens then."""
+        """End a message that was given up and not taken, as without dead letters."""
         if given.reason == TERM:
             self._delivery.acknowledge(given.seq, 0, given.deliveries, measures=False)
         else:

@@ -1,9 +1,9 @@
-"""When a consumer that nobody uses goes.
+"""When an unused consumer is deleted.
 
-Owns how long that takes and when it was last found in use. A consumer is used while somebody
-subscribes to its deliver subject, asks for messages, or works on one. To look costs a pass over all
+Owns how long that takes and when it was last found in use. A consumer is in use while its deliver
+subject has a subscriber, requests wait, or messages await an ack. To look costs a pass over all
 requests, so it happens only when the last request, delivery or ack is long enough ago. Never
-removes the consumer: whoever has it is told.
+removes the consumer: it calls its owner, which does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ INACTIVE_SLACK_NS: Final = 100_000_000
 
 
 class Inactivity:
-    """That of one consumer. `on_inactive` is called when nobody has used it for long."""
+    """The inactivity of one consumer. `on_inactive` is called when it was unused for its
+    threshold.
+    """
 
     __slots__ = ("_delivery", "_due_ns", "_looked_ns", "_on_inactive", "_threshold_ns")
 
@@ -33,12 +35,12 @@ class Inactivity:
         self._due_ns = 0
 
     def configure(self, config: ConsumerConfig) -> None:
-        """Count anew with this threshold."""
+        """Restart the count with the threshold of this configuration."""
         self._threshold_ns = _threshold_ns(config)
         self._due_ns = 0
 
     def deadline_ns(self) -> int:
-        """When to look whether anybody needs it; 0: somebody does."""
+        """When to check whether the consumer is in use; 0: it certainly is."""
         delivery = self._delivery
         if self._threshold_ns == 0 or (delivery.pulls is None and delivery.is_bound):
             return 0
@@ -47,7 +49,9 @@ class Inactivity:
         return max(due_ns, self._due_ns) if delivery.active_ns <= self._looked_ns else due_ns
 
     def check(self, now_ns: int) -> None:
-        """Nobody has used it for long: unless somebody waits or works on a message, it goes."""
+        """Report the consumer as inactive unless it has waiting requests, subscribers or pending
+        messages.
+        """
         delivery = self._delivery
         self._looked_ns = now_ns
         if delivery.pulls is None:
@@ -68,7 +72,7 @@ class Inactivity:
 
 
 def _threshold_ns(config: ConsumerConfig) -> int:
-    """How long a consumer lives that nobody uses; 0: for ever."""
+    """How long an unused consumer lives; 0: for ever."""
     if config.inactive_threshold > 0:
         return config.inactive_threshold + INACTIVE_SLACK_NS
     return 0 if config.durable_name else INACTIVE_DEFAULT_NS

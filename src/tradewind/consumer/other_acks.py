@@ -25,9 +25,10 @@ from tradewind.durations import DURATION_NS_MAX, parse_duration_ns
 
 
 class OtherAcks:
-    """Those of one consumer. `chance` gives numbers from 0 to below 1, for waits that are spread.
+    """Handles the unusual acks of one consumer. `chance` gives numbers from 0 to below 1, for
+    randomised delays.
 
-    Of 100 acknowledgements `_sample_percent` are measured: each adds so much to `_sample_credit`,
+    `_sample_percent` of 100 acknowledgements are measured: each adds that much to `_sample_credit`,
     and one that makes it 100 is measured.
     """
 
@@ -61,7 +62,7 @@ class OtherAcks:
         self._sample_credit = 0
 
     def configure(self, config: ConsumerConfig) -> None:
-        """For acknowledgements that come from now on."""
+        """Apply a configuration to future acknowledgements."""
         self._nak_policy = nak_policy_of(config.metadata)
         self._backoff_ns = config.backoff
         self._flow_acknowledges = config.ack_policy == AckPolicy.FLOW_CONTROL
@@ -97,7 +98,7 @@ class OtherAcks:
     def _terminate(
         self, seq: int, consumer_seq: int, deliveries: int, reason: str, reply: bytes
     ) -> bool:
-        """Nobody wants it any more: it is done, or somebody else takes it first, and answers."""
+        """Terminate a message: it is acknowledged, or taken as a dead letter and answered later."""
         answers = False
         if not self._dead_letters.terminated(seq, reason, reply):
             answers = self._delivery.acknowledge(seq, consumer_seq, deliveries, measures=False)
@@ -131,14 +132,16 @@ class OtherAcks:
         delivery.touch(delivered=delay_ns >= 0)
 
     def _policy_delay_ns(self, seq: int, reason: str) -> int:
-        """What the configuration says of a refusal without a delay; -1: at once."""
+        """The configured delay for a refusal that has none; -1: at once."""
         assert self._nak_policy is not None
         # What the subject of the refusal says of deliveries is the word of a client.
         deliveries = self._delivery.acks.deliveries(seq)
         return self._nak_policy.wait_ns(reason, deliveries, self._backoff_ns, self._chance) or -1
 
     def sampled(self, seq: int, consumer_seq: int, deliveries: int) -> None:
-        """A pending message is being acknowledged: measure as many of these as configured."""
+        """Measure the configured share of acknowledgements; called when a pending message is
+        acknowledged.
+        """
         self._sample_credit += self._sample_percent
         if self._sample_credit < 100:
             return
@@ -153,7 +156,7 @@ class OtherAcks:
         )
 
     def flow_acknowledged(self, header: bytes) -> None:
-        """An answer to flow control says how far the receiver has come."""
+        """Acknowledge the messages up to the position in an answer to flow control."""
         if not self._flow_acknowledges:
             return
         seq = _header_number(header, b"Nats-Last-Stream")
@@ -167,7 +170,7 @@ class _NakOptions(msgspec.Struct):
 
 
 def nak_delay_ns(argument: bytes) -> int | None:
-    """How long to wait with a redelivery: -1 at once; None if the argument is neither."""
+    """Parse a redelivery delay: -1 at once; None if the argument is invalid."""
     text = argument.strip()
     if not text:
         return -1

@@ -1,4 +1,5 @@
-"""Which messages are delivered and not acknowledged, and which of them are due again.
+"""The acknowledgement state: which messages are delivered and not acknowledged, and which are due
+again.
 
 Owns the sequences delivered, the ack floor, the pending messages with their deadlines, the queue of
 redeliveries and the number of redeliveries of each message. It sends nothing and reads no message;
@@ -45,7 +46,7 @@ cdef inline bint is_sooner(const Due* one, const Due* other) noexcept nogil:
 
 
 cdef class AckState:
-    """One per consumer; `rule` is the name of an ack policy."""
+    """The acknowledgements of one consumer; `rule` is the name of an ack policy."""
 
     def __cinit__(self):
         self.redelivered = {}
@@ -117,7 +118,7 @@ cdef class AckState:
     # -------------------------------------------------------------- the array
 
     cdef uint32_t _position(self, uint64_t seq) noexcept nogil:
-        """The first entry at or behind a sequence."""
+        """Find the first entry at or after a sequence."""
         cdef uint32_t low = self.begin, high = self.end, middle
         cdef uint64_t guess
         if low == high or seq <= self.entries[low].seq:
@@ -231,7 +232,7 @@ cdef class AckState:
         return self.backoff[min(step, <uint64_t>(self.backoff_count - 1))]
 
     cdef int _schedule(self, PendingEntry* entry, int64_t more_ns=0) except -1:
-        """Schedule an entry for the end of its wait, which is so much longer."""
+        """Schedule an entry for the end of its wait, which is extended by `more_ns`."""
         cdef int64_t wait_ns = self._wait_ns(entry.seq)
         cdef uint32_t index, parent, capacity
         cdef Due* heap
@@ -331,9 +332,7 @@ cdef class AckState:
         return len(expired)
 
     def expire_all(self):
-        """Queue everything that is pending, due or not, because the consumer now delivers
-        elsewhere.
-        """
+        """Queue all pending messages, due or not, because the consumer now delivers elsewhere."""
         cdef uint32_t index
         for index in range(self.begin, self.end):
             if self.entries[index].live and self.entries[index].ticket == 0 \
@@ -342,7 +341,7 @@ cdef class AckState:
                 self._enqueue(&self.entries[index])
 
     cdef int _drop_exceeded(self, uint32_t index) except -1:
-        """Give up a message, or leave it pending for whoever handles it."""
+        """Give up a message, or leave it pending for the receiver of dead letters."""
         cdef uint64_t seq = self.entries[index].seq
         self.exceeded.append((seq, self.deliveries(seq)))
         if self.keeps_exceeded:
@@ -352,13 +351,15 @@ cdef class AckState:
         return 0
 
     def drop(self, uint64_t seq):
-        """Give up a message that was at rest."""
+        """Give up a message that was resting."""
         cdef int64_t index = self._find(seq)
         if index >= 0:
             self._drop(<uint32_t>index)
 
     cdef int _drop(self, uint32_t index) except -1:
-        """Remove it from the pending ones; it stays in the stream, and counts as redelivered."""
+        """Remove a message from the pending ones; it stays in the stream, and counts as
+        redelivered.
+        """
         cdef uint64_t seq = self.entries[index].seq
         cdef uint64_t consumer_seq = self.entries[index].consumer_seq
         if self.attempts:
@@ -369,12 +370,12 @@ cdef class AckState:
         return 0
 
     def revive(self, uint64_t seq, int64_t now_ns):
-        """Have a message delivered again that was done with; it counts as delivered once. False if
-        it was never delivered, or is pending.
+        """Have an acknowledged message delivered again; it counts as delivered once. False if it
+        was never delivered, or is pending.
 
-        The floor goes below it. Its first delivery lies between those of its neighbours, and its
-        number is forgotten: the next one below that of its successor stands for it, and those in
-        front move down if they must, which keeps all of them in order.
+        The floor is lowered to just before it. Its first delivery lies between those of its
+        neighbours, and its number is forgotten: the next one below that of its successor stands for
+        it, and those before it move down if necessary, which keeps all of them in order.
         """
         cdef uint32_t index, place, before = 0
         cdef uint64_t number = self.delivered_consumer
@@ -416,7 +417,7 @@ cdef class AckState:
         return True
 
     cdef void _rest(self, PendingEntry* entry) noexcept nogil:
-        """Leave it pending without redelivering it."""
+        """Leave an entry pending without redelivering it."""
         entry.due_ns = 0
         entry.resting = 1
         self._unqueue(entry)
@@ -430,7 +431,7 @@ cdef class AckState:
         return True
 
     def take_exceeded(self):
-        """Take what was given up since the last call: (stream sequence, deliveries)."""
+        """Take the messages given up since the last call: (stream sequence, deliveries)."""
         taken = self.exceeded
         self.exceeded = []
         return taken
@@ -484,7 +485,7 @@ cdef class AckState:
         return 0
 
     cpdef uint64_t deliveries(self, uint64_t seq) except 0:
-        """How often a delivered message has been delivered."""
+        """The number of times that a delivered message has been delivered."""
         return <uint64_t>self.redelivered.get(seq, 0) + 1 if self.redelivered else 1
 
     cpdef uint64_t deliver(self, uint64_t seq, int64_t now_ns) except 0:
@@ -516,7 +517,7 @@ cdef class AckState:
         return self.delivered_consumer
 
     cdef int _note_attempt(self, uint64_t seq, int64_t now_ns) except -1:
-        """Record when a message was delivered, for the report when it is given up."""
+        """Record the time of a delivery, for the report when the message is given up."""
         cdef list times = self.attempts.get(seq)
         if times is None:
             self.attempts[seq] = [now_ns]
@@ -562,7 +563,7 @@ cdef class AckState:
             self.released = released
             self.released_capacity = self.count
         self.floor_consumer = consumer_seq
-        # A peer may name a message that was passed over, behind the last one delivered.
+        # A peer may name a message that was passed over, after the last one delivered.
         self.floor_stream = min(seq, self.delivered_stream)
         while self.count and self.entries[self.begin].seq <= seq:
             index = self.begin
@@ -628,7 +629,7 @@ cdef class AckState:
         return consumer_seq, deliveries
 
     def purge(self, uint64_t first_seq, uint64_t next_seq):
-        """Everything below `first_seq` was purged, and `next_seq` is the next that may be
+        """Drop everything below `first_seq`, which was purged; `next_seq` is the next to be
         delivered.
         """
         cdef uint64_t consumer_seq
@@ -686,7 +687,7 @@ cdef class AckState:
             for index in range(self.begin, self.end) if self.entries[index].live}
 
     cdef bint is_needed(self, uint64_t seq, uint64_t next_seq) except -1:
-        """Whether this consumer may still ask for a message that passes its filter."""
+        """Whether this consumer may still need a message that passes its filter."""
         if seq in self.redelivered:
             return True
         if seq <= self.floor_stream:
@@ -699,14 +700,14 @@ cdef class AckState:
             self.attempts = {} if keeps else None
 
     def attempts_of(self, uint64_t seq):
-        """When a pending message was delivered, as far as that was remembered, and to whom:
-        (time, (id, name) of a connection or None).
+        """The recorded deliveries of a pending message: (time, (id, name) of a connection or
+        None).
         """
         return [each if isinstance(each, tuple) else (each, None)
                 for each in self.attempts.get(seq, ())] if self.attempts else []
 
     def note_receiver(self, uint64_t seq, receiver):
-        """Remember who has got a message just now; only while attempts are kept."""
+        """Record the receiver of the delivery just made; only while attempts are recorded."""
         cdef list times = self.attempts.get(seq)
         if times and receiver is not None:
             times.append((times.pop(), receiver))
@@ -722,7 +723,7 @@ cdef class AckState:
     # -------------------------------------------------------------- at rest
 
     def export(self, int64_t offset_ns=0):
-        """The state as o.dat has it; `offset_ns` is added to our times to make them wall time."""
+        """The state as in o.dat; `offset_ns` is added to times to make them wall time."""
         return ConsumerState(
             SequencePair(self.delivered_consumer, self.delivered_stream),
             SequencePair(self.floor_consumer, self.floor_stream),
@@ -731,7 +732,7 @@ cdef class AckState:
             dict(self.redelivered))
 
     def restore(self, state, int64_t offset_ns=0):
-        """Adopt such a state; a pending message is due when its wait is over."""
+        """Restore a saved state; a pending message is due when its wait is over."""
         cdef PendingEntry* entry
         self.reset(1)
         self.delivered_consumer, self.delivered_stream = state.delivered

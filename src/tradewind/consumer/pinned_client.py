@@ -1,7 +1,7 @@
 """The one client that a priority group with the policy `pinned_client` is served through.
 
 Owns since when a client is pinned and until when it has to ask again. The delivery knows the pin
-itself and decides who is pinned, by the first request that it serves; it asks here for the new pin.
+itself and chooses the client by the first request that it serves; it gets the new pin from here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tradewind.durations import later
 
 
 class PinnedClient:
-    """That of one consumer, which has this `config`. `pinned_ns` is wall time, `due_ns` monotonic;
-    both are 0 exactly while nobody is pinned.
+    """The pinned client of one consumer, which has this `config`. `pinned_ns` is wall time,
+    `due_ns` monotonic; both are 0 exactly while no client is pinned.
     """
 
     __slots__ = (
@@ -48,18 +48,18 @@ class PinnedClient:
 
     @property
     def pin(self) -> bytes:
-        """The pin that counts; empty while nobody is pinned."""
+        """The valid pin; empty while no client is pinned."""
         return self._delivery.pin_id
 
     def check(self, pin: str) -> None:
-        """A request names a pin: the pinned client goes on; RefusedRequestError for any other."""
+        """Check the pin of a request and prolong it; RefusedRequestError for any other pin."""
         if self.pin and pin:
             if pin.encode() != self.pin:
                 raise RefusedRequestError("423 Nats-Pin-Id mismatch")
             self._prolong()
 
     def new_pin(self) -> bytes:
-        """A request without a pin gets one, and with it all messages from now on."""
+        """Create the pin for a request without one, which gets all messages from now on."""
         pin = self._new_id()
         self.pinned_ns = self._delivery.turn.now_ns
         self._prolong()
@@ -72,7 +72,7 @@ class PinnedClient:
         return pin.encode()
 
     def unpin(self, reason: str) -> None:
-        """Serve somebody else from now on: the client is silent, or an administrator wants it."""
+        """Release the pin, because the client is silent or an administrator wants it."""
         if not self.pin:
             return
         self._delivery.unpin()

@@ -1,9 +1,9 @@
-"""The way of a pull request from the turn in which it came to the queue of those that wait.
+"""The way of a pull request from its arrival to the queue of waiting requests.
 
 Owns that each request ends in one of three ways: it waits in the queue, it is refused with a
-status, or, while the disk cannot be read, it is taken again later, before those behind it. The
-delivery collects the requests of a turn, and serves those that wait. Texts and limits are those of
-`pull_requests`.
+status, or, while the disk cannot be read, it is taken again later, before the requests after it.
+The delivery collects the requests of a turn, and serves those that wait. Texts and limits are those
+of `pull_requests`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tradewind.faults import Faults
 
 INTERNAL_ERROR: Final = b"500 Internal Server Error"
 # Bytes of refused requests of one turn in which errors are looked for closely, which takes up to a
-# microsecond per byte; the others are told only that they are no JSON.
+# microsecond per byte; the status of the others says only that they are not JSON.
 REFUSED_BYTES_PER_TURN: Final = 2 * BODY_BYTES_MAX
 
 
 class PullIntake:
-    """Belongs to one consumer with this configuration; one that pushes refuses all requests.
+    """The intake of one consumer with this configuration; a push consumer refuses all requests.
     `label` names it in the log.
     """
 
@@ -61,7 +61,7 @@ class PullIntake:
         self.configure(config)
 
     def configure(self, config: ConsumerConfig) -> None:
-        """Have requests obey the limits of this configuration."""
+        """Apply the limits of a configuration to future requests."""
         self._config = config
         # Whether a request can break a rule by its number of messages and its time.
         self._has_rules = (
@@ -71,7 +71,7 @@ class PullIntake:
         )
 
     def take_all(self) -> None:
-        """Take what came in this turn; StoreError if the store cannot be read."""
+        """Take the requests that arrived in this turn; StoreError if the store cannot be read."""
         requests = self._delivery.take_requests()
         self._closely_left = REFUSED_BYTES_PER_TURN
         for index, request in enumerate(requests):
@@ -82,14 +82,14 @@ class PullIntake:
             try:
                 self._take(reply, header, payload)
             except StoreError:
-                # It is tried again, with those behind it.
+                # This one is tried again, with those after it.
                 self._delivery.return_requests(requests[index:])
                 raise
 
     def end_all(self, status: bytes, *, counts: bool) -> None:
-        """Tell whoever waits that nothing comes any more; with `counts` also how much is missing.
+        """End all waiting requests with a status; with `counts` also report how much is missing.
 
-        Those that came in the same turn are not in the queue yet.
+        Requests that arrived in the same turn are not in the queue yet.
         """
         self._closely_left = REFUSED_BYTES_PER_TURN
         for request in self._delivery.take_requests():
@@ -100,7 +100,7 @@ class PullIntake:
         self._delivery.end_requests(status, counts=counts)
 
     def _take(self, reply: bytes, header: bytes, payload: bytes) -> None:
-        """A request waits, or is refused with a status."""
+        """Add a request to the queue, or refuse it with a status."""
         if self._delivery.pulls is None:
             self._delivery.send_status(reply, b"409 Consumer is push based")
             return

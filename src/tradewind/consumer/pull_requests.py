@@ -23,23 +23,23 @@ BODY_BYTES_MAX: Final = 8192
 
 
 class _PlainRequest(NextRequest, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request as clients write it. Any other name may be one in other letters."""
+    """A request as clients write it. Any other name may be a known one in another case."""
 
 
 _DECODER: Final = msgspec.json.Decoder(_PlainRequest)
 
 
 class RefusedRequestError(ValueError):
-    """A pull request that gets this status and nothing else."""
+    """The refusal of a pull request, whose only answer is this status."""
 
 
 def decode_pull(
     header: bytes, payload: bytes, *, closely_max: int = BODY_BYTES_MAX
 ) -> tuple[NextRequest, bool]:
-    """A pull request, and whether it speaks of priorities: nothing and a number of messages say
-    no more than how many, JSON also says to which group it belongs.
+    """Decode a pull request; returns also whether it can have a priority group, which only JSON can
+    name.
 
-    What is wrong with JSON behind its first `closely_max` bytes is not said.
+    Errors in JSON after its first `closely_max` bytes are not described.
     """
     if header and not is_level_known(header):
         raise RefusedRequestError("412 Required Api Level")
@@ -63,7 +63,7 @@ def decode_pull(
 
 
 def _decode_plainly(body: bytes) -> NextRequest | None:
-    """The quick way, for what clients send; None if it is to be looked at more closely."""
+    """Decode the common form quickly; None if the body needs a closer look."""
     try:
         request = _DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -81,14 +81,16 @@ def _decode_plainly(body: bytes) -> NextRequest | None:
 
 
 def _number(text: bytes) -> int:
-    """A text that is not a number asks for one message."""
+    """Parse a number of messages; a text that is not a number asks for one."""
     if re.fullmatch(rb"[+-]?[0-9]{1,18}", text):
         return int(text)
     return 1
 
 
 def check_pull(request: NextRequest, config: ConsumerConfig, *, has_group: bool) -> None:
-    """The limits of the consumer, and what only priority groups may ask for."""
+    """RefusedRequestError if a request exceeds the consumer's limits, or uses priorities without a
+    group.
+    """
     if 0 < config.max_batch < request.batch:
         raise RefusedRequestError(f"409 Exceeded MaxRequestBatch of {config.max_batch}")
     if 0 < config.max_expires < request.expires:

@@ -1,8 +1,8 @@
 """The pull requests that wait for messages, in the order in which they are served.
 
-Owns the requests. It sends nothing and knows no clock: whoever walks the list ends expired requests
+Owns the requests. It sends nothing and knows no clock: the owner of the list ends expired requests
 and sends the heartbeats. A request that got a message and wants more moves to the end, so requests
-share what there is; with priorities it moves behind those of its own priority.
+share the messages; with priorities it moves to the end of those of its own priority.
 """
 
 from libc.stdlib cimport calloc, free
@@ -22,7 +22,7 @@ cdef int set_pin(PullRequest* request, bytes pin) except -1:
 
 cdef inline const char* pass_text(const char* at, const char* end, const char* text,
                                   size_t size) noexcept nogil:
-    """Behind a text that must come here, and a space; NULL if it does not."""
+    """The position after a required text and a space; NULL if the text is missing."""
     if at == NULL or <size_t>(end - at) < size or memcmp(at, text, size) != 0:
         return NULL
     at += size
@@ -31,7 +31,7 @@ cdef inline const char* pass_text(const char* at, const char* end, const char* t
 
 cdef inline const char* pass_number(const char* at, const char* end,
                                     int64_t* number) noexcept nogil:
-    """Behind a number from 1 on that must come here; NULL if it does not."""
+    """The position after a required number from 1 on; NULL if it is missing."""
     cdef const char* start = at
     number[0] = 0
     if at == NULL or at == end or at[0] == b"0":
@@ -46,8 +46,8 @@ cdef inline const char* pass_number(const char* at, const char* end,
 
 cdef bint read_plain_pull(const char* data, size_t size, int64_t* batch,
                           int64_t* expires_ns) noexcept nogil:
-    """Parse a request that only says how many messages it wants and when it ends, as clients write
-    it; false for any other, right or wrong.
+    """Parse a request that has only a number of messages and an expiry, as clients write it; false
+    for any other, valid or not.
     """
     cdef const char* end = data + size
     cdef const char* at = pass_text(data, end, b"{", 1)
@@ -69,7 +69,7 @@ cdef bint read_plain_pull(const char* data, size_t size, int64_t* batch,
 
 
 cdef class Pulls:
-    """At most `count_max` requests."""
+    """A queue of at most `count_max` requests."""
 
     def __init__(self, uint32_t count_max, bint prioritized=False):
         self.count_max = count_max
@@ -93,14 +93,14 @@ cdef class Pulls:
         return request
 
     cdef void enter(self, PullRequest* request) noexcept nogil:
-        """Insert a new request at its place."""
+        """Insert a new request in order of priority."""
         self._insert(request)
         self.count += 1
         self.no_wait_count += request.no_wait
         self.plan(request)
 
     cdef void plan(self, PullRequest* request) noexcept nogil:
-        """Take its deadlines into account from now on."""
+        """Take the deadlines of a request into account."""
         if request.expires_ns and (self.due_ns == 0 or request.expires_ns < self.due_ns):
             self.due_ns = request.expires_ns
         if request.heartbeat_ns \
@@ -143,7 +143,7 @@ cdef class Pulls:
         free(request)
 
     cdef void to_tail(self, PullRequest* request) noexcept nogil:
-        """Let the others come first."""
+        """Move a request to the end of those of its priority."""
         if request.next != NULL:
             self._unlink(request)
             self._insert(request)

@@ -1,4 +1,4 @@
-"""What a consumer has to tell about its messages, until its turn comes.
+"""The advisories of a consumer that wait for the end of its turn.
 
 Owns the advisories and metrics that one consumer has not published yet. Most are noticed in the
 middle of a delivery, where nothing may be sent: adding one wakes the consumer, which publishes them
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class QueuedAdvisories:
-    """Those of one consumer. `waiting` are (kind, fields), in the order in which they came."""
+    """The advisories of one consumer. `waiting` are (kind, fields), in order of arrival."""
 
     __slots__ = ("_consumer", "_publish", "_turn", "waiting")
 
@@ -31,12 +31,12 @@ class QueuedAdvisories:
         self.waiting: list[tuple[str, dict[str, object]]] = []
 
     def add(self, kind: str, **fields: object) -> None:
-        """Have it published in this turn."""
+        """Add an advisory, which is published in this turn."""
         self.waiting.append((kind, fields))
         self._turn.wake(self._consumer)
 
     def publish(self) -> None:
-        """Publish all that wait."""
+        """Publish all waiting advisories."""
         advisories, self.waiting = self.waiting, []
         for kind, fields in advisories:
             self._publish(kind, fields)

@@ -1,4 +1,4 @@
-"""Notified of what leaves a stream; the code is in removals.pyx."""
+"""Notified of messages that leave a stream; the code is in removals.pyx."""
 
 from tradewind.broker.turn cimport Participant, Turn
 from tradewind.consumer.cursor cimport Cursor

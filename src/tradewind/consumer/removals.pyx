@@ -1,4 +1,4 @@
-"""What leaves a stream, as its consumers see it.
+"""Notifies consumers of messages that leave a stream.
 
 Owns the list of consumers that follow a store. It is called in the middle of a removal, so it only
 counts and takes notes; each consumer reads its notes when the turn ends.
@@ -8,9 +8,9 @@ from libc.stdint cimport uint32_t, uint64_t
 
 
 cdef class Follower(StoreListener):
-    """Keeps the position of one consumer correct, and notes what it has to be told.
+    """Keeps the position of one consumer correct, and notes removals for it.
 
-    `owner` is woken when there is something.
+    `owner` is woken when there are any.
     """
 
     def __init__(self, Cursor cursor not None, AckState acks not None, Turn turn not None,
@@ -37,7 +37,7 @@ cdef class Follower(StoreListener):
         return 0
 
     cdef int note_purge(self) except -1:
-        """What is gone was purged."""
+        """Note that the removed messages were purged."""
         self.purged = True
         self.turn.wake(self.owner)
         return 0
@@ -60,6 +60,6 @@ cdef class RemovalFanOut(StoreListener):
         return 0
 
     def purged(self):
-        """What was just removed was purged: consumers drop it without a report."""
+        """Note that the messages just removed were purged: consumers drop them without a report."""
         for follower in self.followers:
             (<Follower>follower).note_purge()

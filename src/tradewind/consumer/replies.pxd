@@ -26,7 +26,7 @@ ctypedef struct AckSubject:
 cdef inline uint32_t write_ack_numbers(char* target, uint64_t deliveries, uint64_t seq,
                                        uint64_t consumer_seq, int64_t timestamp,
                                        uint64_t pending) noexcept nogil:
-    """Write what follows the prefix that ends with a dot; returns its size."""
+    """Write the part after the prefix, which ends with a dot; returns its size."""
     cdef char* at = target
     at += write_decimal(at, deliveries)
     at[0] = 46

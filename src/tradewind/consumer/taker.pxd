@@ -1,4 +1,4 @@
-"""Anything that takes the messages of a stream; the code is in taker.pyx."""
+"""The interface of objects that take the messages of a stream; the code is in taker.pyx."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from tradewind.broker.turn cimport Participant

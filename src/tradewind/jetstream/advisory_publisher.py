@@ -61,7 +61,7 @@ _CONSUMER_KINDS: Final[dict[str, tuple[str, str, Members]]] = {
 
 
 class AdvisoryPublisher:
-    """Publishes events; `now_ns` is the wall clock."""
+    """Publishes advisories and metrics; `now_ns` is the wall clock."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class AdvisoryPublisher:
     def publish(
         self, account: Account, subject: str, members: Members, kind: str, /, **fields: Any
     ) -> None:
-        """An event with these fields, if anybody wants it."""
+        """Publish an event with these fields if the account has a subscriber for it."""
         if not account.has_interest(subject):
             return
         event = members(
@@ -91,7 +91,7 @@ class AdvisoryPublisher:
         account.publish(subject, encode(event))
 
     def stream_action(self, account: Account, stream: str, action: str) -> None:
-        """A stream was created, modified or deleted."""
+        """Report that a stream was created, modified or deleted."""
         verb = {"create": "CREATED", "modify": "UPDATED", "delete": "DELETED"}[action]
         self.publish(
             account,
@@ -103,7 +103,9 @@ class AdvisoryPublisher:
         )
 
     def batch_abandoned(self, account: Account, stream: str, batch: str, reason: str) -> None:
-        """An atomic batch was given up before it was committed: the system account is told too."""
+        """Report that an atomic batch was abandoned before its commit, to the account and to the
+        system account.
+        """
         for receiver, owner in ((account, ""), (self._system_account(), account.name)):
             if receiver is None:
                 continue
@@ -119,7 +121,9 @@ class AdvisoryPublisher:
             )
 
     def chain_broken(self, account: Account, stream: str, index: int, reason: str) -> None:
-        """The chain of a stream does not fit its messages; an event of our own."""
+        """Report that the chain of a stream does not fit its messages; nats-server has no such
+        event.
+        """
         self.publish(
             account,
             f"{OWN_ADVISORY_PREFIX}.STREAM.CHAIN_BROKEN.{stream}",
@@ -133,7 +137,7 @@ class AdvisoryPublisher:
     def snapshot_create(
         self, account: Account, stream: str, state: StreamState, client: EventClient
     ) -> None:
-        """A backup has begun."""
+        """Report that a backup has begun."""
         self._backup(
             account,
             stream,
@@ -146,7 +150,7 @@ class AdvisoryPublisher:
     def snapshot_complete(
         self, account: Account, stream: str, start_ns: int, client: EventClient, error: str
     ) -> None:
-        """A backup has ended, well or with an error."""
+        """Report that a backup has ended; `error` is empty if it succeeded."""
         self._backup(
             account,
             stream,
@@ -158,13 +162,13 @@ class AdvisoryPublisher:
         )
 
     def restore_create(self, account: Account, stream: str, client: EventClient) -> None:
-        """A backup is being restored."""
+        """Report that the restore of a backup has begun."""
         self._backup(account, stream, "restore_create", event_types.RestoreCreate, client=client)
 
     def restore_complete(
         self, account: Account, stream: str, start_ns: int, size: int, client: EventClient
     ) -> None:
-        """That has ended, well or not."""
+        """Report that a restore has ended, successfully or not."""
         self._backup(
             account,
             stream,
@@ -185,7 +189,7 @@ class AdvisoryPublisher:
         self.publish(account, subject, members, ADVISORY_TYPE + kind, stream=stream, **fields)
 
     def consumer_action(self, account: Account, stream: str, consumer: str, action: str) -> None:
-        """A consumer was created or deleted."""
+        """Report that a consumer was created or deleted."""
         verb = {"create": "CREATED", "delete": "DELETED"}[action]
         self.publish(
             account,
@@ -200,7 +204,7 @@ class AdvisoryPublisher:
     def consumer_event(
         self, account: Account, stream: str, consumer: str, kind: str, fields: dict[str, object]
     ) -> None:
-        """Something that a consumer tells of itself: a key of the table above."""
+        """Publish an event that a consumer raised; `kind` is a key of `_CONSUMER_KINDS`."""
         subject, prefix, members = _CONSUMER_KINDS[kind]
         self.publish(
             account,
@@ -222,7 +226,7 @@ class AdvisoryPublisher:
         request: str,
         response: str,
     ) -> None:
-        """A request of the API was answered."""
+        """Report an API request and its response."""
         self.publish(
             account,
             f"{ADVISORY_PREFIX}.API",
@@ -236,7 +240,7 @@ class AdvisoryPublisher:
         )
 
     def api_limit_reached(self, account: Account, *, server: str, dropped: int) -> None:
-        """Too many requests were waiting, and all of them were dropped."""
+        """Report that too many requests were waiting, so that all of them were dropped."""
         self.publish(
             account,
             f"{ADVISORY_PREFIX}.API.LIMIT_REACHED",
@@ -248,7 +252,7 @@ class AdvisoryPublisher:
 
 
 def _readable(value: Any) -> Any:
-    """Subjects and bodies are bytes on the wire and need not be text."""
+    """Replace bytes that are not UTF-8: subjects and bodies need not be text on the wire."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return value

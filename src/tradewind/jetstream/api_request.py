@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class ApiRequest(msgspec.Struct, frozen=True):
-    """`call` is what the subject says, `content` the decoded body, `body` the bytes of it."""
+    """A request: `call` is parsed from its subject, `content` is the decoded body, `body` its
+    bytes.
+    """
 
     engine: JetStreamEngine
     tenant: JetStreamAccount
@@ -37,12 +39,12 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
     @property
     def session(self) -> Session | None:
-        """The connection that sent it, None: none did."""
+        """The connection that sent the request; None if no connection did."""
         return self.requester.session
 
     @property
     def client(self) -> EventClient:
-        """Who sent it, for events."""
+        """The sender of the request, as events describe it."""
         name = self.engine.broker.server_name
         return client_info(name, self.tenant.account, self.session, self.header)
 
@@ -52,11 +54,11 @@ class ApiRequest(msgspec.Struct, frozen=True):
 
 
 class Durable(msgspec.Struct, frozen=True):
-    """An answer that leaves when all changes of a stream up to now are durable, or those of one of
-    its consumers.
+    """An answer that is sent when all changes of a stream up to now, or those of one of its
+    consumers, are durable.
 
-    Requests that follow do not wait for it. `failed` is the error if the disk fails, `then` is
-    called when it has left and was none.
+    Later requests do not wait for it. `failed` makes the error if the disk fails; `then` is called
+    after the answer was sent without an error.
     """
 
     hosted: HostedStream
@@ -67,7 +69,7 @@ class Durable(msgspec.Struct, frozen=True):
     header: bytes = b""
 
     def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
-        """Call `done` then, or with the error if it will not be."""
+        """Call `done` when the changes are durable, or with the error if they cannot be."""
         if self.consumer is None:
             self.hosted.commits.when_durable(done)
         else:
@@ -81,5 +83,5 @@ class Headed(msgspec.Struct, frozen=True):
     header: bytes
 
 
-# None: nobody answers.
+# None: there is no answer.
 Answer: TypeAlias = ApiStruct | Durable | Headed | None

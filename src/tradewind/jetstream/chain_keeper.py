@@ -1,8 +1,8 @@
 """Checkpoints of tamper-proof streams: when one is made, and with which key.
 
 Owns the companion of a stream that has its chain signed after a number of entries or a time, and
-the key of the server. Signing and writing are for workers; one checkpoint of a stream is made at a
-time. What is in a checkpoint is the business of `store.folder.stream_chain`.
+the key of the server. Signing and writing are done by workers; a stream has at most one checkpoint
+in progress. The content of a checkpoint is defined in `store.folder.stream_chain`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AGAIN_NS: Final = 10 * SECOND_NS
 
 
 def chains_of(hosted: HostedStream) -> Wanted:
-    """The keeper of the chain of a stream."""
+    """The companion that keeps the chain of a stream, if the stream has a chain."""
     files = hosted.stream.files
     if files is None or files.chain is None:
         return {}
@@ -42,7 +42,7 @@ def chains_of(hosted: HostedStream) -> Wanted:
 
 
 class ChainKeeper:
-    """Has the chain of one stream signed in time. A `Companion`."""
+    """Has the chain of one stream signed on schedule. A `Companion`."""
 
     def __init__(self, hosted: HostedStream, chain: StreamChain) -> None:
         self.chain = chain
@@ -69,7 +69,9 @@ class ChainKeeper:
             self._tell_broken()
 
     def _tell_broken(self) -> None:
-        """Also with each checkpoint: at the start nobody may have listened."""
+        """Publish the advisory; repeated at each checkpoint, because at the start nothing may be
+        subscribed.
+        """
         hosted = self._hosted
         if (broken := self.chain.broken) is not None and hosted.is_attached:
             hosted.engine.advisories.chain_broken(
@@ -117,7 +119,7 @@ class ChainKeeper:
         self._hosted.engine.workers.submit(write.run, partial(self._ended, write))
 
     def next_write(self) -> CheckpointWrite:
-        """A checkpoint of what is synced; StoreError if there is no key."""
+        """A checkpoint of the entries synced so far; StoreError if there is no key."""
         engine = self._hosted.engine
         now = format_time(engine.broker.now_ns())
         return self.chain.next_checkpoint(engine.chain_key(), now)
@@ -140,15 +142,15 @@ class ChainKeeper:
 
     @property
     def is_writing(self) -> bool:
-        """Whether one is being made."""
+        """Whether a checkpoint is being made."""
         return self._is_writing
 
     def take(self) -> None:
-        """Make none from now on: a request does."""
+        """Make no checkpoints until `give_back`: a request makes one itself."""
         self._is_writing = True
 
     def give_back(self) -> None:
-        """That request is done."""
+        """Resume after the request that called `take` has finished."""
         self._is_writing = False
         self._tell_broken()
         self.kept()
@@ -163,13 +165,13 @@ class ChainKeeper:
 
 
 def keeper_of(hosted: HostedStream) -> ChainKeeper | None:
-    """Of the chain of a stream; None: it has none."""
+    """The keeper of a stream's chain; None if the stream has no chain."""
     return next((each for each in hosted.companions if isinstance(each, ChainKeeper)), None)
 
 
 def load_key(engine: JetStreamEngine) -> KeyPair:
-    """The key that signs: that of the configuration, or one that is made once and kept in the store
-    folder. StoreError says what is wrong, never what it is.
+    """The signing key: the configured one, or one that is created once and stored in the store
+    folder. The text of a StoreError names the problem and never contains the key.
     """
     given = engine.settings.options.chain_key.reveal()
     if len(given) == nkeys.SEED_LENGTH and given.startswith(nkeys.SEED) and given.isalnum():

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def client_info(
     server_name: str, account: Account, session: Session | None, header: bytes = b""
 ) -> EventClient:
-    """Who it is; nothing is known if this server sent the request for the same account.
+    """The sender of a request; without members if this server sent it for the same account.
 
-    Of a member of another account, and of that account's mirrors and sources, no more than its
-    import lets the header of the request tell.
+    For a member of another account, and for that account's mirrors and sources, the result has only
+    what the import lets the header of the request reveal.
     """
     if session is None or session.account is not account:
         told = told_info(header)
@@ -46,5 +46,5 @@ def client_info(
 
 
 def _text(value: str) -> str:
-    """What CONNECT says is bytes, and need not be text."""
+    """Replace bytes that are not UTF-8: the fields of CONNECT need not be text."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,8 +1,8 @@
 """Notices that the clock of the machine has jumped, and has all streams and consumers look again.
 
-Owns when to look, and the walk over all of them, in steps. What a jump means is up to each: ages
-and times to live (`stream.upkeep`), schedules, pauses of consumers. Which time is believed is
-decided in one place, `Turn.steady_ns`.
+Owns when to look, and the walk over all of them, in steps. Each decides itself how to react to a
+jump: ages and times to live (`stream.upkeep`), schedules, pauses of consumers. Which time is
+believed is decided in one place, `Turn.steady_ns`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOLD_PER_STEP: Final = 64
 
 
 class ClockWatch:
-    """That of one engine, among its timers."""
+    """The clock watch of one engine, which is one of the engine's timers."""
 
     name = ""
 
@@ -34,15 +34,17 @@ class ClockWatch:
         self._walk: Iterator[None] | None = None
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start watching the clock."""
         self._engine.turn.steady_ns()
         self._engine.turn.clock_watch = self._notice
         self._engine.timers.set(self, self.next_deadline_ns)
 
     def _notice(self, moved_ns: int) -> None:
-        """The clock has moved, or is ahead (0); a walk that is under way begins again."""
+        """Called when the clock has moved by `moved_ns`, or is ahead (0); restarts a walk in
+        progress.
+        """
         if moved_ns > 0:
-            # At once, because whoever has asked for the time has the new one: stamps were judged by
+            # At once, because callers of the clock already see the new time: stamps were judged by
             # a clock that was behind.
             for hosted in self._engine.hosted_streams():
                 forget_ahead(hosted.stream.store)
@@ -52,7 +54,7 @@ class ClockWatch:
 
     @property
     def next_deadline_ns(self) -> int:
-        """When to look."""
+        """When `tick` is next due (monotonic)."""
         turn = self._engine.turn
         if self._walk is not None:
             return max(turn.monotonic_ns, 1)
@@ -60,14 +62,17 @@ class ClockWatch:
         return min(look_ns, turn.believed_at_ns) if turn.believed_at_ns else look_ns
 
     def tick(self) -> None:
-        """Look, and tell some of those who have to know."""
+        """Check the clock, and continue the walk that notifies streams and consumers."""
         self._engine.turn.steady_ns()
         walk = self._walk
         if walk is not None and next(walk, self) is self and self._walk is walk:
             self._walk = None
 
     def _tell(self, *, ahead: bool) -> Iterator[None]:
-        """What goes between two steps is passed over: it must not have a deadline again."""
+        """Notify all streams and consumers in steps.
+
+        One that is removed between two steps is skipped, because it must not get a deadline again.
+        """
         told = 0
         for hosted in list(self._engine.hosted_streams()):
             if hosted.is_attached:
@@ -87,7 +92,9 @@ class ClockWatch:
         self._engine.timers.set(consumer, consumer.next_deadline_ns)
 
     def _try(self, owner: Timed, tell: Callable[[], None]) -> None:
-        """Whatever is wrong with one of them, the others have to know it, too."""
+        """Notify one stream or consumer; its failure must not keep the others from being
+        notified.
+        """
         try:
             tell()
         except Exception as error:

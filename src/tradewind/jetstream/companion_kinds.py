@@ -1,4 +1,4 @@
-"""Every kind of what lives beside a stream: the one list of them.
+"""The list of all kinds of companions of a stream.
 
 Owns which kinds there are, and the quick check whether a stream has one at all: most have none, and
 the modules of chains, shelves and dead letters are loaded with the first stream that does.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _shelves_of(hosted: HostedStream) -> Wanted:
-    """What can be brought back, of the few streams that have any of it."""
+    """The companions for truncated messages that can be brought back; few streams have any."""
     folder = hosted.stream.folder
     try:
         if folder is None or not folder.has_shelves():
@@ -34,7 +34,7 @@ def _shelves_of(hosted: HostedStream) -> Wanted:
 
 
 def _chains_of(hosted: HostedStream) -> Wanted:
-    """Who signs the chain, of the few streams that have one."""
+    """The companion that signs the chain; few streams have one."""
     files = hosted.stream.files
     if files is None or files.chain is None:
         return {}
@@ -44,7 +44,7 @@ def _chains_of(hosted: HostedStream) -> Wanted:
 
 
 def _configure_chain(hosted: HostedStream, meta: StreamMeta) -> None:
-    """A stream without messages may get a chain, or another one."""
+    """Give a stream without messages a chain, or another one."""
     folder, files = hosted.stream.folder, hosted.stream.files
     if folder is None or files is None:
         return
@@ -60,7 +60,7 @@ def _configure_chain(hosted: HostedStream, meta: StreamMeta) -> None:
 
 
 def _keep_expired(hosted: HostedStream, consumer: ServerConsumer, *, is_there: bool) -> None:
-    """Some consumers miss what expires before they are done with it."""
+    """Keep expiring messages for consumers that turn them into dead letters."""
     is_keeper = is_there and consumer.dead_letters.keeps_expired
     if not is_keeper and hosted.stream.upkeep.keeper is None:
         return

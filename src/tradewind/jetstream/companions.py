@@ -1,14 +1,14 @@
 """Companions: objects that live beside a stream and run on their own schedule.
 
-Owns the single extension point for them. A companion is attached with its stream, is called when
-its time has come and when stored messages are safe, and is closed with the stream or when the
-configuration no longer names it. `HostedStream` knows the list of companions and never their kinds,
-which are all in `companion_kinds`.
+Owns the single extension point for them. A companion is attached with its stream, is called when a
+deadline is reached and when stored messages become durable, and is closed with the stream or when
+the configuration no longer names it. `HostedStream` knows the list of companions and never their
+kinds, which are all in `companion_kinds`.
 
-Consumers are no companions: clients create and delete them by name, they have states on disk and a
-share in each turn, and their `close` and `describe` take and give other things. Neither are
-schedules and templates: a schedule is a message with a deadline, which `stream.upkeep` keeps, and a
-template belongs to an account and is there before its streams are.
+Consumers are not companions: clients create and delete them by name, they have states on disk and a
+share in each turn, and their `close` and `describe` have other signatures. Neither are schedules
+and templates: a schedule is a message with a deadline, which `stream.upkeep` tracks, and a template
+belongs to an account and exists before its streams do.
 """
 
 from __future__ import annotations
@@ -27,35 +27,39 @@ if TYPE_CHECKING:
 
 
 class Companion(Protocol):
-    """Whatever works for a stream by itself."""
+    """An object that works beside a stream on its own schedule."""
 
     def attach(self) -> None:
-        """The stream takes part in turns from now on."""
+        """Called when the stream begins to take part in turns."""
 
     def changed(self) -> None:
-        """The stream has another configuration, which still names this companion."""
+        """Called when the stream has a new configuration that still names this companion."""
 
     def kept(self) -> None:
-        """More of what the stream has stored is as safe as it promises, or it has room again."""
+        """Called when more stored messages are as durable as the stream promises, or it has room
+        again.
+        """
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
 
     @property
     def next_deadline_ns(self) -> int:
         """When `tick` has something to do (monotonic); 0: never."""
 
     def close(self, *, for_good: bool) -> None:
-        """Stop. `for_good`: it is no longer wanted; else it continues at the next
-        start.
+        """Stop. With `for_good` the companion is no longer wanted; otherwise it continues at the
+        next start.
         """
 
     def describe(self) -> Mapping[str, Any]:
-        """Its part in the information about the stream; lists of several companions are joined."""
+        """The members it adds to the stream's information; lists of several companions are
+        joined.
+        """
 
 
 class StreamFollower(Taker):
-    """A companion of one stream that takes the messages of another one, its origin, as consumers
+    """A companion of one stream that takes the messages of another stream, its origin, as consumers
     do.
     """
 
@@ -65,41 +69,41 @@ class StreamFollower(Taker):
     @property
     @abstractmethod
     def patterns(self) -> tuple[bytes, ...]:
-        """The subjects of the messages that it takes; none: all."""
+        """The subjects of the messages to take; empty for all."""
 
     @abstractmethod
     def origin_came(self, origin: HostedStream) -> None:
-        """The origin is there from now on."""
+        """Called when the origin becomes available."""
 
     @abstractmethod
     def origin_left(self) -> None:
-        """The origin is deleted or closed."""
+        """Called when the origin is deleted or closed."""
 
     @abstractmethod
     def retention_changed(self, retention: Retention | None) -> None:
-        """Who is told what it needs no more."""
+        """Set the retention to notify of messages that are no longer needed."""
 
 
 class Shared(Protocol):
-    """What several companions of a stream share, or what outlives them."""
+    """State that several companions of a stream share, or that outlives them."""
 
     def save(self) -> None:
-        """The files of the stream are complete: what belongs beside them is written down."""
+        """Write the state to disk; called when the files of the stream are complete."""
 
 
-# What a stream is to have: by a key that tells whether it is the same as before, in the order of
+# The wanted companions: by a key that shows whether one is the same as before, in the order of
 # the description.
 Wanted = Mapping[Hashable, Callable[[], Companion]]
 SharedT = TypeVar("SharedT", bound=Shared)
 
 
 class ConsumerChanged(Protocol):
-    """A consumer has come or has another configuration; not `is_there`: it is deleted."""
+    """The signature of a function that is called when a consumer of a stream changes."""
 
     def __call__(
         self, hosted: HostedStream, consumer: ServerConsumer, /, *, is_there: bool
     ) -> None:
-        """For one stream."""
+        """Handle a consumer that was added or reconfigured, or deleted if not `is_there`."""
 
 
 def _wants_nothing(_hosted: HostedStream) -> Wanted:
@@ -107,16 +111,16 @@ def _wants_nothing(_hosted: HostedStream) -> Wanted:
 
 
 class CompanionKind(NamedTuple):
-    """What one kind of companions needs to know of all streams."""
+    """The hooks of one kind of companion, which apply to all streams."""
 
     wanted: Callable[[HostedStream], Wanted] = _wants_nothing
-    # The stream gets this configuration; called before the companions are told.
+    # The stream gets this configuration; called before the companions are notified.
     configure: Callable[[HostedStream, StreamMeta], None] | None = None
     consumer_changed: ConsumerChanged | None = None
 
 
 class Companions:
-    """Those of one stream, from `attach` to `close`."""
+    """The companions of one stream, from `attach` to `close`."""
 
     def __init__(self, hosted: HostedStream, kinds: tuple[CompanionKind, ...]) -> None:
         self._hosted = hosted
@@ -131,7 +135,7 @@ class Companions:
         return iter(list(self._all.values()))
 
     def set(self) -> None:
-        """Have those that the configuration names, and no others."""
+        """Add the companions that the configuration names, and close all others."""
         wanted: dict[Hashable, Callable[[], Companion]] = {}
         if self._hosted.engine.is_read_only:
             return  # all of them change the stream
@@ -148,44 +152,46 @@ class Companions:
             self.set_timer(companion)
 
     def configure(self, meta: StreamMeta) -> None:
-        """The stream has another configuration; `set` follows."""
+        """Pass a new configuration to all kinds; `set` follows."""
         for kind in self._kinds:
             if kind.configure is not None:
                 kind.configure(self._hosted, meta)
 
     def consumer_changed(self, consumer: ServerConsumer, *, is_there: bool) -> None:
-        """A consumer has come or has another configuration; not `is_there`: it is deleted."""
+        """Notify all kinds that a consumer was added or reconfigured, or deleted if not
+        `is_there`.
+        """
         for kind in self._kinds:
             if kind.consumer_changed is not None:
                 kind.consumer_changed(self._hosted, consumer, is_there=is_there)
 
     def shared(self, kind: type[SharedT], make: Callable[[], SharedT]) -> SharedT:
-        """The only one of its class beside this stream, made for whoever asks first."""
+        """The shared state of this class, which the first caller creates."""
         if (known := self._shared.get(kind)) is None:
             known = self._shared[kind] = make()
         return cast("SharedT", known)
 
     def save(self) -> None:
-        """The files of the stream are complete: write down what belongs beside them."""
+        """Write all shared state to disk; called when the files of the stream are complete."""
         for shared in self._shared.values():
             shared.save()
 
     def kept(self) -> None:
-        """More of what the stream has stored is safe."""
+        """Notify companions that more messages have become durable."""
         for companion in self._all.values():
             companion.kept()
 
     def set_timer(self, companion: Companion) -> None:
-        """Its next deadline may have moved."""
+        """Update the timer of a companion whose next deadline may have moved."""
         self._hosted.engine.timers.set(companion, companion.next_deadline_ns)
 
     def set_timers(self) -> None:
-        """The same for all of them."""
+        """Update the timers of all companions."""
         for companion in self._all.values():
             self.set_timer(companion)
 
     def close(self, *, for_good: bool) -> None:
-        """All of them end."""
+        """Close all companions."""
         companions, self._all = self._all, {}
         engine = self._hosted.engine
         for companion in companions.values():
@@ -194,7 +200,7 @@ class Companions:
             engine.broker.let_go(companion, self._hosted, self._hosted.tenant, engine)
 
     def describe(self) -> dict[str, Any]:
-        """What they add to the information about the stream."""
+        """The members that companions add to the stream's information."""
         members: dict[str, Any] = {}
         for companion in self._all.values():
             for name, value in companion.describe().items():

@@ -66,14 +66,14 @@ _UNWRITABLE_OFFSET: Final = re.compile(r"[+-](2[4-9]|[3-9]\d):\d\d$", re.ASCII)
 
 
 def consumer_context(engine: JetStreamEngine, hosted: HostedStream, name: str) -> ConsumerContext:
-    """What a consumer is given of its surroundings."""
+    """The parts of the engine and the stream that a consumer uses."""
     tenant = hosted.tenant
 
     def advise(kind: str, fields: dict[str, object]) -> None:
         engine.advisories.consumer_event(tenant.account, hosted.name, name, kind, fields)
 
     def inactive(consumer: ServerConsumer) -> None:
-        # It is called from inside the consumer: the removal waits for the end of the turn.
+        # Called from inside the consumer: the removal waits for the end of the turn.
         engine.retired.append((hosted, consumer))
 
     def give_up(consumer: ServerConsumer, given: GivenUp) -> None:
@@ -103,7 +103,7 @@ def consumer_context(engine: JetStreamEngine, hosted: HostedStream, name: str) -
 
 
 def is_stored(hosted: HostedStream, config: ConsumerConfig) -> bool:
-    """Whether a consumer outlives the server."""
+    """Whether a consumer survives a restart of the server."""
     is_kept = not config.mem_storage and not config.direct
     return is_kept and hosted.config.storage is StorageType.FILE
 
@@ -116,7 +116,7 @@ def create_consumer(
     action: ConsumerAction,
     pedantic: bool,
 ) -> Steps[ServerConsumer]:
-    """A new consumer, or the one of this name with this configuration."""
+    """Create a consumer, or return the one of this name if its configuration is the same."""
     wanted = sourcing_config(wanted, hosted.config, engine.names.consumer)
     while hosted.is_being_created(wanted.durable_name or wanted.name):
         yield Wait.OTHERS_FIRST
@@ -167,7 +167,7 @@ def create_consumer(
 def _new_consumer(
     engine: JetStreamEngine, hosted: HostedStream, name: str, config: ConsumerConfig
 ) -> Steps[ServerConsumer]:
-    """A consumer that is on disk, if it has to be."""
+    """Create a consumer, on disk first if it is stored there."""
     if engine.is_read_only:
         check_consumer(engine, "a durable consumer", is_stored=bool(config.durable_name))
         config = replace(config, mem_storage=True)
@@ -196,8 +196,8 @@ def _new_consumer(
 
 
 def _is_large(hosted: HostedStream, wanted: ConsumerConfig) -> bool:
-    """Whether the event loop has better things to do than to check it, and to compare its filters
-    with those of the other consumers.
+    """Whether checking the configuration, and comparing its filters with those of the other
+    consumers, takes too long for the event loop.
     """
     filter_count = len(wanted.filter_subjects)
     return (
@@ -207,7 +207,7 @@ def _is_large(hosted: HostedStream, wanted: ConsumerConfig) -> bool:
 
 
 def _prepared(hosted: HostedStream, config: ConsumerConfig) -> Steps[Prepared]:
-    """What depends on the number of subjects and filters, looked for in steps."""
+    """Compute in steps what depends on the number of subjects and filters."""
     store = hosted.stream.store
     chosen = store.filter(filters_of(config))
     while chosen.arrange(WORK_PER_STEP_NS):
@@ -250,7 +250,7 @@ def _new_name(engine: JetStreamEngine, hosted: HostedStream) -> str:
 def change_consumer(
     hosted: HostedStream, consumer: ServerConsumer, config: ConsumerConfig
 ) -> Steps[None]:
-    """Another configuration, which was checked; on disk first."""
+    """Apply a configuration that was checked, on disk first."""
     if is_stored(hosted, consumer.config):
         assert hosted.stream.folder is not None
         meta = ConsumerMeta(consumer.name, consumer_config_to_dict(config), consumer.created_ns)
@@ -273,7 +273,7 @@ def change_consumer(
 
 
 def pause_consumer(hosted: HostedStream, consumer: ServerConsumer, until_ns: int) -> Steps[None]:
-    """Deliver nothing until then; a time that is past resumes, and is remembered as well."""
+    """Pause deliveries until a time; a time in the past resumes them, and is stored as well."""
     until = None if until_ns == ZERO_TIME_NS else format_time(until_ns)
     config = msgspec.structs.replace(consumer.config, pause_until=until)
     metadata = stored_metadata(config.metadata, consumer_level(config))
@@ -283,7 +283,7 @@ def pause_consumer(hosted: HostedStream, consumer: ServerConsumer, until_ns: int
 def open_consumer(
     engine: JetStreamEngine, hosted: HostedStream, stored: StoredConsumer
 ) -> ServerConsumer:
-    """A consumer that is on disk; ValueError if its configuration is not right."""
+    """Open a consumer that is on disk; ValueError if its configuration is invalid."""
     meta = stored.meta
     config = consumer_config_from_dict(meta.config)
     context = consumer_context(engine, hosted, meta.name)
@@ -305,9 +305,9 @@ def open_consumer(
 def delete_consumer(
     engine: JetStreamEngine, hosted: HostedStream, consumer: ServerConsumer
 ) -> Steps[None]:
-    """A consumer goes, with what is on disk of it; whoever waits is told.
+    """Delete a consumer with its files, and notify those who wait for it.
 
-    One that the disk does not let go is offline, and can be deleted again.
+    A consumer whose files cannot be removed is offline, and can be deleted again.
     """
     stored = is_stored(hosted, consumer.config)
     check_consumer(engine, f"deleting consumer {consumer.name}", is_stored=stored)
@@ -330,7 +330,7 @@ def delete_consumer(
 def delete_offline_consumer(
     engine: JetStreamEngine, hosted: HostedStream, name: str
 ) -> Steps[None]:
-    """A consumer that is not served goes, because somebody asks for that by its name."""
+    """Delete a consumer that is offline, on request."""
     yield from _delete_files(engine, hosted, name)
     engine.advisories.consumer_action(hosted.tenant.account, hosted.name, name, "delete")
 

@@ -1,10 +1,10 @@
-"""Whether somebody may have the server do something, whatever way the request has come.
+"""Whether a requester may have the server do something, by whatever route the request arrived.
 
 Owns which subjects a deed needs; `broker.authority` decides about them. A permission in NATS is
 about a subject; a deed is what happens when a request to a subject is served. The same deed can be
-asked for under several subjects (`$TW.API`, requests of the previews, parts of a transaction), and
-by what a configuration has the server do later. It is allowed if whoever asks may publish to the
-subject of the deed itself, which the table of endpoints names. How each way gets here:
+requested under several subjects (`$TW.API`, requests of the previews, parts of a transaction), and
+by a configuration for a later time. It is allowed if the requester may publish to the subject of
+the deed itself, which the table of endpoints names. How each route gets here:
 
 - a plain subject, one that names the domain, or one that a mapping of the account changes: the
   session has mapped it before it checked, so that the subject is that of the deed;
@@ -14,8 +14,8 @@ subject of the deed itself, which the table of endpoints names. How each way get
   that import;
 - messages of the server itself, to subjects that others have chosen (answers, deliveries,
   republished messages): no requests at all, the router keeps them from services
-  (`Router.publish_as`). Through an import such a message is one of the other account, but nobody in
-  particular has sent it: nothing is allowed for which somebody must be asked.
+  (`Router.publish_as`). Through an import such a message is one of the other account, but has no
+  sender: no deed that needs a permission is allowed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Requester(Authority, frozen=True):
-    """Who asks for something that concerns the streams of an account."""
+    """The requester of something that concerns the streams of an account."""
 
     def check(self, subject: str) -> None:
         """ApiError unless publishing to a literal subject is allowed."""
@@ -45,7 +45,7 @@ class Requester(Authority, frozen=True):
             raise own_errors.NOT_ALLOWED(subject=pattern)
 
     def check_deed(self, endpoint: ApiEndpoint, stream: str = "", consumer: str = "") -> None:
-        """ApiError unless asking for this is allowed; `*` as a name stands for all of them."""
+        """ApiError unless the requester may do this; `*` as a name stands for all names."""
         subject = endpoint.subject_for(stream, consumer)
         if "*" in (stream, consumer):
             self.check_all(subject)

@@ -33,8 +33,8 @@ EVERYTHING: Final = b">"
 class FilterGroup:
     """The consumers that want one subject or pattern; `handle` is its place in the index.
 
-    `start` is where the last search for one that needs a message ended: those before it have
-    probably settled what came, so the next search begins there and goes round.
+    `start` is where the last search for a consumer that needs a message ended: those before it have
+    probably settled the earlier messages, so the next search begins there and wraps around.
     """
 
     __slots__ = ("_places", "handle", "members", "start", "waiting")
@@ -47,12 +47,12 @@ class FilterGroup:
         self.start = -1
 
     def add(self, consumer: Taker) -> None:
-        """It has come."""
+        """Add a consumer to the group."""
         self._places[consumer] = len(self.members)
         self.members.append(consumer)
 
     def remove(self, consumer: Taker) -> None:
-        """It is gone; the order of the others means nothing."""
+        """Remove a consumer from the group; the order of the others does not matter."""
         self.waiting.pop(consumer, None)
         place, last = self._places.pop(consumer), self.members.pop()
         if last is not consumer:
@@ -61,7 +61,7 @@ class FilterGroup:
 
 
 class Demand:
-    """The consumers of one stream, from `add` to `remove`."""
+    """Index of the consumers of one stream, from `add` to `remove`."""
 
     def __init__(self, store: MessageStore, seed: int) -> None:
         self._store = store
@@ -73,12 +73,12 @@ class Demand:
         self._seen_seq = 0
 
     def __del__(self) -> None:
-        # A stream goes with its consumers, and nobody else frees what `Sublist.add` has made.
+        # A stream goes with its consumers, and nothing else frees what `Sublist.add` has made.
         for handle in self._by_handle:
             self._filters.discard(handle)
 
     def __len__(self) -> int:
-        """How many consumers there are."""
+        """The number of consumers."""
         return len(self._lanes)
 
     def __contains__(self, consumer: object) -> bool:
@@ -86,15 +86,17 @@ class Demand:
 
     @property
     def waiting_count(self) -> int:
-        """Consumers that would take a message."""
+        """The number of consumers that wait for a message."""
         return len(self._waiting)
 
     def add(self, consumer: ServerConsumer) -> None:
-        """It has come, or wants something else than before."""
+        """Add a consumer, or update its filters."""
         self.add_taker(consumer, filters_of(consumer.config))
 
     def add_taker(self, consumer: Taker, patterns: tuple[bytes, ...]) -> None:
-        """Somebody takes messages of these subjects, all without one."""
+        """Add a taker of messages with these subjects, or of all messages without any, or update
+        it.
+        """
         self.remove(consumer)
         filters = list(set(patterns)) or [EVERYTHING]
         self._lanes[consumer] = filters
@@ -106,7 +108,7 @@ class Demand:
             lane.add(consumer)
 
     def remove(self, consumer: Taker) -> None:
-        """It is gone."""
+        """Remove a consumer."""
         self._waiting.pop(consumer, None)
         for pattern in self._lanes.pop(consumer, ()):
             lane = self._by_filter[pattern]
@@ -116,7 +118,7 @@ class Demand:
                 self._filters.discard(lane.handle)
 
     def update_waiting(self, consumer: Taker) -> None:
-        """It has sent what it could; does it wait for more?"""
+        """Update whether a consumer waits for more messages, after it has sent what it could."""
         waits = consumer.has_demand
         if waits == (consumer in self._waiting) or consumer not in self._lanes:
             return
@@ -128,7 +130,9 @@ class Demand:
                 del waiting[consumer]
 
     def wake(self, turn: Turn, visible_seq: int) -> None:
-        """All messages up to `visible_seq` may be sent: wake those who may want the new ones."""
+        """Wake the consumers that may want the messages that have become visible, up to
+        `visible_seq`.
+        """
         first_seq, self._seen_seq = self._seen_seq + 1, max(self._seen_seq, visible_seq)
         if not self._waiting or first_seq > visible_seq:
             return
@@ -147,12 +151,12 @@ class Demand:
 
     @property
     def needed_from(self) -> int:
-        """From this sequence on some consumer wants everything; 0 if there is none like that."""
+        """The sequence from which on some consumer wants all messages; 0 if none wants all."""
         lane = self._by_filter.get(EVERYTHING)
         return min(each.limit_seq for each in lane.members) if lane is not None else 0
 
     def lanes(self, subject: bytes) -> list[FilterGroup]:
-        """Whoever wants messages of this subject is in one of these."""
+        """The lanes of the consumers that want messages of this subject."""
         return [self._by_handle[handle] for handle in self._filters.find(subject)[0]]
 
     def has_takers(self, subject: bytes) -> bool:

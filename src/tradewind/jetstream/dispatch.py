@@ -60,7 +60,7 @@ _AT_ONCE: Final = tuple(each for each in ENDPOINTS if each.beside is Beside.ALL)
 class SystemResponse(
     ApiStruct, frozen=True, kw_only=True, tag_field="type", tag=f"{TYPE_PREFIX}system_response"
 ):
-    """What the system account gets instead of an answer."""
+    """The response to requests from the system account."""
 
 
 class AccountPurgeResponse(
@@ -70,13 +70,13 @@ class AccountPurgeResponse(
     tag_field="type",
     tag=f"{TYPE_PREFIX}account_purge_response",
 ):
-    """ACCOUNT.PURGE."""
+    """The response of ACCOUNT.PURGE."""
 
     initiated: bool = False
 
 
 class Dispatcher:
-    """Listens in all accounts of the broker and answers."""
+    """Listens for API requests in all accounts of the broker, and answers them."""
 
     def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
@@ -87,12 +87,12 @@ class Dispatcher:
         self._lane = Lane(engine.workers, engine.set_time, engine.lane_fault, engine.broker.watch)
 
     def listen(self) -> None:
-        """Hear the requests of every account, also of those that came with a reload."""
+        """Subscribe to the requests of every account, including those that a reload added."""
         for name in self._engine.broker.accounts:
             self.listen_to(name)
 
     def listen_to(self, name: str) -> None:
-        """Hear the requests of one account."""
+        """Subscribe to the requests of one account."""
         broker = self._engine.broker
         account = broker.accounts[name]
         self._answer_domain(account)
@@ -117,7 +117,7 @@ class Dispatcher:
         self._tokens[name] = tokens
 
     def _answer_domain(self, account: Account) -> None:
-        """Have requests that name the domain taken as those that do not, before anything else."""
+        """Map requests that name the domain to plain ones, before any other mapping."""
         domain, broker = self._engine.domain, self._engine.broker
         if not domain or account.name in self._domain_tokens or broker.is_system_account(account):
             return
@@ -126,7 +126,7 @@ class Dispatcher:
         self._domain_tokens[account.name] = announce_domain(account, prefix)
 
     def stop_listening(self) -> None:
-        """Hear nothing more."""
+        """Unsubscribe from all requests."""
         for name in list(self._tokens):
             self._stop_listening_to(name)
         for name, token in self._domain_tokens.items():
@@ -142,7 +142,7 @@ class Dispatcher:
     def _guarded(
         self, handler: Callable[[InternalMessage], None]
     ) -> Callable[[InternalMessage], None]:
-        """Every request happens at the present time."""
+        """Wrap a handler so that the engine's time is current when it runs."""
 
         def guarded(message: InternalMessage) -> None:
             self._engine.set_time()
@@ -153,7 +153,9 @@ class Dispatcher:
     # ---------------------------------------------------------------- requests
 
     def _at_once(self, endpoint: ApiEndpoint, message: InternalMessage) -> None:
-        """It has an order of its own. Most servers never see one, and never load its handler."""
+        """Handle a request outside the queue, in its own order. Its handler is loaded with the
+        first one.
+        """
         try:
             check_request(self._engine, endpoint)
         except ApiError as error:
@@ -177,7 +179,9 @@ class Dispatcher:
         lane.add(self._serve(message, call, lane), call.endpoint.beside.value, label, subject)
 
     def limit_waiting(self) -> None:
-        """Too many requests wait: drop them all, as nats-server does, and say so."""
+        """Drop all waiting requests if there are too many, as nats-server does, and publish an
+        advisory.
+        """
         lanes = [tenant.lane for tenant in self._engine.accounts.values()]
         limit = self._engine.settings.options.request_queue_limit or REQUESTS_WAITING_MAX
         if sum(lane.waiting_count for lane in lanes) < limit:
@@ -241,7 +245,7 @@ class Dispatcher:
     def _attempt(
         self, message: InternalMessage, call: EndpointCall
     ) -> Steps[tuple[ApiError | None, Answer]]:
-        """The error, or the answer."""
+        """Run a request; returns the error or the answer."""
         try:
             answer = yield from self._respond(message, call)
             if isinstance(answer, Generator):
@@ -254,9 +258,9 @@ class Dispatcher:
                     f"{error.description.removeprefix('invalid JSON: ')}"
                 )
             return error, None
-        except StoreError as error:  # a disk that fails is no fault of ours
+        except StoreError as error:  # a failing disk is not an internal error
             return errors.STREAM_STORE_FAILED(err=str(error)), None
-        except Exception as error:  # a fault of ours must not leave the client waiting
+        except Exception as error:  # an internal error must not leave the client waiting
             self._engine.faults.contain("request", error, message.subject)
             return errors.STREAM_GENERAL(err=INTERNAL_ERROR), None
         return None, answer
@@ -272,7 +276,7 @@ class Dispatcher:
     def _respond(
         self, message: InternalMessage, call: EndpointCall
     ) -> Steps[Answer | Steps[Answer]]:
-        """All checks in their order, then the handler. A large body is decoded by a worker."""
+        """Do all checks in their order, then call the handler. A worker decodes a large body."""
         if call.endpoint.needs_cluster:
             raise errors.CLUSTER_REQUIRED()
         if not call.endpoint.reads_body_first:
@@ -325,7 +329,9 @@ class Dispatcher:
     # ---------------------------------------------------------------- the system account
 
     def _system(self, message: InternalMessage) -> None:
-        """The system account has no streams of its own, but may remove those of others."""
+        """Handle a request of the system account: it has no streams, but may remove those of
+        others.
+        """
         call = parse_subject(message.subject, is_system=True)
         if call is not None:
             if call.endpoint is ENDPOINT_BY_NAME["account_purge"]:
@@ -367,7 +373,9 @@ def _check_level(message: InternalMessage) -> None:
 
 
 def _decode(call: EndpointCall, body: bytes, *, strict: bool) -> ApiStruct | None:
-    """The request in a body; those for single messages are many, and mostly plain."""
+    """Decode a request's body; requests for single messages, which are frequent, have a fast
+    path.
+    """
     if call.endpoint.request is MsgGetRequest and (content := plain_request(body)) is not None:
         return content
     return call.endpoint.decode(body, strict=strict)

@@ -72,13 +72,13 @@ DUE_MAX: Final = 256
 
 
 def run_each(calls: list[Callable[[], None]]) -> None:
-    """Call them one after the other."""
+    """Call each function in order."""
     for call in calls:
         call()
 
 
 class EngineSettings(msgspec.Struct, frozen=True):
-    """What the configuration says, with all limits known."""
+    """The configured settings, with all limits resolved."""
 
     options: JetStreamOptions
     memory_bytes_max: int
@@ -109,7 +109,7 @@ class JetStreamEngine:
         # Who is meant by what a turn lists.
         self.hosts: dict[Participant, HostedStream] = {}
         self.consumer_hosts: dict[Participant, HostedStream] = {}
-        # Consumers that nobody has used for long: they go at the end of the turn.
+        # Consumers past their inactivity threshold, which are deleted at the end of the turn.
         self.retired: list[tuple[HostedStream, ServerConsumer]] = []
         turns = TurnWork(self)
         # Called in every turn, see there; so they are no methods of this class, which would cost
@@ -149,21 +149,21 @@ class JetStreamEngine:
 
     @property
     def domain(self) -> str:
-        """Of the configuration; empty: none."""
+        """The configured domain; empty if there is none."""
         return self.settings.options.domain
 
     @property
     def is_read_only(self) -> bool:
-        """Whether the store is served and not changed."""
+        """Whether the store is served read-only."""
         return self.settings.options.read_only
 
     @property
     def is_started(self) -> bool:
-        """Whether requests are heard."""
+        """Whether the engine serves requests."""
         return self.broker.engine is self
 
     def chain_key(self) -> KeyPair:
-        """What signs the checkpoints of chains; StoreError if there is none."""
+        """The key that signs the checkpoints of chains; StoreError if there is none."""
         if self._chain_key is None:
             from tradewind.jetstream.chain_keeper import load_key
 
@@ -173,9 +173,9 @@ class JetStreamEngine:
     # ---------------------------------------------------------------- accounts
 
     def set_accounts(self, options: ServerOptions) -> None:
-        """Have JetStream in the accounts that the configuration names, with its limits.
+        """Enable JetStream in the accounts that the configuration names, with its limits.
 
-        Streams of an account that has lost it stay on disk and are not served.
+        Streams of an account that no longer has JetStream stay on disk and are not served.
         """
         for _ in self._account_steps(options):
             pass
@@ -210,7 +210,7 @@ class JetStreamEngine:
             )
 
     def set_account(self, name: str) -> JetStreamAccount | None:
-        """The same for one account that has come or changed; returns it if it has JetStream."""
+        """Update one account that was added or changed; returns it if it has JetStream."""
         options = self.broker.options
         configured = options.accounts.get(name)
         if configured is None or not configured.jetstream or name == options.system_account:
@@ -222,7 +222,7 @@ class JetStreamEngine:
         return self.accounts.get(name)
 
     def lane_fault(self, error: Exception) -> None:
-        """A task of a lane has ended by a fault."""
+        """Called when a task of a lane has failed with an internal error."""
         self.faults.contain("request", error)
 
     def _dismiss(self, tenant: JetStreamAccount) -> None:
@@ -232,7 +232,7 @@ class JetStreamEngine:
             tenant.transactions.close(for_good=self._unfinished is not None)
 
     def start(self) -> None:
-        """Listen to requests, and be part of the broker's turns."""
+        """Subscribe to requests, and join the broker's turns."""
         self._dispatcher.listen()
         self.broker.engine = self
         self.turn.monotonic_clock = self.broker.clock.monotonic_ns
@@ -241,7 +241,7 @@ class JetStreamEngine:
         self.broker.info.domain = self.domain
 
     def reload(self, options: ServerOptions) -> Iterator[None]:
-        """The accounts may have changed; in steps."""
+        """Apply a reload in steps; accounts may have changed."""
         yield from self._account_steps(options)
         for name in list(self.broker.accounts):
             self._dispatcher.listen_to(name)
@@ -254,7 +254,7 @@ class JetStreamEngine:
 
     @property
     def server_limits(self) -> ServerLimits:
-        """What the configuration allows every account."""
+        """The limits that the configuration sets for every account."""
         limits = self.settings.options.limits
         return ServerLimits(
             default_max_consumers=limits.get("default_max_consumers", 0) or CONSUMERS_MAX,
@@ -267,13 +267,13 @@ class JetStreamEngine:
         )
 
     def server_room_bytes(self, storage: StorageType) -> int:
-        """What all streams together may still store."""
+        """How many bytes all streams together may still store."""
         if storage is StorageType.MEMORY:
             return max(self.settings.memory_bytes_max - self.usage.memory, 0)
         return max(self.settings.storage_bytes_max - self.usage.storage, 0)
 
     def room_bytes(self, tenant: JetStreamAccount, storage: StorageType) -> int:
-        """What the streams of an account may still store."""
+        """How many bytes the streams of an account may still store."""
         room = tenant.room_bytes(storage)
         server_room = self.server_room_bytes(storage)
         return server_room if room is None else min(room, server_room)
@@ -281,7 +281,7 @@ class JetStreamEngine:
     # ---------------------------------------------------------------- turns
 
     def delete_retired(self) -> None:
-        """Consumers that nobody has used for long go."""
+        """Delete the consumers whose inactivity threshold has passed."""
         while self.retired:
             hosted, consumer = self.retired.pop()
             try:
@@ -298,12 +298,14 @@ class JetStreamEngine:
             try:
                 yield from delete_consumer(self, hosted, consumer)
             except ApiError as error:
-                # It is tried again, and said once.
+                # The deletion is tried again; the error is logged once.
                 text = f"consumer {consumer.name!r} cannot be deleted: {error}"
                 hosted.report_disk_error(StoreError(text))
 
     def tick(self) -> None:
-        """Do what is due; a turn follows. What takes too long continues at the next call, soon."""
+        """Do the work that is due; a turn follows. Work that takes too long continues at the next
+        call, soon.
+        """
         self.set_time()
         now_ns = began_ns = self.turn.monotonic_ns
         for owner in self.timers.take_due(began_ns, DUE_MAX):
@@ -313,15 +315,15 @@ class JetStreamEngine:
             try:
                 owner.tick()
                 due_ns = owner.next_deadline_ns
-                # Not before now: whoever is due all the time must not come before all others.
+                # Not before now: an owner that is always due must not come before all others.
                 self.timers.set(owner, max(due_ns, began_ns) if due_ns else 0)
             except Exception as error:
-                # The others are due too, and nobody would call them again.
+                # The others are due too, and nothing would call them again.
                 self.put_off(owner, error)
             now_ns = self.broker.watch.lap(timer_label(owner), getattr(owner, "name", ""))
 
     def put_off(self, owner: Timed, error: Exception) -> None:
-        """A stream or consumer cannot do what it has to do now: it tries again later."""
+        """Retry later for a stream or consumer whose timer has failed."""
         hosted = self.consumer_hosts.get(owner) if isinstance(owner, ServerConsumer) else owner
         if not isinstance(error, StoreError):
             self.faults.contain("timer", error, _named(owner, hosted))
@@ -330,7 +332,9 @@ class JetStreamEngine:
         self.timers.set(owner, self.turn.monotonic_ns + PUT_OFF_NS)
 
     def stream_failed(self, hosted: HostedStream, error: Exception) -> None:
-        """A fault of ours while a stream was written: whoever waits for it is told."""
+        """Called after an internal error while a stream was written: notify the waiting
+        publishers.
+        """
         self.faults.contain("stream", error, hosted.place)
         try:
             hosted.refuse_waiting()
@@ -341,7 +345,9 @@ class JetStreamEngine:
     def consumer_failed(
         self, hosted: HostedStream, consumer: ServerConsumer, error: Exception
     ) -> None:
-        """A fault of ours while a consumer sent messages: it continues later."""
+        """Called after an internal error while a consumer sent messages; the consumer continues
+        later.
+        """
         place = f"{hosted.place} > {consumer.name}"
         self.faults.contain("consumer", error, place)
         try:
@@ -359,7 +365,7 @@ class JetStreamEngine:
     # ---------------------------------------------------------------- the end
 
     def begin_stop(self) -> None:
-        """Take no more messages and requests, and tell those who wait that it is over."""
+        """Take no more messages and requests, and notify waiting clients that the server stops."""
         self._is_stopping = True
         self.set_time()
         self._do_all(
@@ -379,7 +385,7 @@ class JetStreamEngine:
         )
 
     def _do_all(self, *steps: Callable[[], object]) -> None:
-        """The end comes, whatever goes wrong on the way."""
+        """Run all steps of the shutdown, even if some of them fail."""
         for step in steps:
             try:
                 step()
@@ -387,9 +393,9 @@ class JetStreamEngine:
                 self.faults.contain("shutdown", error)
 
     def close(self, run_all: Callable[[list[Callable[[], None]]], None] = run_each) -> None:
-        """Close all streams, when nothing is being synced any more.
+        """Close all streams; called when no sync is running any more.
 
-        `run_all` may call side by side what the streams leave to be done.
+        `run_all` may run in parallel the work that the streams leave to be done.
         """
         self.broker.engine = None
         self.turn.monotonic_clock = self.turn.clock_watch = None
@@ -404,7 +410,7 @@ class JetStreamEngine:
             self._template_desk.close()
 
     def template_desk(self) -> TemplateDesk:
-        """The templates of all accounts; loaded with the first of them."""
+        """The templates of all accounts; loaded on first use."""
         if self._template_desk is None:
             from tradewind.jetstream.template_streams import TemplateDesk
 
@@ -412,7 +418,7 @@ class JetStreamEngine:
         return self._template_desk
 
     def stream_closed(self, finish: Callable[[], None]) -> None:
-        """A stream is closed but for this, which any thread may call."""
+        """Called when a stream is closed except for `finish`, which any thread may call."""
         if self._unfinished is not None:
             self._unfinished.append(finish)
         else:
@@ -428,7 +434,7 @@ class JetStreamEngine:
 
 
 def _named(owner: Timed, hosted: object) -> str:
-    """Whose timer it is."""
+    """The name of a timer's owner."""
     if isinstance(owner, Replica):
         return owner.place
     if not isinstance(hosted, HostedStream):
@@ -437,7 +443,7 @@ def _named(owner: Timed, hosted: object) -> str:
 
 
 def timer_label(owner: Timed) -> str:
-    """How the watch over turns calls what is due."""
+    """The label of a timer in the turn watch."""
     if isinstance(owner, ServerConsumer):
         return "timer of a consumer"
     if isinstance(owner, Replica):
@@ -446,9 +452,9 @@ def timer_label(owner: Timed) -> str:
 
 
 def jetstream_accounts(options: ServerOptions) -> dict[str, dict[str, int]]:
-    """Which accounts have JetStream, and with which limits of the configuration.
+    """The accounts that have JetStream, each with its configured limits.
 
-    Without accounts in the configuration it is the global one.
+    Without configured accounts, the global account has it.
     """
     others = [name for name in options.accounts if name != options.system_account]
     in_operator_mode = options.operator is not None and options.operator.is_active

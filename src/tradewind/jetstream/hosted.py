@@ -49,9 +49,10 @@ NOTHING_KEPT: Final[Mapping[Any, int]] = {}
 
 
 class HostedStream:
-    """`stream` in the hands of the engine, from `attach` to `detach`.
+    """A stream that the engine manages, from `attach` to `detach`.
 
-    `kept` says how many bytes are stored beside its messages, by what: they count as those do.
+    `kept_bytes` has the number of bytes stored beside its messages, by owner; they count like those
+    of messages.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class HostedStream:
         self.commits.audience = self
         self.share = UsageShare(stream.ingest, tenant.usage, engine.usage, self.room_share)
         self.consumers: dict[str, ServerConsumer] = {}
-        # Of its consumers, and of those that are being created.
+        # The configurations of its consumers, and of those that are being created.
         self.consumer_configs = ConsumerConfigs()
         self.consumer_problems: dict[str, str] = {}
         self.files: ConsumerFiles | None = None
@@ -94,7 +95,7 @@ class HostedStream:
         self.followers: dict[StreamFollower, None] = {}
         self.kept_bytes: dict[Hashable, int] = dict(kept)
         self.share.kept_bytes = sum(kept.values())
-        self._reported_disk_error = ""  # what the log was told last
+        self._reported_disk_error = ""  # the disk error logged last
         self.held_read_bytes = 0  # in answers to requests that wait until it is durable
 
     def _new_retention(self, config: StreamConfig) -> Retention:
@@ -104,33 +105,33 @@ class HostedStream:
 
     @property
     def config(self) -> StreamConfig:
-        """Of the stream."""
+        """The stream's configuration."""
         return self.stream.config
 
     @property
     def name(self) -> str:
-        """Of the stream."""
+        """The stream's name."""
         return self.stream.name
 
     @property
     def place(self) -> str:
-        """How the log names it."""
+        """The stream's account and name, as the log shows them."""
         return self.stream.place
 
     @property
     def consumer_count(self) -> int:
-        """Those that are told of each removal."""
+        """The number of consumers, all of which are notified of each removal."""
         return len(self.consumers)
 
     @property
     def shown_count(self) -> int:
-        """Consumers without those that nobody sees."""
+        """The number of consumers that clients can see."""
         return len(self.consumers) - self.consumer_configs.hidden_count
 
     # ---------------------------------------------------------------- life
 
     def attach(self) -> None:
-        """Take part in turns and commits from now on."""
+        """Begin to take part in turns and commits."""
         self.tenant.streams[self.name] = self
         self.tenant.stream_configured(self.name, self.config)
         self.engine.hosts[self.stream.ingest] = self
@@ -157,12 +158,12 @@ class HostedStream:
                 follower.origin_came(self)
 
     def _damaged(self, report: RecoveryReport) -> None:
-        """The store has found damage while it was read, and says what it cost."""
+        """Log the damage that the store has found while it was read."""
         for line in report.lines():
             self.engine.log.error(f"JetStream account {self.tenant.name!r}, {line}")
 
     def detach(self) -> None:
-        """Stop taking part in turns; commits end as they will."""
+        """Stop taking part in turns; commits in progress still end."""
         self.stream.deactivate()
         for follower in list(self.followers):
             follower.origin_left()
@@ -176,7 +177,7 @@ class HostedStream:
         self.engine.broker.let_go(self, self.tenant, self.engine, self.engine.broker)
 
     def retire(self) -> None:
-        """Let go of the stream and its files: it is deleted, its consumers were removed before."""
+        """Release a deleted stream and its files; its consumers must have been removed before."""
         self.companions.close(for_good=True)
         self.detach()
         self.stream.refuse_waiting(errors.STREAM_NOT_FOUND())
@@ -187,14 +188,14 @@ class HostedStream:
             self.commits.detach(self.stream.files.abandon)
 
     def removed(self, error: Exception | None) -> None:
-        """A worker has given the space back, or could not."""
+        """Called when a worker has removed the files of a deleted stream, or has failed to."""
         if error is not None:
             self.engine.log.error(
                 f"JetStream cannot remove '{self.tenant.name} > {self.name}' from disk: {error}"
             )
 
     def apply(self, meta: StreamMeta, config: StreamConfig) -> None:
-        """Change the stream; the configuration was checked, and the disk says it already."""
+        """Apply a configuration that was checked and is already on disk."""
         old = self.config
         self.stream.apply(meta, config)
         self.companions.configure(meta)
@@ -213,31 +214,33 @@ class HostedStream:
         self.engine.timers.set(self, self.next_deadline_ns)
 
     def catch_up(self) -> Steps[None]:
-        """What a change has left to remove goes; others have their turn in between."""
+        """Remove in steps what a change of configuration has left to remove."""
         yield from self.sweep()
         while self.is_attached and self.stream.upkeep.step(self.engine.turn.steady_ns()):
             yield let_others_go_first
 
     def sweep(self) -> Steps[None]:
-        """The same for what is no longer needed. What the disk hinders is tried again later."""
+        """Remove in steps what is no longer needed. After a disk error this is tried again
+        later.
+        """
         with suppress(StoreError):
             while self.is_attached and self._sweep_some():
                 yield let_others_go_first
 
     @property
     def is_attached(self) -> bool:
-        """Whether it takes part in turns."""
+        """Whether the stream takes part in turns."""
         return self.engine.hosts.get(self.stream.ingest) is self
 
     def _sweep_some(self) -> bool:
-        """Whether it was worth a step."""
+        """Sweep some messages; false if there was nothing to do."""
         if self.retention is None or not self.retention.is_sweeping:
             return False
         self.retention.sweep_step(self.stream.upkeep.step_size)
         return True
 
     def begin_stop(self) -> None:
-        """The server is about to stop: take no more messages, and write down all states."""
+        """Take no more messages, and write all states to disk: the server is about to stop."""
         self.companions.close(for_good=False)
         self.stream.deactivate()
         for consumer in list(self.consumers.values()):
@@ -274,21 +277,23 @@ class HostedStream:
     # ---------------------------------------------------------------- turns
 
     def wake_consumers(self) -> None:
-        """There may be something to send."""
+        """Wake the consumers that may have something to send."""
         self.demand.wake(self.engine.turn, self.stream.visible_seq)
 
     def tell_companions(self) -> None:
-        """More of what was stored is safe."""
+        """Notify companions that more messages have become durable."""
         self.companions.kept()
 
     def refuse_waiting(self) -> None:
-        """By a fault of ours nobody knows what became of what they wait for."""
+        """Refuse all waiting messages and requests: after an internal error their outcome is
+        unknown.
+        """
         error = StoreError(INTERNAL_ERROR)
         self.stream.refuse_waiting(errors.STREAM_STORE_FAILED(err=or_stored(error)))
         self.commits.tell(error)
 
     def resumed(self) -> None:
-        """There is room on the disk again."""
+        """Called when the disk has room again."""
         self.engine.log.notice(f"JetStream stream {self.place} takes messages again")
         if self.retention is not None:
             self.retention.remove_refused()
@@ -296,18 +301,18 @@ class HostedStream:
         self.set_timer()  # what was left to remove goes now
 
     def _write_stream(self) -> None:
-        """Hand what was published to the system; one that has failed accepts nothing more."""
+        """Write pending messages to the operating system, unless the stream's files have failed."""
         files = self.stream.files
         if files is not None and files.failure is None:
             files.flush()
 
     def _sync_states(self) -> None:
-        """Begin a commit of what there is of the states of consumers."""
+        """Begin a commit of the consumer states changed so far."""
         assert self.files is not None
         self.engine.syncer.sync_soon(self.files, self.engine.broker.monotonic_ns())
 
     def fence(self) -> None:
-        """Write nothing of the stream and its consumers until `lift_fence`: what they have must not
+        """Write nothing of the stream and its consumers until `lift_fence`: their changes must not
         be on disk before something else is. Streams that promise less than that are not held up.
         """
         if self.stream.waits_for_sync and self.stream.files is not None:
@@ -318,7 +323,7 @@ class HostedStream:
                 self.engine.syncer.fence(self.files)
 
     def lift_fence(self) -> None:
-        """Go on, and hand to the system what has come meanwhile."""
+        """Resume writing, beginning with the changes held back since `fence`."""
         files, now_ns = self.stream.files, self.engine.turn.monotonic_ns
         if not self.is_attached or files is None or not files.is_fenced:
             return
@@ -330,14 +335,16 @@ class HostedStream:
             self.engine.syncer.lift_fence(self.files, now_ns)
 
     def fail_fenced(self, error: StoreError) -> None:
-        """What it must not be on disk before will never be there: it takes no more changes."""
+        """Stop taking changes for good: what had to be on disk before them never will be."""
         files = self.stream.files
         if self.is_attached and files is not None:
             files.fail(error, resumable=False)
             self.engine.syncer.lift_fence(files, self.engine.turn.monotonic_ns)
 
     def report_disk_error(self, error: StoreError) -> None:
-        """It, or one of its consumers, could not read or write and tries again; said once."""
+        """Log that the stream or one of its consumers cannot read or write; the same error is
+        logged once.
+        """
         if (text := str(error)) != self._reported_disk_error:
             self._reported_disk_error = text
             self.engine.log.error(f"JetStream stream '{self.tenant.name} > {self.name}': {text}")
@@ -360,18 +367,18 @@ class HostedStream:
         raise errors.CONSUMER_NOT_FOUND()
 
     def is_being_created(self, name: str) -> bool:
-        """Whether a consumer of this name is on its way to the disk."""
+        """Whether a consumer of this name is still being written to disk."""
         return name in self.consumer_configs and name not in self.consumers
 
     def add_consumer(self, consumer: ServerConsumer) -> None:
-        """It takes part in turns from now on."""
+        """Add a consumer, which takes part in turns from now on."""
         self.consumers[consumer.name] = consumer
         self.engine.consumer_hosts[consumer] = self
         self.tenant.consumer_count += 1
         self.consumer_changed(consumer)
 
     def consumer_changed(self, consumer: ServerConsumer) -> None:
-        """It may have something to send, and other deadlines."""
+        """Called when a consumer may have something to send, or has other deadlines."""
         self.consumer_configs[consumer.name] = consumer.config
         self._share_work()
         self.companions.consumer_changed(consumer, is_there=True)
@@ -380,7 +387,7 @@ class HostedStream:
         self.engine.timers.set(consumer, consumer.next_deadline_ns)
 
     def remove_consumer(self, consumer: ServerConsumer, status: bytes = b"") -> None:
-        """It no longer takes part; `status` is for those who wait."""
+        """Remove a consumer from turns; `status` is sent to those who wait for it."""
         self._close_consumer(consumer, status)
         if self.consumers.pop(consumer.name, None) is not None:
             self.tenant.consumer_count -= 1
@@ -397,7 +404,7 @@ class HostedStream:
         engine.broker.let_go(consumer, self, self.stream, self.tenant, engine, engine.broker)
 
     def _close_consumer(self, consumer: ServerConsumer, status: bytes) -> None:
-        """Whatever is wrong with it, it ends, and the others stay as they are."""
+        """Close a consumer; its failure must not affect the others."""
         try:
             consumer.close(status)
         except Exception as error:
@@ -405,7 +412,9 @@ class HostedStream:
             consumer.delivery.detach(self.removals)
 
     def interest_changed(self) -> None:
-        """A consumer has gone or wants less: what nobody needs goes too, in steps."""
+        """Called when a consumer is deleted or wants less: remove what is no longer needed, in
+        steps.
+        """
         if self.config.retention is RetentionPolicy.INTEREST:
             self._begin_sweep()
 
@@ -417,25 +426,29 @@ class HostedStream:
     # ---------------------------------------------------------------- followers
 
     def add_follower(self, follower: StreamFollower) -> None:
-        """It takes the messages of this stream from now on."""
+        """Add a follower, which takes the messages of this stream from now on."""
         self.followers[follower] = None
         self.engine.consumer_hosts[follower] = self
         self.demand.add_taker(follower, follower.patterns)
         self._share_retention(follower)
 
     def _share_retention(self, follower: StreamFollower) -> None:
-        """What it is not done with stays."""
+        """Have messages retained until the follower is done with them."""
         self._share_work()
         follower.retention_changed(self.retention)
 
     def _share_work(self) -> None:
-        """Who copies a message needs it, whoever else has taken it."""
+        """Update whether messages are copied: a copied message is needed, even if a consumer has
+        taken it.
+        """
         if self.retention is not None:
             copiers = len(self.followers) + self.consumer_configs.server_count
             self.retention.is_copied = copiers > 0
 
     def remove_follower(self, follower: StreamFollower, *, for_good: bool) -> None:
-        """It takes nothing any more; `for_good`: what only it needed goes, in steps."""
+        """Remove a follower; with `for_good`, messages that only it needed are removed too, in
+        steps.
+        """
         self.followers.pop(follower, None)
         self.demand.remove(follower)
         self.engine.consumer_hosts.pop(follower, None)
@@ -444,10 +457,11 @@ class HostedStream:
             self._begin_sweep()
 
     def recovered(self) -> None:
-        """All consumers are there again: what they have acknowledged goes, if it is still there.
+        """Remove what recovered consumers had acknowledged; called when all consumers are open
+        again.
 
-        Their states and the messages reach the disk on ways of their own, so a crash can keep the
-        acknowledgement and not the removal. Nobody would ever ask for such a message. A consumer
+        Acknowledgements and removals reach the disk separately, so a crash can preserve an
+        acknowledgement without its removal. No consumer would ever take such a message. A consumer
         that cannot be opened may need any of them.
         """
         # What was read of the files to get here is not needed any more.
@@ -464,16 +478,18 @@ class HostedStream:
             )
 
     def has_interest(self, subject: bytes) -> bool:
-        """Whether some consumer wants messages of this subject; asked by the stream."""
+        """Whether some consumer wants messages of this subject; called by the stream."""
         return self.demand.has_takers(subject)
 
     def before_purge(self) -> None:
-        """What consumers have noted of removals until now was not purged."""
+        """Have consumers process pending removals, which were not caused by the purge that
+        follows.
+        """
         for consumer in self.consumers.values():
             consumer.take_removals()
 
     def after_purge(self, pattern: bytes, first_left: int) -> None:
-        """Consumers pass over what was purged without a word."""
+        """Have consumers skip the purged messages silently."""
         store = self.stream.store
         purged = to_text(pattern)
         for consumer in self.consumers.values():
@@ -484,7 +500,7 @@ class HostedStream:
                 consumer.purged(store.first_seq)
 
     def save_consumer(self, consumer: ServerConsumer) -> None:
-        """Its state has changed and is to be on disk soon, unless it ends with the server."""
+        """Mark a consumer's state to be written soon, unless the state is only in memory."""
         config = consumer.config
         if self.files is None or config.mem_storage or config.direct:
             return
@@ -501,19 +517,19 @@ class HostedStream:
         return self.stream.next_deadline_ns
 
     def set_timer(self) -> None:
-        """The next deadline may have moved."""
+        """Update the timer, because the next deadline may have moved."""
         try:
             self.engine.timers.set(self, self.next_deadline_ns)
         except StoreError as error:
             self.engine.put_off(self, error)
 
     def tick(self) -> None:
-        """The stream forgets what is too old, and what is no longer needed."""
+        """Remove messages that are too old or no longer needed."""
         self._sweep_some()
         self.stream.tick()
 
     def clock_moved(self, *, ahead: bool) -> None:
-        """The clock of the machine has jumped: deadlines that follow it are other ones."""
+        """Called when the clock of the machine has jumped: update the deadlines that follow it."""
         self.stream.clock_moved(ahead=ahead)
         self.set_timer()
         self.companions.set_timers()
@@ -522,11 +538,15 @@ class HostedStream:
 
     @property
     def usage(self) -> Usage:
-        """What the stream uses and reserves, with what is kept beside it."""
+        """The bytes that the stream uses and reserves, including those stored beside its
+        messages.
+        """
         return stream_usage(self.config, self.stream.store.bytes + self.share.kept_bytes)
 
     def keep(self, what: Hashable, size: int) -> None:
-        """Something beside the messages has this many bytes from now on; 0: it is gone."""
+        """Set the number of bytes that one owner stores beside the messages; 0 removes the
+        entry.
+        """
         if size == self.kept_bytes.get(what, 0):
             return
         self.kept_bytes[what] = size
@@ -537,17 +557,17 @@ class HostedStream:
             self.recount()
 
     def recount(self) -> None:
-        """Tell the account what the stream uses now, and the stream what it may still store."""
+        """Report the stream's usage to the account, and grant the stream its remaining credit."""
         self.share.count(self.usage)
         self.share.grant_credit()
 
     def room_share(self) -> int:
-        """What each of the streams of the account could still store."""
+        """An equal share of the room left for the streams of the account."""
         room = self.engine.room_bytes(self.tenant, self.config.storage)
         return room // max(len(self.tenant.streams), 1)
 
     def room_problem(self, size: int) -> ApiError | None:
-        """The error if the account or the server has no room for this many more bytes."""
+        """The error if the account or the server has no room for `size` more bytes."""
         self.share.count(self.usage)
         account_room = self.tenant.room_bytes(self.config.storage)
         if account_room is not None and size > account_room:

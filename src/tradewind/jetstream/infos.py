@@ -33,12 +33,12 @@ def fields_of(info: ApiStruct) -> dict[str, Any]:
 
 
 def plain_config(content: StreamConfigRequest) -> StreamConfig:
-    """The configuration in a request."""
+    """The stream configuration of a request."""
     return StreamConfig(**{name: getattr(content, name) for name in StreamConfig.__struct_fields__})
 
 
 def _answered(config: _Config) -> _Config:
-    """The configuration as it is shown in an answer about one asset."""
+    """A configuration with the metadata that only answers about one asset show."""
     metadata = answered_metadata(config.metadata, ops.NATS_VERSION)
     return msgspec.structs.replace(config, metadata=metadata)
 
@@ -51,7 +51,7 @@ def stream_info(
     dynamic: bool = True,
     cluster: bool = False,
 ) -> StreamInfo:
-    """The document about a stream. Which members it has differs between the requests."""
+    """The information about a stream. Its optional members differ between requests."""
     config = hosted.config
     if dynamic:
         config = _answered(config)
@@ -74,7 +74,7 @@ def consumer_info(
     dynamic: bool = True,
     cluster: bool = False,
 ) -> ConsumerInfo:
-    """The document about a consumer."""
+    """The information about a consumer."""
     info = consumer_document(consumer)
     config = info.config
     if dynamic:

@@ -58,15 +58,15 @@ def account_limits(configured: dict[str, int]) -> JetStreamAccountLimits:
 
 
 class ApiCounts(msgspec.Struct):
-    """Requests since the start."""
+    """Counts of API requests since the start."""
 
     total: int = 0
     errors: int = 0
 
 
 class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
-    """`account` is the subject space; `lane` the order of its requests, `problems` names
-    what of it could not be opened.
+    """`account` is the subject space, `lane` the queue of its requests, `problems` the streams and
+    consumers that could not be opened.
     """
 
     account: Account
@@ -77,12 +77,12 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
     consumer_count: int = 0  # of all its streams
     api: ApiCounts = msgspec.field(default_factory=ApiCounts)
     problems: dict[str, str] = msgspec.field(default_factory=dict)  # stream or folder -> reason
-    # Of its streams, and of those that are being created.
+    # The configurations of its streams, and of those that are being created.
     configs: dict[str, StreamConfig] = msgspec.field(default_factory=dict)
     owners: SubjectTree[str] = msgspec.field(default_factory=SubjectTree)
     # Who takes from a stream of this name, whether it is there or not.
     followers: dict[str, dict[StreamFollower, None]] = msgspec.field(default_factory=dict)
-    # Those that change several streams and consumers; None: there was none so far.
+    # Changes of several streams and consumers together; None: there was none so far.
     transactions: Transactions | None = None
     # The limits are those of a tier, and shown as such.
     is_tiered: bool = False
@@ -91,7 +91,7 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
 
     @property
     def name(self) -> str:
-        """Of the account."""
+        """The name of the account."""
         return self.account.name
 
     def stream(self, name: str) -> HostedStream:
@@ -104,7 +104,9 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
         raise errors.STREAM_NOT_FOUND()
 
     def room_bytes(self, storage: StorageType) -> int | None:
-        """What its streams may still store; None: as much as the server can."""
+        """How many bytes the account's streams may still store; None: only the server limits
+        them.
+        """
         is_memory = storage is StorageType.MEMORY
         limit = self.limits.max_memory if is_memory else self.limits.max_storage
         if limit < 0:
@@ -112,7 +114,7 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
         return max(limit - (self.usage.memory if is_memory else self.usage.storage), 0)
 
     def stream_configured(self, name: str, config: StreamConfig | None) -> None:
-        """A stream has this configuration from now on; None: it is gone."""
+        """Set the configuration of a stream; None: the stream is deleted."""
         old = self.configs.pop(name, None)
         if old is not None:
             self.owners.remove(name, old.subjects)
@@ -121,7 +123,7 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
             self.owners.add(name, config.subjects)
 
     def is_being_created(self, name: str) -> bool:
-        """Whether a stream of this name is on its way to the disk."""
+        """Whether a stream of this name is still being written to disk."""
         return name in self.configs and name not in self.streams
 
     def info(self, domain: str, level: int) -> AccountInfo:
@@ -144,7 +146,7 @@ class JetStreamAccount(msgspec.Struct, eq=False, weakref=True):
 
 
 def stream_usage(config: StreamConfig, bytes_used: int) -> Usage:
-    """What one stream uses and reserves."""
+    """The bytes that one stream uses and reserves."""
     reserved = max(config.max_bytes, 0)
     if config.storage is StorageType.MEMORY:
         return Usage(memory=bytes_used, reserved_memory=reserved)

@@ -24,7 +24,7 @@ from tradewind.store.files.creation import TOGETHER_MAX, Creation, make_together
 
 
 class Wait(Enum):
-    """What a task may wait for without any work."""
+    """Conditions that a task may wait for without any work."""
 
     OTHERS_FIRST = "the creations under way"
 
@@ -42,30 +42,30 @@ INLINE_COMPARISONS_MAX: Final = 16_384
 
 
 class Workers(Protocol):
-    """Whoever calls what takes time."""
+    """Runs slow work outside the event loop."""
 
     def submit(self, work: Work, done: Callable[[Exception | None], None]) -> None:
-        """Have `work` called elsewhere, then `done` with its error in the loop."""
+        """Run `work` in another thread, then call `done` with its error in the loop."""
 
 
 class Task(NamedTuple):
-    """What is to be done, and how it is called by whoever wonders what takes so long."""
+    """A task of a lane; `label` and `detail` name it for the watch over slow turns."""
 
     steps: Steps[None]
-    # Those of one kind, which is not empty, may create together.
+    # Tasks of the same kind, which is not empty, may create together.
     kind: str
     label: str
     detail: str
 
 
 def let_others_go_first() -> None:
-    """A step of a long task: the loop does what waits before the task continues."""
+    """A step of a long task: other work of the loop runs before the task continues."""
 
 
 def computed(work: Callable[[], _Result], *, is_large: bool) -> Steps[_Result]:
-    """What `work` returns: at once, or from a worker if it may take long.
+    """Return the result of `work`, which runs in a worker if it `is_large`.
 
-    It may read what only tasks of the lane change: none of them runs meanwhile.
+    It may read what only tasks of the lane change, because none of them runs meanwhile.
     """
     if not is_large:
         return work()
@@ -99,12 +99,12 @@ class Lane:
 
     @property
     def waiting_count(self) -> int:
-        """Tasks that have not begun."""
+        """The number of tasks that have not begun."""
         return len(self._waiting)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no task is under way or waits."""
+        """Whether no task is running or waiting."""
         return self._current is None
 
     @property
@@ -115,16 +115,16 @@ class Lane:
     def add(
         self, steps: Steps[None], kind: str = "", label: str = "task", detail: str = ""
     ) -> None:
-        """Run this when all before it are done; at once if there are none.
+        """Add a task, which runs after all earlier ones; at once if there are none.
 
-        What the others are is said at `Task`.
+        The other arguments are those of `Task`.
         """
         self._waiting.append(Task(steps, kind, label, detail))
         if self._current is None:
             self._run_steps(self._next_task())
 
     def drop_waiting(self) -> int:
-        """Forget the tasks that have not begun; returns how many."""
+        """Drop the tasks that have not begun; returns their number."""
         count = len(self._waiting)
         for task in self._waiting:
             task.steps.close()
@@ -132,7 +132,7 @@ class Lane:
         return count
 
     def _next_task(self) -> Exception | None:
-        """The one that continues next, and the error that it is to get."""
+        """Choose the task that continues next; returns the error to raise in it."""
         if self._resuming:
             self._current, error = self._resuming.popleft()
             return error
@@ -140,7 +140,7 @@ class Lane:
         return None
 
     def _run_steps(self, error: Exception | None) -> None:
-        """A step has ended; do what follows up to the next one that is not for the loop."""
+        """Continue the current task after a step, and begin others, until one needs a worker."""
         self._begin()
         until_ns = self._watch.begin() + TURN_NS_MAX
         while (task := self._current) is not None:
@@ -174,7 +174,7 @@ class Lane:
                 return
 
     def _can_join(self, kind: str, last: Work | Creation | Wait | None) -> bool:
-        """Whether the next task may create along with those that have begun."""
+        """Whether the next task may create together with those that have begun."""
         return (
             not isinstance(last, Wait)
             and not self._resuming
@@ -190,7 +190,7 @@ class Lane:
         self._make_more()
 
     def _make_more(self) -> None:
-        """The next step of the creations; after the last one their tasks continue."""
+        """Run the next step of the joint creation; after the last one its tasks continue."""
         try:
             calls = next(self._making, None)
         except Exception as problem:

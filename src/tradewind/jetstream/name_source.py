@@ -17,7 +17,7 @@ EVENT_ID_LENGTH: Final = 22
 
 
 class NameSource:
-    """A source of names that do not repeat, for all one can tell, and that nobody can foresee."""
+    """A source of names that are practically unique and cannot be predicted."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance

@@ -1,9 +1,9 @@
-"""A store that is served and not changed: a snapshot, a backup, a disk that takes no writes.
+"""A store that is served without changes: a snapshot, a backup, a read-only disk.
 
-Owns which requests are answered then (`read_only: true`), and how streams are frozen: each is
-opened, with all repairs in memory only, and then takes no changes. Consumers move on, in memory.
-For a disk that has become read-only while the server runs, owns the question that comes before a
-deletion: what cannot be removed must not be closed either.
+Owns which requests are answered in that mode (`read_only: true`), and how streams are frozen: each
+is opened, with all repairs in memory only, and then takes no changes. Consumers move on, in memory.
+For a disk that has become read-only while the server runs, owns the check before a deletion: what
+cannot be removed must not be closed either.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def check_request(engine: JetStreamEngine, endpoint: ApiEndpoint) -> None:
 
 
 def check_consumer(engine: JetStreamEngine, what: str, *, is_stored: bool) -> None:
-    """ApiError for a change of a consumer that is on disk, or would be."""
+    """ApiError for a change of a consumer that is stored on disk."""
     if engine.is_read_only and is_stored:
         raise own_errors.STORE_READ_ONLY(what=what)
 
 
 def freeze(hosted: HostedStream) -> None:
-    """Nothing changes in this stream from now on, neither by clients nor by itself."""
+    """Stop all changes to a stream, by clients and by the server itself."""
     if hosted.stream.files is not None:
         hosted.stream.freeze(StoreError(REASON))
         hosted.set_timer()
@@ -76,6 +76,6 @@ def is_read_only_error(error: StoreError) -> bool:
 
 
 def check_disk(engine: JetStreamEngine) -> Steps[None]:
-    """StoreError if the disk takes no changes; asked by a worker, since a disk may not answer."""
+    """StoreError if the disk takes no changes; a worker checks, since a disk may not respond."""
     if engine.root is not None:
         yield engine.root.check_writable

@@ -62,12 +62,12 @@ WAITING_BYTES_MAX: Final = 32 * 1024 * 1024
 STALL_NS: Final = 5_000_000_000
 # Everybody else goes first after so many.
 CONSUMERS_PER_STEP: Final = 50
-# What publishers are told while they are opened.
+# The error that publishers get while they are opened.
 CLOSED: Final = "the stream is closed until its restore has ended; publish again"
 
 
 class Restores:
-    """All restores under way."""
+    """All restores in progress."""
 
     def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
@@ -75,7 +75,7 @@ class Restores:
         self._numbers = count(1)
 
     def begin(self, tenant: JetStreamAccount, config: StreamConfig, client: EventClient) -> str:
-        """Make a stream with this configuration, which was checked; returns where chunks are to go.
+        """Begin to restore a stream with a checked configuration; returns the subject for chunks.
 
         ApiError if there are too many.
         """
@@ -92,13 +92,13 @@ class Restores:
         return restore.subject
 
     def stop(self) -> None:
-        """The server ends; nothing of them is left."""
+        """Abandon all restores and remove their files: the server stops."""
         for restore in list(self._running):
             restore.stop()
 
 
 class RunningRestore:
-    """One upload. `running` is where it is entered until it has ended."""
+    """One restore. `running` is the set it belongs to until it has ended."""
 
     def __init__(
         self,
@@ -145,11 +145,11 @@ class RunningRestore:
 
     @property
     def next_deadline_ns(self) -> int:
-        """When `tick` has to look whether chunks still come; 0: never."""
+        """When `tick` has to check whether chunks still arrive; 0: never."""
         return 0 if self._is_over else self._active_ns + STALL_NS
 
     def tick(self) -> None:
-        """Nobody waits for chunks that do not come."""
+        """Abandon a restore whose chunks have stopped arriving."""
         is_waiting = not self._is_busy and self._last_reply is None and not self._is_over
         if is_waiting and self._engine.turn.monotonic_ns >= self.next_deadline_ns:
             self._engine.log.warn(f"restore for stream {self._label} is stalled")
@@ -158,7 +158,7 @@ class RunningRestore:
             self._active_ns = self._engine.turn.monotonic_ns
 
     def stop(self) -> None:
-        """Take no more chunks, and leave nothing."""
+        """Take no more chunks, and remove all files."""
         if self._is_over:
             return
         self._is_over = True
@@ -176,7 +176,7 @@ class RunningRestore:
             self._engine.log.error(f"JetStream cannot remove a restore of {self._label}: {error}")
 
     def _count(self, size: int) -> None:
-        """The account uses this much for it, as long as it is under way."""
+        """Set the bytes that the account uses for this restore while it is in progress."""
         more = size - self._counted_bytes
         self._counted_bytes = size
         nothing, added = stream_usage(self._config, 0), stream_usage(self._config, more)
@@ -236,13 +236,13 @@ class RunningRestore:
         try:
             self._engine.workers.submit(work, self._done)
         except Exception as error:
-            # Whoever sends chunks is told with the next answer.
+            # The sender of the chunks is notified with the next answer.
             self._is_busy = False
             self._error = self._as_api_error(error)
             self._feed_next_chunk()
 
     def _done(self, error: Exception | None) -> None:
-        """A worker has taken a chunk, a part of it, or the end."""
+        """Called when a worker has processed a chunk, a part of it, or the end."""
         self._engine.set_time()
         self._is_busy = False
         self._active_ns = self._engine.turn.monotonic_ns
@@ -284,13 +284,13 @@ class RunningRestore:
     # ---------------------------------------------------------------- the end of it
 
     def _install(self) -> Steps[None]:
-        """The stream is complete: let it take its place."""
+        """Move the complete stream to its place."""
         if self._is_over:
             return
         self._is_busy = True
         try:
             hosted = yield from self._install_stream()
-        except Exception as error:  # whoever waits is told
+        except Exception as error:  # the client is notified
             self._is_busy = False
             self._finish(self._as_api_error(error))
             return
@@ -341,14 +341,16 @@ class RunningRestore:
                 if number % CONSUMERS_PER_STEP == 0:
                     yield let_others_go_first
         finally:
-            # Also if one of them fails: nobody else ends it.
+            # Also if one of them fails: nothing else ends it.
             if closed is not None:
                 closed.end()
                 if hosted.is_attached:
                     hosted.stream.activate()
 
     def _checked_consumers(self) -> Steps[list[StoredConsumer]]:
-        """ApiError or ValueError if this server would not have made one of them."""
+        """The consumers of the backup; ApiError or ValueError if this server would have refused to
+        create one of them.
+        """
         configs = ConsumerConfigs()
         found: list[StoredConsumer] = []
         for restored in self._backup.consumers:
@@ -400,7 +402,9 @@ class RunningRestore:
 
 
 def _load(stream: Stream, now_ns: int) -> Steps[None]:
-    """Have it know what it knew when the backup was made: ids in steps, and times."""
+    """Restore the message ids (in steps) and times that the stream knew when the backup was
+    made.
+    """
     for _ in stream.load_some_ids(stream.config.duplicate_window, now_ns):
         yield let_others_go_first
     stream.load_times(now_ns)
@@ -409,7 +413,7 @@ def _load(stream: Stream, now_ns: int) -> Steps[None]:
 def _move(
     staging: StreamFolder, folder: StreamFolder, consumers: list[StoredConsumer], now_ns: int
 ) -> None:
-    """In a worker: the consumers' files, then the name by which everything is found."""
+    """Write the consumers' files, then rename the folder; runs in a worker."""
     for stored in consumers:
         if not stored.meta.config.get("mem_storage"):
             staging.create_consumer(stored.meta, stored.state, now_ns)

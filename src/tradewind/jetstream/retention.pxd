@@ -15,7 +15,7 @@ cdef class Retention(DoneListener):
     cdef object demand              # Demand: who wants what
     cdef public bint any_ack        # work queue: any acknowledgement removes; else all are needed
     cdef public bint is_copied      # mirrors or sources take part: they must have it too
-    cdef SequenceSet refused        # needed by nobody, but the store could not remove them
+    cdef SequenceSet refused        # no longer needed, but the store could not remove them
     cdef SequenceSet put_off        # acknowledged in a turn that had removed enough
     cdef uint64_t put_off_count
     cdef list waiting               # called when none is put off any more

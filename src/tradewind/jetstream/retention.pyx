@@ -1,12 +1,14 @@
-"""Streams that keep messages for their consumers: when the last one is done, the message goes.
+"""Streams that retain messages for their consumers: when the last one is done, the message is
+removed.
 
 Owns the decision. In a work queue any acknowledgement removes a message; by interest it stays until
 every consumer that wants its subject has acknowledged it. In both cases mirrors and sources are
-asked too: they need a message until their copy of it is safe. It runs in the middle of a delivery,
-so it changes the store and nothing else; the stream is marked, and writes at the end of the turn.
+asked too: they need a message until they have a durable copy of it. It runs in the middle of a
+delivery, so it changes the store and nothing else; the stream is marked, and writes at the end of
+the turn.
 
-An acknowledgement counts whatever becomes of the removal: a message that a store could not remove,
-because it accepts no changes, is remembered and removed when the store accepts them again.
+An acknowledgement counts whether or not the removal succeeds: a message that a store could not
+remove, because it accepts no changes, is remembered and removed when the store accepts them again.
 """
 
 from itertools import islice
@@ -28,7 +30,7 @@ cdef enum:
 
 
 cdef class Retention(DoneListener):
-    """One per stream with such a retention. `demand` has its takers."""
+    """The retention of one stream. `demand` has its takers."""
 
     def __init__(self, Ingest ingest not None, MessageStore store not None, Turn turn not None,
                  demand not None, bint any_ack):
@@ -48,7 +50,7 @@ cdef class Retention(DoneListener):
         return 0
 
     cdef bint _puts_off(self, uint64_t seq) except -1:
-        """Whether enough was removed in this turn: then this message goes in one of the next."""
+        """Whether to postpone the removal, because enough was removed in this turn."""
         if self.turn.monotonic_ns != self.turn_ns:
             self.turn_ns = self.turn.monotonic_ns
             self.removed = 0
@@ -61,7 +63,7 @@ cdef class Retention(DoneListener):
         return True
 
     cdef uint64_t _remove_put_off(self, uint64_t budget) except? 0xFFFFFFFFFFFFFFFF:
-        """Remove up to `budget` of the messages that had to wait; returns how many those are."""
+        """Remove up to `budget` postponed messages; returns how many."""
         cdef uint64_t count = 0, seq
         if self.put_off_count == 0:
             return 0
@@ -76,8 +78,8 @@ cdef class Retention(DoneListener):
         return count
 
     def when_removed(self, told not None):
-        """Call `told` when nothing is left of what was acknowledged up to now, now or soon; or when
-        the store has refused to remove it.
+        """Call `told` when all messages acknowledged up to now are removed, or the store has
+        refused to remove them.
         """
         if self.put_off_count:
             self.waiting.append(told)
@@ -102,7 +104,7 @@ cdef class Retention(DoneListener):
             self.message_done(None, seq)
 
     cdef bint _is_needed(self, uint64_t seq, Participant without) except -1:
-        """Whether another consumer still wants it; a message that is gone is not needed."""
+        """Whether another consumer still wants a message; a missing message is not needed."""
         cdef Record record
         cdef SubjectEntry* entry
         if len(self.demand) == 1 and without in self.demand:
@@ -117,7 +119,7 @@ cdef class Retention(DoneListener):
 
     cdef bint _is_wanted(self, list lanes, uint64_t seq, uint32_t subject_id,
                          Participant without) except -1:
-        """Whether a consumer of these lanes, which are those of its subject, needs a message."""
+        """Whether a consumer of these lanes, which match the subject, needs a message."""
         cdef Py_ssize_t _index, count, place
         cdef list members
         for lane in lanes:
@@ -129,7 +131,7 @@ cdef class Retention(DoneListener):
                 consumer = members[place]
                 if consumer is not without \
                         and (<Taker?>consumer).part.needs_message(seq, subject_id):
-                    # It is asked first the next time: until it is done, nobody else need be asked.
+                    # This one is asked first the next time: until it is done, no other need be asked.
                     lane.start = place - 1
                     return True
         return False
@@ -137,8 +139,8 @@ cdef class Retention(DoneListener):
     # -------------------------------------------------------------- a consumer has gone
 
     def begin_sweep(self, uint64_t last_seq):
-        """A consumer has gone or wants less: search up to a sequence, in steps, for messages that
-        nobody needs, and remove them.
+        """Begin to search for messages up to a sequence that no consumer needs; called when a
+        consumer is deleted or wants less.
         """
         self.sweep_from = 1
         self.sweep_to = max(self.sweep_to, last_seq)
@@ -151,7 +153,7 @@ cdef class Retention(DoneListener):
     def sweep_step(self, uint64_t budget=0xFFFFFFFFFFFFFFFF):
         """Examine up to `budget` messages; returns how many were removed.
 
-        A work queue keeps what has not been delivered to anyone yet.
+        A work queue retains messages that have not been delivered yet.
         """
         cdef uint64_t before = self.store.msgs, needed_from
         if not self.is_sweeping:

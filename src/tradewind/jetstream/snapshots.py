@@ -60,7 +60,7 @@ NO_FLOW: Final = b"NATS/1.0 408 No Flow Response\r\n\r\n"
 
 
 class Snapshots:
-    """All backups that are being made."""
+    """All backups in progress."""
 
     def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
@@ -73,19 +73,21 @@ class Snapshots:
         state: StreamState,
         client: EventClient,
     ) -> Callable[[], None]:
-        """A backup of the stream as it is now; the result begins it. ApiError: too many."""
+        """Prepare a backup of the stream as it is now; call the result to begin. ApiError if there
+        are too many.
+        """
         if len(self._running) >= SNAPSHOTS_MAX:
             raise errors.STREAM_SNAPSHOT(err=f"{SNAPSHOTS_MAX} others are in progress")
         return Snapshot(self._engine, hosted, request, state, client, self._running).begin
 
     def stop(self) -> None:
-        """The server ends; receivers notice that."""
+        """Stop all backups without a message, because the server stops."""
         for snapshot in list(self._running):
             snapshot.stop()
 
 
 class Snapshot:
-    """One backup. `running` is where it enters itself while it is under way."""
+    """One backup. `running` is the set that it belongs to while it is in progress."""
 
     def __init__(
         self,
@@ -128,7 +130,7 @@ class Snapshot:
     # ---------------------------------------------------------------- life
 
     def begin(self) -> None:
-        """The request is answered: wait for somebody to listen, then send."""
+        """Wait for a receiver, then send; called after the request was answered."""
         self._running.add(self)
         self._engine.log.notice(f"Starting snapshot for stream {self._label}")
         self._engine.advisories.snapshot_create(
@@ -145,7 +147,7 @@ class Snapshot:
         return f"'{self._account.name} > {self._hosted.name}'"
 
     def _receivers_changed(self) -> None:
-        """Somebody subscribed to the subject of the chunks, or has stopped to."""
+        """Called when a subscription to the subject of the chunks was added or removed."""
         if self._is_over or self._is_sent:
             return
         is_there = self._account.is_subscribed(self._subject)
@@ -163,7 +165,7 @@ class Snapshot:
         return self._waits_since_ns + (ACK_NS if self._has_receiver else INTEREST_NS)
 
     def tick(self) -> None:
-        """Give a receiver up that has not come, or does not answer."""
+        """Give up on a receiver that has not subscribed, or does not answer."""
         if self._is_over or self._engine.turn.monotonic_ns < self.next_deadline_ns:
             return
         if not self._has_receiver:
@@ -188,12 +190,12 @@ class Snapshot:
             self._account.unwatch(self._subject.encode(), b"", self._receivers_changed)
 
     def _end(self, header: bytes, error: str) -> None:
-        """It has failed; the receiver is told so too."""
+        """End with an error, which is sent to the receiver."""
         self._account.publish(self._subject, b"", header=header)
         self._report(error)
 
     def _report(self, error: str = "") -> None:
-        """It is over, well unless there is an error."""
+        """End and publish the result, which is a success unless there is an error."""
         self.stop()
         engine, name = self._engine, self._hosted.name
         engine.advisories.snapshot_complete(
@@ -221,7 +223,7 @@ class Snapshot:
             self._send_or_fail()
 
     def _send_or_fail(self) -> None:
-        """Go on; whatever happens then, the receiver does not wait for ever."""
+        """Continue to send; on any failure the receiver gets an error."""
         try:
             self._send_more()
         except Exception as error:
@@ -229,7 +231,7 @@ class Snapshot:
             self._fail(INTERNAL_ERROR)
 
     def _send_more(self) -> None:
-        """Send what is ready, then have more made ready if there is somebody to send it to."""
+        """Send the data that is ready, then prepare more if there is a receiver for it."""
         if self._is_over or not self._has_receiver:
             return
         if self._hosted.tenant.streams.get(self._hosted.name) is not self._hosted:
@@ -250,7 +252,7 @@ class Snapshot:
         return is_open and not self._is_crowded and not self._is_over
 
     def _send_chunk(self) -> None:
-        """One full chunk, which has to be answered."""
+        """Send one full chunk, which has to be acknowledged."""
         chunk = bytes(self._ready[: self._chunk_bytes])
         del self._ready[: self._chunk_bytes]
         self._index += 1
@@ -262,7 +264,7 @@ class Snapshot:
         self._is_crowded = self._engine.router.largest_pending > RECEIVER_BYTES_MAX
 
     def _send_rest(self) -> None:
-        """The last chunk, which nobody answers, and the end."""
+        """Send the last chunk, which is not acknowledged, and the end."""
         if self._ready and not self._account.publish(self._subject, bytes(self._ready)):
             self._end(NO_INTEREST, "no interest")
             return
@@ -272,7 +274,7 @@ class Snapshot:
         self._finish()
 
     def _finish(self) -> None:
-        """Everything is sent: it is over when everything is answered."""
+        """Report success when everything is sent and acknowledged."""
         if not self._is_over and not self._unanswered:
             self._report()
 
@@ -283,7 +285,7 @@ class Snapshot:
     # ---------------------------------------------------------------- reading
 
     def _read_more(self) -> None:
-        """The next step of the archive, compressed by a worker."""
+        """Have a worker compress the next step of the archive."""
         try:
             plain = next(self._steps, None)
         except StoreError as error:
@@ -299,7 +301,7 @@ class Snapshot:
         )
 
     def _compress(self, plain: bytes | None) -> None:
-        """In a worker."""
+        """Compress a piece; runs in a worker."""
         if plain is None:
             self._piece = self._compressor.flush()
         else:
@@ -320,7 +322,7 @@ class Snapshot:
         self._send_or_fail()
 
     def _plain_steps(self) -> Iterator[bytes]:
-        """The archive in pieces, each made without holding up the loop."""
+        """The uncompressed archive in pieces, each made without holding up the loop."""
         now_ns = self._start_ns
         state = msgspec.structs.replace(self._state, consumer_count=len(self._consumers))
         target = bytearray(MAGIC)

@@ -1,7 +1,7 @@
-"""State of those who wait for a consumer's state to be stored; the code and the explanation are in
+"""State of the waiters for a consumer's state; the code and the explanation are in
 state_waiters.py.
 
-That module is plain Python, compiled, because every acknowledgement with an answer is one of those.
+That module is compiled Python, because every acknowledgement with an answer creates a waiter.
 """
 
 import cython

@@ -29,7 +29,9 @@ Waiting = dict[str, deque[tuple[int, Told]]]
 
 
 class AckAnswers:
-    """The answers to the acks of one consumer in one turn; `left` is what they wait for."""
+    """The answers to the acks of one consumer in one turn; `left` is the number of events they wait
+    for.
+    """
 
     def __init__(self, consumer: ServerConsumer, left: int) -> None:
         self._delivery = consumer.delivery
@@ -38,7 +40,7 @@ class AckAnswers:
         self._left = left
 
     def state_kept(self, error: StoreError | None) -> None:
-        """The state says what was acknowledged, or cannot."""
+        """Called when the state with the acks is stored, or cannot be."""
         if error is not None:
             self._delivery.leave_unanswered()
         self._left -= 1
@@ -46,12 +48,14 @@ class AckAnswers:
             self._delivery.answer_acks(self._end)
 
     def removed(self, error: StoreError | None) -> None:
-        """The messages are gone, or cannot go: then all depends on the state."""
+        """Called when the messages are removed; if they cannot be, everything depends on the
+        state.
+        """
         self.state_kept(error if self._is_in_memory else None)
 
 
 class StateWaiters:
-    """Of one stream."""
+    """The waiters of one stream."""
 
     def __init__(self, hosted: HostedStream) -> None:
         self._hosted = hosted
@@ -61,7 +65,7 @@ class StateWaiters:
         self._until_taken: dict[str, list[Callable[[], None]]] = {}
 
     def keep_acks(self, consumer: ServerConsumer) -> None:
-        """Have the answers to the acks of this turn leave when they are true."""
+        """Send the answers to the acks of this turn when the acks are stored."""
         mode, retention = self._hosted.stream.sync_mode, self._hosted.retention
         if mode is SyncMode.ASYNC:
             consumer.delivery.answer_acks(consumer.delivery.answers_end)
@@ -77,7 +81,7 @@ class StateWaiters:
         self._wait(consumer, told, self._until_synced)
 
     def _wait(self, consumer: ServerConsumer, told: Told, waiting: Waiting) -> None:
-        """Call `told` when the state of a consumer is where those who wait there want it."""
+        """Call `told` when the state of a consumer is stored as `waiting` requires."""
         hosted, files = self._hosted, self._hosted.files
         if files is None or consumer.config.mem_storage:
             told(None)
@@ -98,11 +102,11 @@ class StateWaiters:
         hosted.engine.syncer.mark_dirty(files, hosted.engine.turn.monotonic_ns)
 
     def when_taken(self, consumer: str, told: Callable[[], None]) -> None:
-        """Call `told` when a commit has begun that has the state of a consumer as it is now."""
+        """Call `told` when a commit has begun that contains the present state of a consumer."""
         self._until_taken.setdefault(consumer, []).append(told)
 
     def progressed(self) -> None:
-        """More may be kept than before."""
+        """Called when more states may have been stored."""
         assert self._hosted.files is not None
         states = self._hosted.files.states
         for consumer in list(self._until_taken):
@@ -114,7 +118,7 @@ class StateWaiters:
             self._tell(self._until_written, consumer, None, states.written_ticket(consumer))
 
     def failed(self, error: StoreError) -> None:
-        """Nobody who waits is going to be told anything else."""
+        """Notify all waiters of an error."""
         for consumer in list(self._until_taken):
             self._tell_taken(consumer)
         for waiting in (self._until_synced, self._until_written):
@@ -128,7 +132,7 @@ class StateWaiters:
     def _tell(
         self, waiting: Waiting, consumer: str, error: StoreError | None, kept: int | None = None
     ) -> None:
-        """Those who wait for this consumer, with `kept` up to this ticket."""
+        """Notify the waiters for a consumer, or with `kept` those up to this ticket."""
         queue = waiting[consumer]
         while queue and (kept is None or queue[0][0] <= kept):
             _, told = queue.popleft()

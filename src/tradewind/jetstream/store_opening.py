@@ -51,11 +51,13 @@ def recover(
     root: StoreRoot,
     run_all: Callable[[list[Callable[[], None]]], None] = run_each,
 ) -> None:
-    """Open all streams of all accounts that have JetStream; `run_all` may call side by side."""
+    """Open all streams of all accounts that have JetStream; `run_all` may run its calls in
+    parallel.
+    """
     try:
         for path in () if engine.is_read_only else root.finish_deletions():
             engine.log.notice(f"  Removed {path}, left by an interrupted deletion or restore")
-    except StoreError as error:  # it takes room, and is in nobody's way
+    except StoreError as error:  # it takes room, but does no harm
         engine.log.error(f"JetStream cannot remove what a deletion has left: {error}")
     try:
         names = root.accounts()
@@ -75,7 +77,9 @@ def recover(
 
 
 def _may_have_templates(root: StoreRoot, account: str) -> bool:
-    """Also if the disk does not say: the problem is that of the account then."""
+    """Whether the account may have templates; true also if the disk fails, which `recover_account`
+    reports.
+    """
     try:
         return root.has_templates(account)
     except StoreError:
@@ -83,7 +87,7 @@ def _may_have_templates(root: StoreRoot, account: str) -> bool:
 
 
 def _label(tenant: JetStreamAccount) -> str:
-    """Under which a problem of all streams of an account is listed."""
+    """The label under which a problem of all streams of an account is listed."""
     return f"account {tenant.name}"
 
 
@@ -141,7 +145,7 @@ def recover_account(
 
 
 def _repeat_transactions(engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
-    """What a crash has left of changes that belong together is completed."""
+    """Complete the transactions that a crash has interrupted."""
     label = f"journal of account {tenant.name}"
     try:
         from tradewind.jetstream.transactions.journal_replay import replay
@@ -154,7 +158,7 @@ def _repeat_transactions(engine: JetStreamEngine, tenant: JetStreamAccount) -> N
 
 
 def _has_journal(root: StoreRoot, account: str) -> bool:
-    """Whether there is something to repeat; StoreError if nobody knows."""
+    """Whether there is a journal to replay; StoreError if that cannot be determined."""
     folder = f"{root.folder}/{account}"
     return root.disk.is_directory(folder) and any(
         name.startswith(JOURNAL_PREFIX) and name != JOURNAL_KEY_FILE
@@ -165,13 +169,13 @@ def _has_journal(root: StoreRoot, account: str) -> bool:
 def _secure(
     opened: list[HostedStream], run_all: Callable[[list[Callable[[], None]]], None]
 ) -> None:
-    """Have on disk what a killed server has left; each file takes a sync."""
+    """Sync the files that a killed server has left unsynced."""
     stored = [hosted.stream.files for hosted in opened]
     chores = [files.chores for files in stored if files is not None and files.chores.unsafe_files]
     run_all([each.secure for each in chores])
     for each in chores:
         with suppress(StoreError):
-            each.secured()  # who publishes is told of a failure
+            each.secured()  # publishers are notified of a failure
 
 
 def recover_stream(
@@ -182,9 +186,9 @@ def recover_stream(
     units: UnitRule = BATCHES,
     kept: Mapping[Any, int] | None = None,
 ) -> HostedStream:
-    """A stream with its consumers, as they are on disk; `ids` as for `open_stream`.
+    """Open a stream with its consumers, as they are on disk; `ids` as for `open_stream`.
 
-    `kept` is what is kept beside it, if the caller knows.
+    `kept` are the sizes of what is stored beside it, if the caller knows them.
     """
     label = f"'{tenant.name} > {folder.stream}'"
     engine.log.notice(f"  Starting restore for stream {label}")
@@ -217,8 +221,8 @@ def recover_stream(
 
 
 def _seen_sequence(consumers: list[StoredConsumer]) -> int:
-    """The highest sequence that a consumer says it has delivered; a position that somebody has
-    given it says nothing.
+    """The highest sequence that a consumer has delivered; a position that was only configured does
+    not count.
     """
     begun = (stored.state for stored in consumers if stored.state.delivered.consumer_seq)
     return max((state.delivered.stream_seq for state in begun), default=0)
@@ -232,7 +236,7 @@ def _keep_expired(consumers: list[StoredConsumer]) -> bool:
 
 
 class _RecoveryProgress:
-    """Says how far a long opening has come, each time another part is done."""
+    """Logs the progress of a long opening in regular steps."""
 
     def __init__(self, engine: JetStreamEngine, label: str) -> None:
         self._engine = engine
@@ -240,7 +244,7 @@ class _RecoveryProgress:
         self._next_bytes = PROGRESS_BYTES
 
     def __call__(self, done_bytes: int, all_bytes: int) -> None:
-        """Called by the store now and then."""
+        """Called by the store repeatedly."""
         if done_bytes >= self._next_bytes:
             self._next_bytes = done_bytes + PROGRESS_BYTES
             percent = done_bytes * 100 // max(all_bytes, 1)
@@ -296,7 +300,9 @@ def _recover_consumers(
 
 
 def _reason(engine: JetStreamEngine, error: Exception, place: str) -> str:
-    """Why one of them stays closed; a fault of ours keeps the others from nothing."""
+    """The reason why a stream or consumer stays closed; an internal error does not affect the
+    others.
+    """
     if isinstance(error, StoreError | ValueError):
         return str(error)
     engine.faults.contain("start", error, f"of {place}")

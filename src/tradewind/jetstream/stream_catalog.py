@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 def stream_context(engine: JetStreamEngine, tenant: JetStreamAccount, name: str) -> StreamContext:
-    """What a stream is given of the server around it."""
+    """The parts of the server that a stream uses."""
     options = engine.settings.options
 
     def resources(size: int) -> errors.ApiError | None:
@@ -75,8 +75,8 @@ def stream_context(engine: JetStreamEngine, tenant: JetStreamAccount, name: str)
 
 
 def is_large_config(config: StreamConfig, owners: SubjectTree[str]) -> bool:
-    """Whether the event loop has better things to do than to check it, and to compare it with the
-    subjects of the other streams.
+    """Whether checking the configuration, and comparing it with the subjects of the other streams,
+    takes too long for the event loop.
     """
     parts = (config.subjects, config.sources, config.metadata)
     return (
@@ -93,7 +93,7 @@ def create_stream(
     pedantic: bool,
     may_overlap: bool = False,
 ) -> Steps[HostedStream]:
-    """A new stream, or the one that is there with the same configuration.
+    """Create a stream, or return the existing one with the same configuration.
 
     `may_overlap`: other streams may take its subjects too, as in the first preview.
     """
@@ -132,7 +132,7 @@ def create_stream(
 def _announced(
     engine: JetStreamEngine, tenant: JetStreamAccount, config: StreamConfig
 ) -> Iterator[None]:
-    """A stream is being created: its subjects and what it reserves are taken."""
+    """Reserve the subjects and bytes of a stream while it is being created."""
     nothing, usage = Usage(), stream_usage(config, 0)
     tenant.stream_configured(config.name, config)
     for total in (tenant.usage, engine.usage):
@@ -150,7 +150,7 @@ def _announced(
 def _new_stream(
     engine: JetStreamEngine, tenant: JetStreamAccount, config: StreamConfig
 ) -> Steps[Stream]:
-    """A stream that takes no messages yet; if it is in files, all of it is durable."""
+    """Create a stream that takes no messages yet; if it is in files, they are durable."""
     context = stream_context(engine, tenant, config.name)
     meta = StreamMeta(stream_config_to_dict(config), engine.turn.now_ns)
     if config.storage is StorageType.MEMORY:
@@ -166,7 +166,7 @@ def _new_stream(
 def reserved(
     engine: JetStreamEngine, tenant: JetStreamAccount, without: StreamConfig | None = None
 ) -> Reserved:
-    """What streams have reserved, except `without`."""
+    """The reservations of all streams except `without`."""
     mine = stream_usage(without, 0) if without is not None else Usage()
     return Reserved(
         len(tenant.configs) - (without is not None),
@@ -185,10 +185,10 @@ def update_stream(
     *,
     pedantic: bool,
 ) -> Steps[HostedStream]:
-    """Change a stream; what does not fit its consumers is refused."""
+    """Update a stream; ApiError if the change does not fit its consumers."""
     configs = tenant.configs
     is_large = is_large_config(wanted, tenant.owners)
-    # A configuration that is wrong by itself is refused before anybody looks for the stream.
+    # A configuration that is wrong by itself is refused before the stream is looked up.
     check = partial(
         check_stream_config,
         wanted,
@@ -239,7 +239,7 @@ def update_stream(
 
 
 def _check_chain(hosted: HostedStream, config: StreamConfig) -> None:
-    """ApiError if what the metadata say of the chain can no longer be changed."""
+    """ApiError if the chain settings in the metadata can no longer be changed."""
     files = hosted.stream.files
     size = 0 if files is None or files.chain is None else files.chain.links.size
     check_chain_update(
@@ -251,7 +251,7 @@ def _check_chain(hosted: HostedStream, config: StreamConfig) -> None:
 
 
 def delete_stream(engine: JetStreamEngine, hosted: HostedStream) -> Steps[None]:
-    """A stream goes with its messages and consumers; their space is given back later."""
+    """Delete a stream with its messages and consumers; their disk space is released later."""
     if hosted.stream.folder is not None:
         try:
             yield from check_disk(engine)
@@ -283,7 +283,7 @@ def delete_stream(engine: JetStreamEngine, hosted: HostedStream) -> Steps[None]:
 def delete_offline_stream(
     engine: JetStreamEngine, tenant: JetStreamAccount, name: str
 ) -> Steps[None]:
-    """A stream that could not be opened goes, because somebody asks for that by its name."""
+    """Delete a stream that could not be opened, on request."""
     assert engine.root is not None
     folder = engine.root.stream(tenant.name, name)
     try:

@@ -1,9 +1,9 @@
 """Streams that are created by their first publish, according to the templates of an account.
 
 Owns the templates, their file (`tradewind.templates` in the folder of the account), the messages
-that wait for their stream, and the sweep that removes streams nobody uses. A stream is made as by a
-request, in the order of the requests of its account; the messages that asked for it are published
-again, in their order, when it is there. A publish that somebody hears never comes here.
+that wait for their stream, and the sweep that removes unused streams. A stream is created as by a
+request, in the order of the requests of its account; the messages that triggered it are published
+again, in their order, when it exists. A publish that has a receiver never gets here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Waiting = tuple[bytes, bytes, bytes, bytes]  # subject, reply, header, payload
 
 
 class Templates:
-    """Those of one account."""
+    """The templates of one account."""
 
     def __init__(self, engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
         self._engine = engine
@@ -71,7 +71,7 @@ class Templates:
         return f"{self._engine.root.folder}/{self.tenant.name}"
 
     def load(self) -> None:
-        """What the file says; StoreError or ValueError if it cannot be read."""
+        """Read the file; StoreError or ValueError if it cannot be read."""
         assert self._engine.root is not None
         data = self._engine.root.disk.read_file(f"{self._folder}/{TEMPLATES_FILE}")
         found = msgspec.json.decode(data, type=list[StreamTemplate])
@@ -96,7 +96,7 @@ class Templates:
         self._engine.timers.set(self, self.next_deadline_ns)
 
     def put(self, wanted: StreamTemplate, *, dry_run: bool) -> Steps[None]:
-        """Make or change a template; streams that are there stay as they are."""
+        """Create or change a template; existing streams stay as they are."""
         template = checked_template(wanted)
         others = [each for each in self.all.values() if each.name != template.name]
         check_apart(template, others)
@@ -106,7 +106,9 @@ class Templates:
             yield from self._save({**self.all, template.name: template})
 
     def delete(self, name: str) -> Steps[None]:
-        """A template goes; streams that it has made stay, and never go by themselves."""
+        """Delete a template; streams that it has created stay, and are no longer removed
+        automatically.
+        """
         if name not in self.all:
             raise errors.STREAM_INVALID_CONFIG(err=f"template does not exist: {name[:64]!r}")
         yield from self._save({key: each for key, each in self.all.items() if key != name})
@@ -118,14 +120,14 @@ class Templates:
         return next((each for each in self.all.values() if takes(each, subject)), None)
 
     def streams_of(self, name: str) -> int:
-        """How many streams of a template, or of all ("") are there, or about to be."""
+        """The number of streams of a template, or of all ("") that exist or are being created."""
         configs = self.tenant.configs.values()
         if not name:
             return sum(TEMPLATE_KEY in config.metadata for config in configs)
         return sum(config.metadata.get(TEMPLATE_KEY) == name for config in configs)
 
     def problem(self, template: StreamTemplate, config: StreamConfig) -> ApiError | None:
-        """Why a stream cannot be made now."""
+        """The reason why a stream cannot be created now."""
         if config.name in self.tenant.configs:
             return errors.STREAM_INVALID_CONFIG(
                 err=f"template {template.name!r}: stream {config.name!r} exists, but does not"
@@ -144,8 +146,8 @@ class Templates:
         return None
 
     def _is_full(self, name: str, most: int) -> bool:
-        """Whether a template, or all of them ("") have made this many streams. Counting takes time,
-        so who is full stays so for a moment.
+        """Whether a template, or all of them ("") have created this many streams. Counting takes
+        time, so a positive result is cached for a moment.
         """
         now_ns = self._engine.turn.monotonic_ns
         if self._full.get(name, 0) > now_ns:
@@ -168,12 +170,12 @@ class Templates:
             self._engine.log.warn(f"JetStream {who}")
 
     def take(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """A message that nobody heard, when its delivery is over."""
+        """Take a message that had no receiver, after its delivery has ended."""
         account = self.tenant.account
         text = subject.decode("utf-8", "surrogateescape")
         reply_text = reply.decode("utf-8", "surrogateescape")
         if account.publish(text, payload, reply_text, header):
-            return  # somebody came in between
+            return  # the name was taken meanwhile
         template = self.find(text)
         if template is None:
             return
@@ -207,7 +209,9 @@ class Templates:
         self.tenant.lane.add(steps, "stream", "template", config.name)
 
     def _make(self, template: StreamTemplate, config: StreamConfig) -> Steps[None]:
-        """The stream of a first publish, then all that was published to it meanwhile."""
+        """Create the stream of a first publish, then publish all messages that were waiting for
+        it.
+        """
         problem: ApiError | None = None
         try:
             yield from stream_catalog.create_stream(
@@ -221,7 +225,7 @@ class Templates:
         self._end(config.name, problem)
 
     def _end(self, stream: str, problem: ApiError | None) -> None:
-        """A stream is there, or will not be."""
+        """Publish or refuse the waiting messages when a stream was created or could not be."""
         del self._makers[stream]
         waiting = self._waiting.pop(stream)
         self._waiting_count -= len(waiting)
@@ -246,11 +250,11 @@ class Templates:
         body = b'{"error":%s,"stream":%s,"seq":0}' % (encode(detail), encode(stream))
         self.tenant.account.publish(reply.decode("utf-8", "surrogateescape"), body)
 
-    # ---------------------------------------------------------------- streams that nobody uses
+    # ---------------------------------------------------------------- unused streams
 
     @property
     def next_deadline_ns(self) -> int:
-        """When to look for streams that nobody uses; 0: never."""
+        """When to look for unused streams; 0: never."""
         idles = [each.idle for each in self.all.values() if each.idle]
         if not idles:
             return 0
@@ -258,7 +262,9 @@ class Templates:
         return self._engine.turn.monotonic_ns + interval_ns
 
     def tick(self) -> None:
-        """Have those go to which nobody has published for long, and which have no consumers."""
+        """Delete streams without consumers to which nothing was published for the template's idle
+        time.
+        """
         self._is_warned = False
         for hosted in list(self.tenant.streams.values()):
             template = self.all.get(hosted.config.metadata.get(TEMPLATE_KEY, ""))
@@ -289,34 +295,36 @@ class Templates:
 
 
 class TemplateDesk:
-    """The templates of all accounts; hears of messages that nobody hears."""
+    """The templates of all accounts; takes published messages that have no receiver."""
 
     def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
         self._accounts: dict[str, Templates] = {}
 
     def of(self, tenant: JetStreamAccount) -> Templates:
-        """Those of an account."""
+        """The templates of an account."""
         found = self._accounts.get(tenant.name)
         if found is None or found.tenant is not tenant:
             found = self._accounts[tenant.name] = Templates(self._engine, tenant)
         return found
 
     def listen(self) -> None:
-        """Hear of such messages if there is any template, else cost nobody anything."""
+        """Take messages without a receiver if there is any template; otherwise publishes cost
+        nothing extra.
+        """
         if any(templates.all for templates in self._accounts.values()):
             add_taker(self._engine.broker, self._offered)
         else:
             remove_taker(self._engine.broker)
 
     def close(self) -> None:
-        """Hear nothing more."""
+        """Stop taking messages."""
         remove_taker(self._engine.broker)
 
     def _offered(
         self, session: Session, subject: bytes, reply: bytes, header: bytes, payload: bytes
     ) -> bool:
-        """In the middle of a delivery: whether a template takes it."""
+        """Whether a template takes a message; called in the middle of a delivery."""
         templates = self._accounts.get(session.account.name)
         if templates is None or not templates.all:
             return False
@@ -329,7 +337,7 @@ class TemplateDesk:
 
 
 def load_templates(engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
-    """When a server starts: the templates of an account that has any."""
+    """Load the templates of an account that has any; called when a server starts."""
     desk = engine.template_desk()
     templates = desk.of(tenant)
     try:

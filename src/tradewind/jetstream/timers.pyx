@@ -1,10 +1,11 @@
-"""When each part of the engine next has something to do by itself.
+"""When each part of the engine next has something to do.
 
-Owns one deadline per owner. It calls nobody. A deadline that moves later is not tracked: the owner
-is called at the old one, finds nothing to do and reports its new one. A deadline that moves with
-every message therefore costs nothing. The earliest is read in every turn. If a near deadline was
-set after a far one, the entry of the far one is left in the heap; before such entries become too
-many they are removed, so the heap is at most slightly larger than twice the number of owners.
+Owns one deadline per owner. It never calls an owner. A deadline that moves later is not tracked:
+the owner is called at the old one, finds nothing to do and reports its new one. A deadline that
+moves with every message therefore costs nothing. The earliest is read in every turn. If a near
+deadline was set after a far one, the entry of the far one is left in the heap; before such entries
+become too many they are removed, so the heap is at most slightly larger than twice the number of
+owners.
 """
 
 from heapq import heapify, heappop, heappush
@@ -19,7 +20,7 @@ cdef enum:
 
 
 class Timed(Protocol):
-    """Anything that acts by the clock: `next_deadline_ns` and `tick`."""
+    """An object with deadlines: `next_deadline_ns` and `tick`."""
 
 
 cdef class Timers:
@@ -44,7 +45,7 @@ cdef class Timers:
                 self._throw_out()
 
     def _throw_out(self):
-        """Keep one entry for each owner that has a deadline."""
+        """Remove outdated entries, keeping one for each owner that has a deadline."""
         kept = {}
         for entry in self.heap:
             key = id(entry[2])
@@ -58,7 +59,7 @@ cdef class Timers:
         return len(self.heap)
 
     def forget(self, owner not None):
-        """Remove an owner that is gone."""
+        """Remove an owner."""
         self.due.pop(id(owner), None)
         # An entry still in the heap keeps the owner alive, so its id is not reused.
 
@@ -73,7 +74,8 @@ cdef class Timers:
         return None
 
     def take_due(self, now_ns, count_max=None):
-        """Take the owners whose time has come, earliest first; they have no deadline from now on.
+        """Take the owners whose deadline has passed, earliest first; they have no deadline
+        afterwards.
         """
         due = []
         while count_max is None or len(due) < count_max:

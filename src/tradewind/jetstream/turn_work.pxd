@@ -1,4 +1,4 @@
-"""What the engine checks in every turn; the explanation is in turn_work.pyx."""
+"""State of the checks that the engine does in every turn; the explanation is in turn_work.pyx."""
 
 from tradewind.broker.router cimport Router
 from tradewind.broker.turn cimport Turn

@@ -9,7 +9,7 @@ from tradewind.jetstream.timers import Timed, Timers
 from tradewind.store.commits.syncer import Syncer
 
 class TurnWorkOwner(Protocol):
-    """Whose turns end: the engine. Its tables stay the same objects."""
+    """The owner of the turns: the engine. Its tables stay the same objects."""
 
     broker: Broker
     router: Router
@@ -19,13 +19,13 @@ class TurnWorkOwner(Protocol):
     consumer_hosts: dict[Participant, HostedStream]
     retired: list[tuple[HostedStream, ServerConsumer]]
     def delete_retired(self) -> None:
-        """There are some."""
+        """Delete the retired consumers; called if there are any."""
     def stream_failed(self, hosted: HostedStream, error: Exception) -> None:
-        """A fault of ours while a stream was written."""
+        """Called after an internal error while a stream was written."""
     def consumer_failed(
         self, hosted: HostedStream, consumer: ServerConsumer, error: Exception
     ) -> None:
-        """A fault of ours while a consumer sent messages."""
+        """Called after an internal error while a consumer sent messages."""
 
 class TurnWork:
     def __init__(self, owner: TurnWorkOwner) -> None: ...

@@ -1,8 +1,8 @@
 """The end of a turn: what the engine does for every stream and consumer that takes part in it.
 
-Owns the order of these steps, which `engine` describes. What becomes of the changes of a stream is
-in `commit_path`. Compiled, because with a publisher that waits for each acknowledgement this is
-most of what the server does. Rare cases are left to the engine.
+Owns the order of these steps, which `engine` describes. The changes of a stream are written by
+`commit_path`. Compiled, because with a publisher that waits for each acknowledgement this is most
+of what the server does. Rare cases are left to the engine.
 """
 
 from libc.stdint cimport int64_t
@@ -26,7 +26,7 @@ class TurnWorkOwner(Protocol):
 
 
 cdef class TurnWork:
-    """Belongs to one engine, its `owner`, whose tables it reads."""
+    """The work of one engine, its `owner`, whose tables it reads."""
 
     def __init__(self, owner not None):
         self._owner = owner
@@ -42,14 +42,15 @@ cdef class TurnWork:
         self._monotonic_ns = clock.monotonic_ns
 
     def set_time(self):
-        """Set the time of everything that happens from here on."""
+        """Set the time of everything that happens from now on."""
         self._turn.now_ns = self._wall_ns()
         self._turn.monotonic_ns = self._monotonic_ns()
 
     def end_turn(self):
-        """The clients had their turn: write, acknowledge, send.
+        """Write, acknowledge and send, after the input of clients was handled.
 
-        What takes too long continues in the next turn, so that others are read in between.
+        Work that takes too long continues in the next turn, so that other connections are read in
+        between.
         """
         cdef Turn turn = self._turn
         cdef Py_ssize_t done = 0
@@ -101,7 +102,7 @@ cdef class TurnWork:
         return 0
 
     cdef bint _is_late(self) except -1:
-        """Whether what is left should wait for the next turn."""
+        """Whether the remaining work should wait for the next turn."""
         return <int64_t>self._monotonic_ns() - self._turn.monotonic_ns > TURN_NS_MAX
 
     def _watcher_failed(self, error):

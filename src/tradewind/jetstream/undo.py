@@ -1,9 +1,9 @@
 """Truncations that can be taken back: how long, and how.
 
-Owns the companion of a stream that lets a shelf go when its time is over, and the steps in which a
-stream is closed, made anew with what was removed, and opened again. The files are the business of
-`store.folder.shelf`. While it is recreated the stream takes and gives no messages; everybody else
-continues.
+Owns the companion of a stream that removes a shelf at the end of its time, and the steps in which a
+stream is closed, recreated with the removed messages, and opened again. The files are handled by
+`store.folder.shelf`. While it is recreated the stream takes and gives no messages; all other
+streams continue.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AGAIN_NS: Final = 60_000_000_000
 COMMIT_SECONDS: Final = 30.0
 # How often it is looked whether a transaction has ended.
 FENCE_SECONDS: Final = 0.002
-# What publishers are told meanwhile.
+# The error that publishers get meanwhile.
 CLOSED: Final = "the stream is closed while an undo brings messages back; publish again"
 # Beside those of restores, which count from 1.
 _STAGING_NUMBERS: Final = count(1_000_000)
@@ -51,7 +51,7 @@ Carried = list[tuple[str, "ConsumerConfig", int, "ConsumerState"]]
 
 
 def shelves_of(hosted: HostedStream) -> Wanted:
-    """Each shelf of a stream ends at its own time."""
+    """A companion for each shelf of a stream, which ends at its own time."""
     folder = hosted.stream.folder
     if folder is None:
         return {}
@@ -62,7 +62,7 @@ def shelves_of(hosted: HostedStream) -> Wanted:
 
 
 class ShelfEnd:
-    """Removes one shelf when nobody can ask for it any more. A `Companion`."""
+    """Removes one shelf at the end of its time. A `Companion`."""
 
     def __init__(self, hosted: HostedStream, name: ShelfName) -> None:
         self._hosted = hosted
@@ -121,9 +121,9 @@ class ShelfEnd:
 def bring_back(
     engine: JetStreamEngine, hosted: HostedStream, name: ShelfName
 ) -> Steps[HostedStream]:
-    """The stream with all that is on a shelf; ApiError leaves it as it was.
+    """Bring back all messages of a shelf; ApiError leaves the stream as it was.
 
-    What it uses stays counted while it is closed, so that nobody else takes its room.
+    The bytes that it uses stay counted while it is closed, so that they are not given to others.
     """
     yield from _check_room(hosted, name)
     held = HeldRoom(engine, hosted)
@@ -146,7 +146,7 @@ def bring_back(
 
 
 class HeldRoom:
-    """What a stream uses, counted for its account also while the stream is closed."""
+    """The bytes that a stream uses, counted for its account while the stream is closed."""
 
     def __init__(self, engine: JetStreamEngine, hosted: HostedStream) -> None:
         self._usage = hosted.usage
@@ -154,11 +154,11 @@ class HeldRoom:
         self._held = Usage()
 
     def hold(self) -> None:
-        """The stream itself counts no more."""
+        """Count the bytes in place of the stream."""
         self._replace(self._usage)
 
     def give_back(self) -> None:
-        """The stream counts again, or is gone."""
+        """Stop counting: the stream counts again, or was deleted."""
         self._replace(Usage())
 
     def _replace(self, usage: Usage) -> None:
@@ -168,7 +168,9 @@ class HeldRoom:
 
 
 def _check_room(hosted: HostedStream, name: ShelfName) -> Steps[None]:
-    """Compressed messages take less on the shelf than they will count; ApiError if it matters."""
+    """ApiError if the messages of a shelf, which may be compressed there, need more room than is
+    left.
+    """
     folder = hosted.stream.folder
     assert folder is not None
     sizes: list[int] = []
@@ -189,7 +191,7 @@ def _rebuild(
     held: HeldRoom,
     closed: ClosedSubjects,
 ) -> Steps[HostedStream]:
-    """Make the messages of a closed stream anew, and open it, also if that has failed."""
+    """Recreate the messages of a closed stream, and open it, even after a failure."""
     assert engine.root is not None
     tenant, stream = hosted.tenant, hosted.name
     problem = ""
@@ -212,7 +214,7 @@ def _rebuild(
 
 
 def _take_nothing(hosted: HostedStream) -> Steps[None]:
-    """Let a transaction that changes the stream end: behind its fence nothing can be written."""
+    """Wait for a transaction that changes the stream: while fenced nothing can be written."""
     files = hosted.stream.files
     assert files is not None
     while files.is_fenced and files.failure is None:
@@ -225,7 +227,7 @@ def _take_nothing(hosted: HostedStream) -> Steps[None]:
 
 
 def _close(engine: JetStreamEngine, hosted: HostedStream, held: HeldRoom) -> Steps[Carried]:
-    """Nobody has its files open afterwards, and all is durable. Gives the consumers that are not
+    """Close a stream so that its files are closed and durable. Returns the consumers that are not
     on disk.
     """
     yield from _take_nothing(hosted)

@@ -2,8 +2,8 @@
 nats-server.
 
 Owns one subscription per account, and one for the name of its domain. Without it their senders
-would be told that there are no responders. That is the right answer for requests to a consumer, or
-for direct reads of a stream, that does not exist, so these subjects do not count here.
+would get the status for no responders. That is the right answer for requests to a consumer, or for
+direct reads of a stream, that does not exist, so these subjects do not count here.
 """
 
 from libc.string cimport memcmp
@@ -33,7 +33,9 @@ cdef int on_message(void* target, Message* message) except -1:
 
 
 cdef int on_domain(void* target, Message* message) except -1:
-    """Take nothing: what clients and other servers send there was mapped before it was routed."""
+    """Take nothing: messages that clients and other servers send there were mapped before
+    routing.
+    """
     return 0
 
 

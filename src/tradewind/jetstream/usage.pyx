@@ -1,7 +1,7 @@
 """Bytes in use and bytes promised to streams, by kind of storage.
 
 Owns four numbers each, of a stream, of its account and of the server. They change in every turn in
-which something is stored. What a stream may store without asking is its *credit*.
+which something is stored. The bytes that a stream may store without asking are its *credit*.
 """
 
 from libc.stdint cimport int64_t
@@ -13,7 +13,7 @@ cdef enum:
 
 
 cdef class Usage:
-    """Of one stream, of the streams of an account, or of all of them."""
+    """The bytes of one stream, of the streams of an account, or of all of them."""
 
     def __init__(self, int64_t memory=0, int64_t storage=0, int64_t reserved_memory=0,
                  int64_t reserved_storage=0):
@@ -31,8 +31,7 @@ cdef class Usage:
 
 
 cdef int check_sums(Usage account, Usage server) except -1:
-    """Assert that nobody uses or reserves less than nothing, nor an account more than the server.
-    """
+    """Assert that no sum is negative, and that no account exceeds the server."""
     assert 0 <= account.memory <= server.memory, (account.memory, server.memory)
     assert 0 <= account.storage <= server.storage, (account.storage, server.storage)
     assert 0 <= account.reserved_memory <= server.reserved_memory, (
@@ -45,8 +44,8 @@ cdef int check_sums(Usage account, Usage server) except -1:
 cdef class UsageShare:
     """The share of one stream in the sums of its account and of the server.
 
-    `room_share()` returns what each stream of the account could still store. `kept_bytes` is what
-    is stored beside the messages of the stream and counts as they do.
+    `room_share()` returns how much each stream of the account could still store. `kept_bytes` are
+    the bytes stored beside the messages of the stream, which count like those.
     """
 
     def __init__(self, Ingest ingest not None, Usage of_account not None, Usage of_server not None,
@@ -59,7 +58,7 @@ cdef class UsageShare:
         self._is_tight = True
 
     cdef int update(self) except -1:
-        """The stream has stored or removed messages; what it reserves is unchanged."""
+        """Called when the stream has stored or removed messages; its reservation is unchanged."""
         cdef Usage usage = self._counted
         cdef int64_t more = (<int64_t>self._ingest.store.bytes + self.kept_bytes - usage.memory
                              - usage.storage)
@@ -79,7 +78,7 @@ cdef class UsageShare:
         return 0
 
     def grant_credit(self):
-        """Let the stream store this much without asking.
+        """Set how many bytes the stream may store without asking.
 
         While there is room for the credit of every stream, none can use up that of another;
         otherwise it is distributed anew in every turn.
@@ -89,7 +88,7 @@ cdef class UsageShare:
         self._ingest.credit_bytes = min(share, <int64_t>CREDIT_BYTES)
 
     def count(self, Usage usage not None):
-        """Set what the stream uses and reserves from now on."""
+        """Set the bytes that the stream uses and reserves."""
         self._of_account.replace(self._counted, usage)
         self._of_server.replace(self._counted, usage)
         self._counted = usage

@@ -308,13 +308,13 @@ def test_every_message_and_every_head_is_proved() -> None:
     [
         ("PROOF", {"size": 1}, "specify exactly one of seq, index and first_size"),
         ("PROOF", {"seq": 1, "index": 1}, "specify exactly one of"),
-        ("PROOF", {"index": 5}, "index: from 0 to 4, not 5"),
-        ("PROOF", {"index": 2**64 - 1}, "index: from 0 to 4"),
-        ("PROOF", {"index": 0, "size": 6}, "size: from 1 to 5 entries, not 6"),
-        ("PROOF", {"first_size": 4, "size": 3}, "first_size: from 1 to 3, not 4"),
+        ("PROOF", {"index": 5}, "index must be from 0 to 4, not 5"),
+        ("PROOF", {"index": 2**64 - 1}, "index must be from 0 to 4"),
+        ("PROOF", {"index": 0, "size": 6}, "size must be from 1 to 5 entries, not 6"),
+        ("PROOF", {"first_size": 4, "size": 3}, "first_size must be from 1 to 3, not 4"),
         ("PROOF", {"seq": 77}, "seq: there is no entry of message 77"),
-        ("ENTRIES", {"index": 6}, "index: from 0 to 5, not 6"),
-        ("ENTRIES", {"count": 10001}, "count: at most 10000, not 10001"),
+        ("ENTRIES", {"index": 6}, "index must be from 0 to 5, not 6"),
+        ("ENTRIES", {"count": 10001}, "count must be at most 10000, not 10001"),
     ],
 )
 def test_requests_that_cannot_be_answered_say_why(

@@ -1,7 +1,7 @@
 """The handlers of the API: one function per endpoint, as named in the table of the API.
 
-Owns finding the function of a row. Those of the JetStream API are loaded with the server, those of
-our own API when somebody asks for the first time.
+Owns finding the function of a row. The functions of the JetStream API are loaded with the server,
+those of Tradewind's own API with the first request for them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Handler = Callable[[ApiRequest], Answer | Steps[Answer]]
 
 @cache
 def load_handler(name: str) -> Any:
-    """The function of this name, `module:function`; the module is loaded if it is not yet."""
+    """The function of this name, `module:function`; loads the module if necessary."""
     module, _, function = name.partition(":")
     return getattr(import_module(module), function)
 
@@ -33,7 +33,7 @@ HANDLERS: Final[dict[str, Handler]] = {
 
 
 def handler_of(endpoint: ApiEndpoint) -> Handler:
-    """Whoever runs a request."""
+    """The function that runs the requests of an endpoint."""
     if (known := HANDLERS.get(endpoint.name)) is not None:
         return known
     return HANDLERS.setdefault(endpoint.name, load_handler(endpoint.handler))

@@ -1,4 +1,4 @@
-"""The hash chain of a stream: requests of our own API.
+"""Requests of Tradewind's own API about the hash chain of a stream.
 
 Owns one function per request. Loaded with the first of them. Files are read by workers.
 """
@@ -63,7 +63,7 @@ def info(request: ApiRequest) -> Answer:
 
 
 def checkpoint(request: ApiRequest) -> Steps[Answer]:
-    """STREAM.CHAIN.CHECKPOINT: of all that has happened until now."""
+    """STREAM.CHAIN.CHECKPOINT: sign all entries up to now."""
     keeper = _keeper(request)
     yield from _synced(request, keeper)
     while keeper.is_writing:
@@ -84,7 +84,7 @@ def checkpoint(request: ApiRequest) -> Steps[Answer]:
 
 
 def _synced(request: ApiRequest, keeper: ChainKeeper) -> Steps[None]:
-    """Wait until all entries of now are synced, whatever the stream promises."""
+    """Wait until all present entries are synced, whatever durability the stream promises."""
     hosted = request.hosted()
     files, links = hosted.stream.files, keeper.chain.links
     assert files is not None
@@ -100,14 +100,14 @@ def _synced(request: ApiRequest, keeper: ChainKeeper) -> Steps[None]:
 
 
 class _Read(NamedTuple):
-    """What a request reads, for a worker; `found` is its result."""
+    """The arguments of a read by a worker, which adds the result to `found`."""
 
     reader: ChainReader
     point: ChainPoint
     found: list[ChainProof | ChainEntries | None]
 
     def prove(self, content: ChainProofRequest, size: int) -> None:
-        """A proof; None: there is no entry of this message."""
+        """Find a proof; the result is None if the message has no entry."""
         reader, index = self.reader, content.index
         if content.first_size:
             path, root = reader.consistency(content.first_size, size)
@@ -137,7 +137,7 @@ class _Read(NamedTuple):
         )
 
     def page(self, index: int, count: int) -> None:
-        """A page of entries."""
+        """Read a page of entries."""
         size = self.point.size
         before, records = self.reader.entries(index, count, size, ENTRIES_BYTES_MAX)
         self.found.append(
@@ -155,11 +155,11 @@ def proof(request: ApiRequest) -> Steps[Answer]:
         raise _invalid("specify exactly one of seq, index and first_size")
     size = content.size or (point.size if last is None else last.size)
     if not 1 <= size <= point.size:
-        raise _invalid(f"size: from 1 to {point.size} entries, not {size}")
+        raise _invalid(f"size must be from 1 to {point.size} entries, not {size}")
     if content.index is not None and content.index >= size:
-        raise _invalid(f"index: from 0 to {size - 1}, not {content.index}")
+        raise _invalid(f"index must be from 0 to {size - 1}, not {content.index}")
     if content.first_size > size:
-        raise _invalid(f"first_size: from 1 to {size}, not {content.first_size}")
+        raise _invalid(f"first_size must be from 1 to {size}, not {content.first_size}")
     read = _Read(keeper.reader, point, [])
     yield from _reading(partial(read.prove, content, size))
     if read.found[0] is None:
@@ -173,9 +173,9 @@ def entries(request: ApiRequest) -> Steps[Answer]:
     keeper = _keeper(request)
     point = keeper.chain.synced
     if content.count > ENTRIES_MAX:
-        raise _invalid(f"count: at most {ENTRIES_MAX}, not {content.count}")
+        raise _invalid(f"count must be at most {ENTRIES_MAX}, not {content.count}")
     if content.index > point.size:
-        raise _invalid(f"index: from 0 to {point.size}, not {content.index}")
+        raise _invalid(f"index must be from 0 to {point.size}, not {content.index}")
     if content.index == point.size:
         return ChainEntries(first_index=point.size, before=point.link.hex(), size=point.size)
     read = _Read(keeper.reader, point, [])

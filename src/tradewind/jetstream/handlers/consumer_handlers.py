@@ -56,8 +56,8 @@ _GROUP_NAME: Final = re.compile(r"[a-zA-Z0-9/_=-]{1,16}", re.ASCII)
 
 
 def create(request: ApiRequest) -> Steps[ConsumerCreateResponse | Headed]:
-    """All four forms of CONSUMER.CREATE. Servers that make one for a mirror or source say which
-    stream they expect, and are told which one it is.
+    """All four forms of CONSUMER.CREATE. A server that creates one for a mirror or source names the
+    stream it expects; the answer names the actual one.
     """
     content: ConsumerCreateRequest = request.content
     config = check_consumer_request(request.call, content)
@@ -102,8 +102,8 @@ def _warn_of_short_wait(request: ApiRequest, consumer: ServerConsumer, wait_ns: 
 
 
 def _check_dead_letters(request: ApiRequest, config: ConsumerConfig) -> None:
-    """The server publishes dead letters for whoever has asked for them, who must be allowed to
-    publish them. A change that leaves the settings as they are asks for nothing.
+    """Check that the requester may publish dead letters, which the server does on its behalf. A
+    change that leaves these settings as they are needs no permission.
     """
     if not config.metadata:
         return
@@ -118,7 +118,7 @@ def _check_dead_letters(request: ApiRequest, config: ConsumerConfig) -> None:
 
 
 def _expected_identity(request: ApiRequest) -> str | None:
-    """What the request says of the stream; None: nothing."""
+    """The identity of the stream that the request expects; None if it names none."""
     return fields_of_block(request.header).get(IDENTITY_FIELD) if request.header else None
 
 
@@ -162,7 +162,7 @@ def list_(request: ApiRequest) -> Steps[ConsumerListResponse]:
 
 
 def _listed(request: ApiRequest) -> list[str]:
-    """The names of the consumers that are shown: not those that only serve another stream."""
+    """The names of the visible consumers: those that only serve another stream are hidden."""
     consumers = request.hosted().consumers
     return sorted(name for name, consumer in consumers.items() if not consumer.config.direct)
 
@@ -217,7 +217,7 @@ def unpin(request: ApiRequest) -> ConsumerUnpinResponse:
 
 
 def reset(request: ApiRequest) -> Steps[Durable | None]:
-    """CONSUMER.RESET; nobody answers for a consumer that is not there."""
+    """CONSUMER.RESET; there is no answer for a missing consumer."""
     hosted = request.tenant.streams.get(request.call.stream)
     consumer = hosted.consumers.get(request.call.consumer) if hosted is not None else None
     if hosted is None or consumer is None:

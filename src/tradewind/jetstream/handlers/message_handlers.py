@@ -22,7 +22,9 @@ HELD_READ_BYTES_MAX: Final = 8_388_608
 
 
 class HeldRead(Durable, frozen=True):
-    """The answer with a message that is not durable yet; what waits of it is bounded."""
+    """The answer with a message that is not durable yet; the bytes of waiting answers are
+    bounded.
+    """
 
     def when_durable(self, done: Callable[[StoreError | None], None]) -> None:
         """See `Durable`."""

@@ -107,7 +107,9 @@ def list_(request: ApiRequest) -> Steps[StreamListResponse]:
 
 
 def _matching(request: ApiRequest, subject: str) -> Steps[list[str]]:
-    """The names of the streams whose subjects collide with this one, all if it is empty."""
+    """The names of the streams whose subjects overlap this one, or of all streams if it is
+    empty.
+    """
     streams = request.tenant.streams
     if not subject:
         return sorted(streams)
@@ -162,7 +164,7 @@ def info(request: ApiRequest) -> Steps[StreamInfoResponse]:
 
 
 def delete(request: ApiRequest) -> Steps[StreamDeleteResponse]:
-    """STREAM.DELETE, also of a stream that is offline."""
+    """STREAM.DELETE, also for a stream that is offline."""
     tenant, name = request.tenant, request.call.stream
     if name in tenant.problems and name not in tenant.streams:
         yield from stream_catalog.delete_offline_stream(request.engine, tenant, name)

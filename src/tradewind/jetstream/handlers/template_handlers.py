@@ -1,4 +1,4 @@
-"""Templates: make, list, try, delete. Requests of our own API.
+"""Requests of Tradewind's own API about templates: make, list, try, delete.
 
 Owns one function per request. Loaded with the first of them.
 """

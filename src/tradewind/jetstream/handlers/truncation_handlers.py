@@ -1,4 +1,4 @@
-"""Truncate a stream, and take that back: requests of our own API.
+"""Requests of Tradewind's own API to truncate a stream and to undo that.
 
 Owns one function per request. Loaded with the first of them.
 """
@@ -86,9 +86,10 @@ def truncate(request: ApiRequest) -> Steps[Answer]:
 
 
 def _make_room(hosted: HostedStream, shelf: Shelf, found: list[MessageCopy]) -> None:
-    """Count what is about to be kept; StoreError if the account has no room for it.
+    """Reserve the bytes of the shelf; StoreError if the account has no room for them.
 
-    The messages leave the stream when they are kept, so what they count there is free for it.
+    The messages leave the stream after they are on the shelf, so the bytes they use there count as
+    free.
     """
     size = needed_bytes(found, hosted.stream.store.counted_size)
     kept = hosted.kept_bytes.get(shelf.name, 0)
@@ -104,7 +105,7 @@ def _make_room(hosted: HostedStream, shelf: Shelf, found: list[MessageCopy]) -> 
 
 
 def _weigh(hosted: HostedStream, shelf: Shelf) -> Steps[None]:
-    """Count what the shelf takes on disk, as the next start will find it."""
+    """Measure the shelf on disk, as the next start will find it."""
     folder = hosted.stream.folder
     assert folder is not None
     sizes: list[int] = []
@@ -113,7 +114,9 @@ def _weigh(hosted: HostedStream, shelf: Shelf) -> Steps[None]:
 
 
 def _break_off(hosted: HostedStream, shelf: Shelf, removed: int) -> Steps[str]:
-    """What has gone until then can be brought back; a shelf with nothing of it is not needed."""
+    """End a truncation that failed. The messages removed so far can be brought back; a shelf with
+    none of them is deleted.
+    """
     folder = hosted.stream.folder
     assert folder is not None
     shelf.abandon()
@@ -138,11 +141,11 @@ def _check_allowed(hosted: HostedStream) -> None:
 
 
 def _new_shelf(request: ApiRequest, hosted: HostedStream) -> Shelf | None:
-    """Where messages go that can be brought back; ApiError if that cannot be."""
+    """The shelf for messages that can be brought back; ApiError if there cannot be one."""
     content: StreamTruncateRequest = request.content
     folder = hosted.stream.folder
     if folder is None:
-        raise errors.STREAM_PURGE_FAILED(err="keep_for: only for streams with file storage")
+        raise errors.STREAM_PURGE_FAILED(err="keep_for requires a stream with file storage")
     if hosted.config.retention is not RetentionPolicy.LIMITS:
         raise errors.STREAM_PURGE_FAILED(
             err="keep_for: only with limits retention; consumers of a work queue, or by interest,"
@@ -166,7 +169,7 @@ def _count(tally: Tally, hosted: HostedStream, found: list[MessageCopy]) -> None
 
 
 def _remove(tally: Tally, hosted: HostedStream, found: list[MessageCopy]) -> None:
-    """What a limit has removed meanwhile is not counted."""
+    """Remove messages and count them, except those that a limit has removed meanwhile."""
     store, turn = hosted.stream.store, hosted.engine.turn
     for message in found:
         size = store.counted_size(message)
@@ -207,7 +210,7 @@ def undo(request: ApiRequest) -> Steps[Answer]:
 
 
 def _look_at(folder: StreamFolder, name: ShelfName, found: list[UndoWindow]) -> None:
-    """In a worker: what is on a shelf."""
+    """Read the content of a shelf; runs in a worker."""
     store = read_shelf(folder, name)
     removed = Removed()
     if store is not None:

@@ -26,7 +26,7 @@ class PreviewRefusal(Exception):  # noqa: N818 - it is an answer
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """One preview. `texts` are its own words for errors of today, by their code."""
+    """The dialect of one preview. `texts` are its own texts for current errors, by their code."""
 
     mark: str
     is_quoted: bool
@@ -35,11 +35,11 @@ class Dialect(msgspec.Struct, frozen=True):
     texts: dict[int, str] = msgspec.field(default_factory=dict)
 
     def error(self, text: str) -> bytes:
-        """The answer to a request that is refused."""
+        """The response to a request that is refused."""
         return f"-ERR '{text}'".encode() if self.is_quoted else f"-ERR {text}".encode()
 
     def text_of(self, error: ApiError) -> str:
-        """What it says of an error of today."""
+        """The text of the preview for a current error."""
         own = self.texts.get(error.err_code)
         if own is not None:
             return own
@@ -84,7 +84,7 @@ OK: Final = PREVIEW_OK
 
 
 def document(value: Any) -> bytes:
-    """An answer with data: indented JSON, in the order and with the escapes of Go's structs."""
+    """A response with data: indented JSON, in the order and with the escapes of Go's structs."""
     data = msgspec.json.format(msgspec.json.encode(value), indent=2)
     for character, escape in _ESCAPES:
         data = data.replace(character, escape)

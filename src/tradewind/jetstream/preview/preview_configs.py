@@ -43,7 +43,7 @@ _SET_RETENTIONS: Final = {
 
 
 class OldStreamConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A MsgSetConfig or StreamConfig; other members are passed over, as Go does."""
+    """A MsgSetConfig or StreamConfig; unknown members are ignored, as in Go."""
 
     name: str = ""
     subjects: list[str] | None = None
@@ -79,7 +79,7 @@ class OldConsumerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OldConsumerRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The body that makes an observable or a consumer."""
+    """The body of a request that creates an observable or a consumer."""
 
     msg_set_name: str = ""
     stream_name: str = ""
@@ -90,12 +90,12 @@ _Document = TypeVar("_Document")
 
 
 def decode_stream(body: bytes) -> OldStreamConfig:
-    """Refusal if it is no such document."""
+    """Decode a stream configuration; PreviewRefusal if the body is invalid."""
     return _decode(body, OldStreamConfig)
 
 
 def decode_consumer(body: bytes) -> OldConsumerRequest:
-    """Refusal if it is no such document."""
+    """Decode a consumer request; PreviewRefusal if the body is invalid."""
     return _decode(body, OldConsumerRequest)
 
 
@@ -107,7 +107,7 @@ def _decode(body: bytes, kind: type[_Document]) -> _Document:
 
 
 def stream_config(old: OldStreamConfig, dialect: Dialect) -> StreamConfig:
-    """What is to be made of it today."""
+    """Translate a stream configuration of a preview into a current one."""
     if old.retention not in _RETENTIONS or old.storage not in ("file", "memory"):
         raise PreviewRefusal(BAD_REQUEST)
     return StreamConfig(
@@ -127,7 +127,7 @@ def stream_config(old: OldStreamConfig, dialect: Dialect) -> StreamConfig:
 
 
 def stream_document(config: StreamConfig, dialect: Dialect) -> dict[str, Any]:
-    """The configuration as the preview had it."""
+    """Translate a stream configuration into the form of the preview."""
     is_sets = dialect.mark == PREVIEW_SETS
     retention = _SET_RETENTIONS[config.retention] if is_sets else config.retention.value
     document: dict[str, Any] = {"name": config.name}
@@ -151,7 +151,7 @@ def stream_document(config: StreamConfig, dialect: Dialect) -> dict[str, Any]:
 def consumer_config(
     old: OldConsumerConfig, stream: StreamConfig, dialect: Dialect
 ) -> ConsumerConfig:
-    """What is to be made of it today; Refusal in the words of the preview."""
+    """Translate a consumer configuration of a preview; PreviewRefusal with the preview's text."""
     one = dialect.consumer
     is_sets = dialect.mark == PREVIEW_SETS
     if old.ack_policy not in ("none", "all", "explicit"):
@@ -188,7 +188,7 @@ def consumer_config(
 
 
 def _start(old: OldConsumerConfig, one: str) -> tuple[DeliverPolicy, int, str | None]:
-    """Where it begins: at most one place may be named, none means what comes from now on."""
+    """Translate the start position: at most one may be given, none means new messages only."""
     seq = old.msg_set_seq or old.stream_seq
     if seq > _UINT64_MAX:
         raise PreviewRefusal(BAD_REQUEST)
@@ -224,7 +224,7 @@ def _check_filter(
 
 
 def consumer_document(config: ConsumerConfig, dialect: Dialect) -> dict[str, Any]:
-    """The configuration as the preview had it; members without a value are left out."""
+    """Translate a consumer configuration into the form of the preview, without empty members."""
     is_sets = dialect.mark == PREVIEW_SETS
     policy = config.deliver_policy
     fields: dict[str, Any] = {

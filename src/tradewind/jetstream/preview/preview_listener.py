@@ -35,7 +35,8 @@ Handler = Callable[[OldRequest], "OldAnswer | Steps[OldAnswer] | Steps[bytes] | 
 
 
 class OldEndpoint(NamedTuple):
-    """`stream_at` and `consumer_at` are the places of their names in the subject, 0: none.
+    """An endpoint of a preview; `stream_at` and `consumer_at` are the positions of their names in
+    the subject, 0: none.
 
     Without a handler, the consumer itself answers.
     """
@@ -65,7 +66,9 @@ FIRST_WORDS: Final = frozenset(each.subject.split(".")[1] for each in OLD_ENDPOI
 
 
 class PreviewListener:
-    """Answers in all accounts. `limit_waiting` is called before a request has to wait."""
+    """Answers preview requests in all accounts. `limit_waiting` is called before a request has to
+    wait.
+    """
 
     def __init__(self, engine: JetStreamEngine, limit_waiting: Callable[[], None]) -> None:
         self._engine = engine
@@ -73,7 +76,9 @@ class PreviewListener:
 
     @property
     def is_wanted(self) -> bool:
-        """Not if it is switched off, or if the name of the domain means something else here."""
+        """Whether to listen: not if it is switched off, or if the domain is a word of the
+        previews.
+        """
         options = self._engine.settings.options
         if options.legacy_preview and options.domain in FIRST_WORDS:
             self._engine.log.warn(
@@ -84,7 +89,7 @@ class PreviewListener:
         return options.legacy_preview
 
     def listen(self, account: Account) -> list[int]:
-        """Hear the requests of an account; gives the tokens of the subscriptions."""
+        """Subscribe to the requests of an account; returns the tokens of the subscriptions."""
         return [
             account.subscribe(
                 each.subject,
@@ -135,7 +140,7 @@ class PreviewListener:
             answer = dialect.error(str(refusal))
         except ApiError as error:
             answer = dialect.error(dialect.text_of(error))
-        except Exception as error:  # a fault of ours must not leave the client waiting
+        except Exception as error:  # an internal error must not leave the client waiting
             self._engine.faults.contain("request", error, message.subject)
             answer = dialect.error(INTERNAL_ERROR)
         if isinstance(answer, WhenDurable):
@@ -153,7 +158,7 @@ class PreviewListener:
             message.account.publish(message.reply, body)
 
     def _next(self, endpoint: OldEndpoint, message: InternalMessage) -> None:
-        """Messages are asked for: the consumer hears it as it does today."""
+        """Forward a request for messages to the consumer's current subject."""
         tokens = message.subject.split(".")
         subject = _CONSUMER_NEXT.subject_for(
             tokens[endpoint.stream_at], tokens[endpoint.consumer_at]

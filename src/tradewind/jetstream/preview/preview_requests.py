@@ -39,8 +39,8 @@ _SEQUENCE_DIGITS_MAX: Final = 20
 
 
 class OldRequest(msgspec.Struct, frozen=True):
-    """`names` are the stream and the consumer of the subject, empty where it has none; `endpoint`
-    is the request of today that does the same.
+    """A request; `names` are the stream and the consumer of the subject, empty where it has none;
+    `endpoint` is the equivalent current endpoint.
     """
 
     engine: JetStreamEngine
@@ -53,21 +53,21 @@ class OldRequest(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The body, if it is text."""
+        """The body as text."""
         return self.body.decode("utf-8", "replace").strip()
 
     def check_empty(self) -> None:
-        """Refusal if there is a body where none belongs."""
+        """PreviewRefusal if a request without a body has one."""
         if self.body:
             raise PreviewRefusal(preview_configs.BAD_REQUEST)
 
     def check_allowed(self, stream: str = "", consumer: str = "") -> None:
-        """ApiError unless the client may ask for the same today."""
+        """ApiError unless the client may make the equivalent current request."""
         self.requester.check_deed(self.endpoint, stream, consumer)
 
     def hosted(self, name: str = "", consumer: str = "") -> HostedStream:
         """The stream of this name, or the one in the subject; ApiError if there is none, or if the
-        client may not do this with it, or with a consumer of it.
+        client may not do this with the stream or the named consumer.
         """
         stream = name or self.names[0]
         self.check_allowed(stream, consumer or self.names[1])
@@ -279,7 +279,7 @@ def set_message(request: OldRequest) -> bytes:
 
 
 def stream_message(request: OldRequest) -> bytes:
-    """$JS.STREAM.<s>.MSG.BYSEQ; without a sequence it is the last one."""
+    """$JS.STREAM.<s>.MSG.BYSEQ; without a sequence, the last message."""
     return document(_message(request))
 
 
@@ -329,7 +329,7 @@ def create_consumer(request: OldRequest) -> Steps[bytes]:
 
 
 def create_ephemeral(request: OldRequest) -> Steps[bytes]:
-    """$JS.STREAM.<s>.EPHEMERAL.CONSUMER.CREATE; the answer has its name."""
+    """$JS.STREAM.<s>.EPHEMERAL.CONSUMER.CREATE; the answer contains the generated name."""
     content = preview_configs.decode_consumer(request.body)
     if content.stream_name != request.names[0]:
         raise PreviewRefusal("stream name in subject does not match request")
@@ -362,7 +362,7 @@ def _create(
 
 
 def _check_replaced(existing: ServerConsumer, config: ConsumerConfig, one: str) -> None:
-    """Only the delivery subject of one that nobody listens to may be another."""
+    """PreviewRefusal unless the change is a new delivery subject for an inactive push consumer."""
     if not existing.config.deliver_subject:
         raise PreviewRefusal(f"{one} already exists")
     if existing.delivery.is_bound:
@@ -384,7 +384,7 @@ def list_consumers(request: OldRequest) -> bytes:
 
 
 def observable_info(request: OldRequest) -> bytes:
-    """$JS.OBSERVABLE.INFO: what is delivered next, not what was delivered last."""
+    """$JS.OBSERVABLE.INFO: the sequences to be delivered next, not those delivered last."""
     _, consumer = _observable(request)
     state = consumer.state()
     return document(
@@ -461,7 +461,7 @@ def list_templates(_request: OldRequest) -> bytes:
 
 
 def create_template(_request: OldRequest) -> bytes:
-    """$JS.TEMPLATE.<t>.CREATE: gone from all servers."""
+    """$JS.TEMPLATE.<t>.CREATE: no server supports stream templates any more."""
     raise PreviewRefusal("stream templates are no longer supported")
 
 

@@ -39,7 +39,7 @@ cdef class Copier(TakerPart):
     cdef readonly uint64_t next_seq         # everything below was copied, or need not be
     cdef readonly uint64_t copied_seq       # the last one that was copied; 0: none yet
     cdef readonly uint64_t confirmed_seq    # everything up to it is safe
-    cdef uint64_t released_seq               # ... and the origin was told so
+    cdef uint64_t released_seq               # ... and the origin was notified
     cdef readonly bint is_crowded           # too much waits for the disk of the target
     cdef readonly int64_t due_ns            # when it is tried again; 0: it need not be
     cdef Buffer body                        # of a copy that differs from the original

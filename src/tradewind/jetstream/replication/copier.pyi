@@ -8,16 +8,18 @@ from tradewind.stream.ingest import Ingest
 RETRY_NS: int
 
 class CopierOwner(Protocol):
-    """A taker, and what a copier leaves to it."""
+    """The owner of a copier, which handles the unusual cases."""
 
     def copy_slowly(
         self, seq: int, timestamp: int, subject: bytes, header: bytes, payload: bytes
     ) -> bool:
-        """Store a copy that needs a closer look; false if it is tried again later."""
+        """Store a copy that is not handled by the fast path; false if it has to be retried
+        later.
+        """
     def map_subject(self, subject: bytes) -> bytes:
-        """The subject of a copy, for this one of the origin."""
+        """The subject of the copy of a message with this subject."""
     def hold(self, reason: str) -> bool:
-        """Something keeps the next copy from being stored: call `try_later`. Gives false."""
+        """Report why the next copy cannot be stored: call `try_later`. Returns false."""
 
 class Copier(TakerPart):
     keeps_place: bool

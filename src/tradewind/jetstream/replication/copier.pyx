@@ -3,17 +3,17 @@
 It copies from store to store if the origin is a stream of this server, and otherwise from an inbox
 into which a consumer of the origin delivers them, wherever that is.
 
-Owns its position, and how much is copied before others have their turn. Only what is safe in the
-origin is copied, so a copy never promises more than its original, and it is written and synced with
-everything else that the target takes: copying adds no commit of its own. If too much already waits
-for that disk, it waits too.
+Owns its position, and how much is copied before other work has its turn. Only durable messages of
+the origin are copied, so a copy never promises more than its original, and it is written and synced
+with everything else that the target takes: copying adds no commit of its own. If too much already
+waits for that disk, it waits too.
 
 A mirror keeps sequences and times; a source assigns new ones, and the header of each copy records
 where it came from, which is all that is needed after a restart. Anything unusual in a message or in
 a configuration leaves the fast path for its owner, a mirror or source, which is plain Python: see
 `CopierOwner`.
 
-An origin that keeps messages until they were taken may drop one once its copy is safe.
+An origin that keeps messages until they were taken may drop one once its copy is durable.
 """
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -49,12 +49,12 @@ RETRY_NS = 2_000_000_000
 
 
 class CopierOwner(Protocol):
-    """What a copier leaves to its mirror or source. The stub declares what that must have."""
+    """The mirror or source that owns a copier. The stub declares the methods that it must have."""
 
 
 cdef class Copier(TakerPart):
-    """Copies into `target` from `connect` to `disconnect`, for its `owner`, which a turn wakes and
-    the origin knows.
+    """Copies messages into `target` from `connect` to `disconnect`. A turn wakes its `owner`, which
+    the origin knows as a taker.
     """
 
     def __cinit__(self, *_, **__):
@@ -76,8 +76,8 @@ cdef class Copier(TakerPart):
 
     def connect(self, Ingest origin not None, uint64_t next_seq, uint64_t first_seq,
                 DoneListener done_listener=None):
-        """Copy from `next_seq` on. Everything below is safe, and nothing below `first_seq` is
-        wanted.
+        """Copy from `next_seq` on. All copies of earlier messages are durable, and none below
+        `first_seq` is wanted.
         """
         self.origin = origin
         self.chosen = SubjectFilter(origin.store.index, self.patterns)
@@ -93,7 +93,7 @@ cdef class Copier(TakerPart):
         self.turn.wake(self.owner)
 
     def connect_inbox(self, Inbox inbox not None, uint64_t next_seq):
-        """Copy what arrives there, from `next_seq` on. Everything below is safe."""
+        """Copy the messages of an inbox from `next_seq` on. All earlier copies are durable."""
         self.inbox = inbox
         self.next_seq = max(next_seq, <uint64_t>1)
         self.confirmed_seq = self.next_seq - 1
@@ -103,11 +103,13 @@ cdef class Copier(TakerPart):
         self.turn.wake(self.owner)
 
     def set_done_listener(self, DoneListener done_listener=None):
-        """The origin keeps its messages differently from now on."""
+        """Set the listener for messages that the origin may drop; called when its retention
+        changes.
+        """
         self.done_listener = done_listener
 
     def disconnect(self):
-        """The origin is gone, or is no longer to be copied."""
+        """Stop copying, because the origin is gone or no longer wanted."""
         self.origin = None
         self.inbox = None
         self.chosen = None
@@ -116,13 +118,13 @@ cdef class Copier(TakerPart):
         buffer_clear(&self.marks)
 
     def forget_copied(self, uint64_t seq=0):
-        """Set the last copied message."""
+        """Set the sequence of the last copied message."""
         self.copied_seq = seq
 
     # -------------------------------------------------------------- per message
 
     def fill(self, uint64_t visible_seq):
-        """Copy what there is up to a sequence; true if another turn is wanted immediately."""
+        """Copy up to a sequence of the origin; true if another turn is wanted immediately."""
         try:
             if self.inbox is not None:
                 return self._copy_arrived()
@@ -179,7 +181,7 @@ cdef class Copier(TakerPart):
         return wants_more
 
     cdef bint _copy_arrived(self) except -1:
-        """Copy what waits in the inbox in the same way."""
+        """Copy messages from the inbox, up to the same budget."""
         cdef Inbox inbox = self.inbox
         cdef Record record
         cdef uint64_t size = 0
@@ -237,7 +239,7 @@ cdef class Copier(TakerPart):
             return self.owner.hold(str(error))
 
     cdef bint _copy_placed(self, Record* record, int notes) except -1:
-        """Copy a message of a mirror."""
+        """Copy a message of a mirror, which keeps its sequence and time."""
         cdef bytes subject
         cdef const char* body = record.header if record.header_size else record.payload
         cdef uint32_t header_size = record.header_size
@@ -342,7 +344,7 @@ cdef class Copier(TakerPart):
         return mapped
 
     def forget_mapped(self):
-        """Drop the cached subjects of copies, because they are others from now on."""
+        """Drop the cached subjects of copies; called when the mapping has changed."""
         self.mapped = None
         self.mapped_by_name = None
 
@@ -361,13 +363,16 @@ cdef class Copier(TakerPart):
         return self.owner.copy_slowly(seq, timestamp, subject, header, payload)
 
     def try_later(self):
-        """The next message could not be read, or its copy could not be stored: retry later."""
+        """Retry later, because the next message could not be read or its copy could not be
+        stored.
+        """
         self.due_ns = self.turn.monotonic_ns + RETRY_NS
 
     # -------------------------------------------------------------- what is safe
 
     cdef int _note_copied(self) except -1:
-        """Record that everything below `next_seq` is safe once the target has kept what it has now.
+        """Record that everything below `next_seq` is safe once the target's present messages are
+        durable.
         """
         cdef CopyMark mark
         cdef CopyMark* last
@@ -385,7 +390,7 @@ cdef class Copier(TakerPart):
         return 0
 
     cpdef void confirm(self) except *:
-        """Called when the target may have kept more than before."""
+        """Called when more messages of the target may have become durable."""
         cdef CopyMark* mark
         cdef uint64_t safe = self.target.visible()
         while buffer_size(&self.marks):
@@ -398,7 +403,7 @@ cdef class Copier(TakerPart):
             buffer_clear(&self.marks)
 
     cdef int _release_some(self) except -1:
-        """Tell the origin of messages that are safe here, so that it need not keep them."""
+        """Notify the origin of messages with a durable copy, which it may drop."""
         cdef Reach reach
         cdef uint64_t seq
         cdef uint32_t _count
@@ -418,24 +423,24 @@ cdef class Copier(TakerPart):
         return 0
 
     cdef bint needs_message(self, uint64_t seq, uint32_t subject_id) except -1:
-        """Whether a message has no safe copy yet."""
+        """Whether a message has no durable copy yet."""
         if self.origin is None or seq <= self.confirmed_seq:
             return False
         self.chosen.prepare()
         return self.chosen.accepts(subject_id)
 
     cdef uint64_t limit(self) noexcept:
-        """No message from here on is safe."""
+        """The first sequence of the origin that may have no durable copy."""
         return self.confirmed_seq + 1
 
     cdef bint has_demand(self) noexcept:
-        """Whether it would copy a message, if there were one."""
+        """Whether the copier waits for a message."""
         return (self.origin is not None or self.inbox is not None) \
             and not self.is_crowded and self.due_ns == 0
 
     @property
     def has_unreleased(self):
-        """Whether the origin has yet to be told that it may drop something."""
+        """Whether the origin has yet to be notified that it may drop some messages."""
         return self.done_listener is not None and self.released_seq < self.confirmed_seq
 
 

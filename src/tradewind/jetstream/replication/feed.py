@@ -59,16 +59,16 @@ API_LEVEL_SOURCE: Final = 5
 
 
 class OriginRequest(NamedTuple):
-    """A request whose answer the next step needs."""
+    """A request that a set-up step sends; the step continues with the answer."""
 
     request: str
     body: bytes = b""
     header: bytes = b""
-    may_fail: bool = False  # if nobody takes it, NO_REPLY is the answer
+    may_fail: bool = False  # without a receiver, the answer is NO_REPLY
 
 
 class OriginReply(NamedTuple):
-    """An answer as it came."""
+    """The raw answer to a request."""
 
     header: bytes
     body: bytes
@@ -78,7 +78,9 @@ NO_REPLY: Final = OriginReply(b"", b"")
 
 
 class Waiting(NamedTuple):
-    """A request of flow control: it is answered when the origin's message `stream_seq` is safe."""
+    """A flow control request, answered when the copy of the origin's message `stream_seq` is
+    durable.
+    """
 
     subject: str
     stream_seq: int
@@ -99,7 +101,7 @@ class Feed:
         self._unlisten: Callable[[], None] = _nothing
         self._inbox: Inbox | None = None
         self._steps: Steps | None = None
-        self._round = 0  # tells answers to earlier requests from those that are waited for
+        self._round = 0  # distinguishes answers to earlier requests
         self._failures = 0
         self._begun: Begun | None = None
         self._waiting: Waiting | None = None
@@ -111,7 +113,7 @@ class Feed:
 
     @property
     def is_running(self) -> bool:
-        """Whether messages come, or would."""
+        """Whether a consumer of the origin delivers messages."""
         return self._begun is not None
 
     @property
@@ -121,12 +123,12 @@ class Feed:
 
     @property
     def heard_ns(self) -> int:
-        """When something has come (monotonic); 0: never."""
+        """When anything last arrived (monotonic); 0: never."""
         return max(self._heard_ns, self._inbox.heard_ns if self._inbox is not None else 0)
 
     @property
     def lag(self) -> int:
-        """Messages of the origin that are not copied yet, as far as it is known."""
+        """The known number of messages of the origin that are not copied yet."""
         if self._begun is None or self._inbox is None:
             return 0
         if not self._inbox.received:
@@ -136,18 +138,18 @@ class Feed:
     # ---------------------------------------------------------------- life
 
     def begin(self) -> None:
-        """Copy as soon as the link allows."""
+        """Begin to copy as soon as the link allows."""
         self._unwatch = self._link.watch(self._link_changed)
         if self._link.problem:
             self._lost(self._link.problem)
         elif self._engine.is_started:
             self._start()
         else:
-            # While streams are opened nobody would answer.
+            # While streams are opened there would be no answer.
             self.deadline_ns = max(self._engine.turn.monotonic_ns, 1)
 
     def end(self, *, for_good: bool) -> None:
-        """Stop copying. `for_good`: the consumer that was made for this goes too."""
+        """Stop copying. With `for_good` the consumer that was created for it is deleted."""
         source = self._replica.source
         name = self._begun.name if self._begun is not None else self._consumer_name()
         is_made = self._inbox is not None and source.consumer is None
@@ -166,13 +168,13 @@ class Feed:
         self._replica.hosted.companions.set_timer(self._replica)
 
     def _lost(self, text: str) -> None:
-        """There is nothing to do until the link changes, which says so itself in the log."""
+        """Wait until the link changes; the link itself logs its loss."""
         self._stop()
         self.deadline_ns = 0
         self._replica.problem = unavailable(text)
 
     def _stop(self) -> None:
-        """Forget what is under way."""
+        """Abandon the set-up or the consumer in progress."""
         self._heard_ns = self.heard_ns
         self._round += 1
         if self._steps is not None:
@@ -185,7 +187,7 @@ class Feed:
         self._stalls = self._probe_seq = 0
 
     def _fail(self, problem: ApiError) -> None:
-        """Try again later."""
+        """Stop after an error, and try again later."""
         self._stop()
         self._replica.say(problem)
         doubled = RETRY_NS_MIN << min(self._failures, RETRY_DOUBLINGS_MAX)
@@ -194,7 +196,7 @@ class Feed:
         self.deadline_ns = self._engine.turn.monotonic_ns + wait_ns
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
         now_ns = self._engine.turn.monotonic_ns
         if not 0 < self.deadline_ns <= now_ns:
             return
@@ -209,7 +211,7 @@ class Feed:
             self.deadline_ns = self.heard_ns + SILENCE_NS_MAX
 
     def _nobody(self, request: str) -> str:
-        """Why a request reaches nobody."""
+        """The error text for a request that has reached no server."""
         account = self._replica.hosted.tenant.name
         known = ", ".join(self._engine.remotes.prefixes(account)) or "none"
         return (
@@ -261,7 +263,7 @@ class Feed:
         self._link.ask(ask.request, ask.header, ask.body, answered)
 
     def _set_up(self) -> Steps:
-        """Who is the origin, where are we, then a consumer from there on."""
+        """Identify the origin, find the position, then create a consumer from there on."""
         replica, source = self._replica, self._replica.source
         view = yield from self._look_at_origin()
         next_seq = replica.meet(view)
@@ -282,7 +284,9 @@ class Feed:
         replica.feed_started(inbox, next_seq, begun.stream_seq + 1)
 
     def _look_at_origin(self) -> Generator[OriginRequest, OriginReply, OriginView]:
-        """Ask who the origin is. Another account need not export that: a consumer suffices."""
+        """Request the identity of the origin. Another account need not export that: a consumer
+        suffices.
+        """
         replica, source = self._replica, self._replica.source
         may_fail = source.consumer is None
         reply = yield OriginRequest(f"STREAM.INFO.{source.name}", may_fail=may_fail)
@@ -300,9 +304,10 @@ class Feed:
     def _create_unseen(
         self, view: OriginView, next_seq: int
     ) -> Generator[OriginRequest, OriginReply, tuple[Begun, int]]:
-        """A consumer of an origin that says no more of itself than the answer about a consumer. One
-        of a mirror begins with the last message that was copied, which is compared when it comes.
-        Gives where copying continues as well.
+        """Create a consumer of an origin whose information cannot be read.
+
+        For a mirror it begins with the last message that was copied, which is compared when it
+        arrives. Returns also where copying continues.
         """
         replica = self._replica
         self._probe_seq = replica.compared_seq(view)
@@ -327,7 +332,7 @@ class Feed:
         raise unavailable(f"stream '{replica.source.name}' was created again just now")
 
     def _check_cycle(self, view: OriginView) -> None:
-        """A stream must not copy itself, on whatever way."""
+        """ApiError if the stream would copy itself, by whatever route."""
         hosted = self._replica.hosted
         there = (self._link.server_id, self._replica.source.name, view.created_ns)
         if there == (self._engine.broker.server_id, hosted.name, hosted.stream.created_ns):
@@ -344,8 +349,8 @@ class Feed:
     def _create(
         self, identity: str, next_seq: int
     ) -> Generator[OriginRequest, OriginReply, tuple[Begun, str]]:
-        """A consumer of our own. Servers that know no sourcing get a plainer request. Gives the
-        identity of the stream as well; with an empty one any stream is right.
+        """Create the feed's own consumer; servers that do not support sourcing get a plainer
+        request. Returns the identity of the stream as well; an empty `identity` accepts any stream.
         """
         source, names = self._replica.source, self._engine.names
         prefix = source.external.deliver if source.external is not None else ""
@@ -386,8 +391,8 @@ class Feed:
         )
 
     def _consumer_name(self) -> str:
-        """The same after each start, and that of no other stream, of whichever server: a consumer
-        of a work queue outlives both ends, and must not be shared.
+        """A name that stays the same after each start and that no other stream of any server uses:
+        a consumer of a work queue outlives both ends, and must not be shared.
         """
         replica, hosted = self._replica, self._replica.hosted
         text = f"{hosted.name} {hosted.tenant.name} {self._engine.domain} "
@@ -403,8 +408,8 @@ class Feed:
         return metadata
 
     def _reset_given(self) -> Generator[OriginRequest, OriginReply, Begun]:
-        """A consumer that somebody has made for this. It says what is wrong with it before it is
-        reset: a request to reset one that is not there is not answered.
+        """Reset a consumer that a user has created for this source. Its information is requested
+        first, to report what is wrong with it: a reset of a missing consumer is not answered.
         """
         source = self._replica.source
         assert source.consumer is not None
@@ -428,12 +433,12 @@ class Feed:
 
     @property
     def is_probing(self) -> bool:
-        """Whether it is still to be seen that the origin is the right one."""
+        """Whether the first message is still to be compared with the copied one."""
         return self._probe_seq > 0
 
     def is_right(self) -> bool:
-        """Look at the first message, if it was not looked at before; false if the origin is not the
-        stream that was mirrored. If it has no message with that sequence, nothing is known.
+        """Compare the first message, unless that is done; false if the origin is not the stream
+        that was mirrored. Without a message of that sequence, nothing is known.
         """
         inbox, seq = self._inbox, self._probe_seq
         if not seq or inbox is None or not inbox.received:
@@ -450,7 +455,7 @@ class Feed:
         return True
 
     def look(self) -> None:
-        """Something has come, or more of what was copied is safe."""
+        """Called when something has arrived, or more copies have become durable."""
         inbox = self._inbox
         if inbox is None or not self.is_running:
             return
@@ -471,7 +476,7 @@ class Feed:
             self._link.publish(waiting.subject, header)
 
     def _hear(self, header: bytes, reply: str, stream_seq: int, consumer_seq: int) -> None:
-        """A status: a heartbeat, a request of flow control, or the end of the consumer."""
+        """Handle a status: a heartbeat, a flow control request, or the end of the consumer."""
         status = header[9:12]
         if status != b"100":
             text = header.partition(b"\r\n")[0][9:].decode("utf-8", "replace")
@@ -493,8 +498,8 @@ class Feed:
             self._waiting = Waiting(subject, stream_seq, consumer_seq)
 
     def _note_stall(self, *, is_stalled: bool) -> None:
-        """The consumer waits for an answer, or it does not. One that waits although it was answered
-        before, again and again, is not reached by answers.
+        """Count how often the consumer waits for an answer that it was given before: a consumer
+        that keeps waiting is not reached by answers.
         """
         assert self._inbox is not None
         received, before = self._inbox.received, self._stalled_at
@@ -513,7 +518,7 @@ _OLD_SERVERS: Final = (errors.REQUIRED_API_LEVEL.err_code, errors.INVALID_JSON.e
 
 
 def _compared(view: OriginView, reply: OriginReply) -> OriginView:
-    """With the time of a message; one that is gone, or must not be read, tells nothing."""
+    """The view with the time of the compared message, unless it is missing or unreadable."""
     if reply is NO_REPLY:
         return view
     try:

@@ -1,7 +1,7 @@
-"""What becomes of the header block of a message on its way into another stream.
+"""Copies the header block of a message on its way into another stream.
 
 Owns which fields are left out, and which need closer examination. Names are compared as nats-server
-does: byte for byte, at the beginning of a line, with the colon right after. It owns no memory.
+does: byte for byte, at the beginning of a line, followed directly by the colon. It owns no memory.
 """
 
 from libc.stdint cimport uint32_t
@@ -24,7 +24,7 @@ cdef inline bint begins(const char* at, size_t size, const char* prefix, size_t 
 
 
 cdef inline const char* line_end_of(const char* at, const char* end) noexcept nogil:
-    """Where the line ends; NULL if it has no end."""
+    """Find the end of the line; NULL if there is none."""
     cdef const char* found = <const char*>memchr(at, 13, end - at)
     while found != NULL and (found + 1 >= end or found[1] != 10):
         found = <const char*>memchr(found + 1, 13, end - found - 1)
@@ -32,7 +32,7 @@ cdef inline const char* line_end_of(const char* at, const char* end) noexcept no
 
 
 cdef inline bint is_dropped(const char* at, size_t size, bint is_sourced) noexcept nogil:
-    """Whether a field is about the publish into the origin, or about an origin further back."""
+    """Whether a field is about the publish into the origin, or about an earlier origin."""
     if begins(at, size, b"Nats-Expected-", 14) or begins(at, size, b"Nats-Batch-", 11):
         return True
     return is_sourced and begins(at, size, b"Nats-Stream-Source:", 19)
@@ -40,8 +40,7 @@ cdef inline bint is_dropped(const char* at, size_t size, bint is_sourced) noexce
 
 cdef inline int look_at_header(const char* header, size_t size, bint is_sourced,
                                TextSpan* message_id) noexcept nogil:
-    """Classify a header block, as HeaderNote; also finds its id, if there is one that is not empty.
-    """
+    """Classify a header block, as HeaderNote; also finds the message id, if it is not empty."""
     cdef const char* at = header + 10
     cdef const char* end = header + size
     cdef const char* line_end
@@ -76,10 +75,10 @@ cdef inline int look_at_header(const char* header, size_t size, bint is_sourced,
 
 cdef inline int copy_fields(const char* header, size_t size, bint is_sourced, Buffer* target) \
         noexcept nogil:
-    """Append all fields that stay, without the beginning and end of a block; 0, or -1 without
-    memory.
+    """Append all fields that stay, without the beginning and end of a block; returns 0, or -1
+    without memory.
 
-    `look_at_header` has accepted the block.
+    `look_at_header` must have accepted the block.
     """
     cdef const char* at = header + 10
     cdef const char* end = header + size

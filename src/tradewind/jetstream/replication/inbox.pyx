@@ -75,7 +75,7 @@ cdef bint read_delivery(const char* subject, uint32_t size, ParsedReply* parsed)
 
 
 cdef int take_delivered(void* target, Message* message) except -1:
-    """The hook of a deliver subject on this server."""
+    """The hook of a deliver subject on this server: pass the message to the inbox."""
     (<Inbox>target).arrive(
         message.subject, message.subject_size, message.reply, message.reply_size, message.body,
         message.header_size, message.total_size)
@@ -83,7 +83,7 @@ cdef int take_delivered(void* target, Message* message) except -1:
 
 
 cdef class Inbox:
-    """What one consumer delivers to `owner`, from its creation to its end."""
+    """The messages that one consumer delivers to `owner`, from its creation to its end."""
 
     def __cinit__(self, *_, **__):
         buffer_init(&self.arrived)
@@ -99,8 +99,8 @@ cdef class Inbox:
         buffer_free(&self.arrived)
 
     def listen(self, Account account not None, bytes subject not None):
-        """Take everything that arrives on a subject of this server, from accounts that this one
-        imports it from too; returns the token to stop it.
+        """Take everything that arrives on a subject of this server, also through imports of its
+        account; returns the token to stop it.
         """
         cdef size_t token = account.attach(subject, take_delivered, self, b"", TAKES_SHOWN)
         account.reach_out(token)

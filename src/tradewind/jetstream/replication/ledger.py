@@ -39,12 +39,12 @@ class CopiedPosition(NamedTuple):
 
 
 class Ledger:
-    """The positions of all sources that a stream ever had, as far as anything tells."""
+    """The positions of all sources that a stream ever had, as far as they are recorded."""
 
     def __init__(self, stream: Stream, tell: Callable[[str], None]) -> None:
         self._stream = stream
         self._tell = tell
-        # Of sources that copy now: everything up to it is safe, or is not wanted.
+        # The sources that copy now: everything up to the position is durable, or not wanted.
         self._live: dict[IndexName, Callable[[], CopiedPosition]] = {}
         self._is_saving = False
         self._positions: dict[IndexName, CopiedPosition] = {}
@@ -56,7 +56,7 @@ class Ledger:
         self._at = 0
 
     def seek(self, name: IndexName) -> None:
-        """Find the position of a source, if it is not known."""
+        """Find the position of a source, unless it is known."""
         if name in self._exact:
             return
         if not self._is_read:
@@ -68,7 +68,7 @@ class Ledger:
         self._at = self._stream.store.last_seq
 
     def step(self) -> bool:
-        """Look at some more messages; whether all positions that were asked for are known."""
+        """Read some more messages; whether all requested positions are known."""
         if self._wanted and self._at:
             stamp = min(self._wanted.values())
             store = self._stream.store
@@ -79,7 +79,7 @@ class Ledger:
         return not self._wanted
 
     def _take(self, value: bytes) -> bool:
-        """A copy says where it came from; whether somebody still waits for an older one."""
+        """Record the position in a copy's header; returns whether older ones are still wanted."""
         origin = parse_source_header(value)
         if origin is not None:
             for name in list(self._wanted):
@@ -90,7 +90,7 @@ class Ledger:
         return bool(self._wanted)
 
     def _read_file(self) -> int:
-        """Everything below the sequence that it gives is known."""
+        """Read the file; returns the sequence below which everything is known."""
         folder = self._stream.folder
         if folder is None:
             return 0
@@ -114,11 +114,11 @@ class Ledger:
         return stamp
 
     def position(self, name: IndexName) -> CopiedPosition | None:
-        """Of one source; None: nothing was copied."""
+        """The position of a source; None if nothing was copied."""
         return self._positions.get(name)
 
     def note(self, name: IndexName, position: CopiedPosition | None) -> None:
-        """A source stands here; None: it starts over."""
+        """Set the position of a source; None: it starts over."""
         self._positions.pop(name, None)
         self._exact.add(name)
         if position is not None:
@@ -127,21 +127,20 @@ class Ledger:
                 del self._positions[next(iter(self._positions))]
 
     def follow(self, name: IndexName, position: Callable[[], CopiedPosition]) -> None:
-        """A source copies from now on; `position` returns how far it has come safely."""
+        """Track a source that copies from now on; `position` returns its durable position."""
         self._live[name] = position
 
     def unfollow(self, name: IndexName) -> None:
-        """It no longer does."""
+        """Stop tracking a source."""
         self._live.pop(name, None)
 
     def save(self) -> None:
-        """Write them down; everything that the stream has stored is durable."""
+        """Write the positions; everything that the stream has stored must be durable."""
         if not self._is_saving:
             self._write(self._content(self._stream.store.last_seq + 1))
 
     def save_beside(self, workers: Workers) -> None:
-        """Have them written down while the stream continues: as far as it has promised its
-        messages.
+        """Have a worker write the durable positions while the stream continues.
 
         A position that is older than what a message says does no harm, a newer one would.
         """

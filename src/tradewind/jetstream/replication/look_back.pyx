@@ -1,4 +1,4 @@
-"""Reads a stream backwards for what its messages record about their origins.
+"""Reads a stream backwards for the origins that its messages record.
 
 Owns the walk, which creates an object only for a message that has such a header.
 """
@@ -15,7 +15,7 @@ cdef enum:
 
 
 cdef bytes source_of(Record* record):
-    """The value of Nats-Stream-Source; None without one."""
+    """The value of Nats-Stream-Source; None if the record has none."""
     cdef const char* at = record.header
     cdef const char* end = record.header + record.header_size
     cdef const char* line_end
@@ -32,7 +32,7 @@ cdef bytes source_of(Record* record):
 def look_back(MessageStore store not None, uint64_t seq, uint64_t stamp, uint64_t budget,
               take not None):
     """Call take(value) for the header of each copy from `seq` down to `stamp`, until it returns
-    False or `budget` sequences were passed. Returns where to continue; 0: nowhere.
+    False or `budget` sequences were passed. Returns where to continue; 0: at the end.
     """
     cdef uint64_t lowest = max(max(store.first_seq, stamp), <uint64_t>1)
     cdef Record record

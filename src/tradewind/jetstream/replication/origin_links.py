@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Answered = Callable[[bytes, bytes, str], None]
 
 FLOW_PREFIX: Final = "$JS.FC."
-# What `answered` is told of a request that nobody takes.
+# The reply that `answered` gets for a request without a receiver.
 UNHEARD: Final = "no response from there"
 
 
@@ -37,19 +37,19 @@ class OriginLink(Protocol):
 
     @property
     def name(self) -> str:
-        """How messages call the server at its other end; empty: it is this one."""
+        """The name of the server at the other end, for messages; empty for this server."""
 
     @property
     def server_id(self) -> str:
-        """Of that server; empty: it is not known."""
+        """The id of the server at the other end; empty if it is not known."""
 
     @property
     def problem(self) -> str:
-        """Why nothing can be asked now; empty: it can."""
+        """The reason why no request can be sent now; empty if one can."""
 
     @property
     def on_arrival(self) -> Callable[[], None] | None:
-        """What an inbox calls before it wakes its owner."""
+        """The function that an inbox calls before it wakes its owner."""
 
     def ask(self, request: str, header: bytes, body: bytes, answered: Answered) -> None:
         """Send a request of the API (`STREAM.INFO.X`); `answered` is called once, or never."""
@@ -58,10 +58,10 @@ class OriginLink(Protocol):
         """Send a message without a body."""
 
     def listen(self, subject: str, inbox: Inbox) -> Callable[[], None]:
-        """Have all that comes on a subject put into the inbox; what it gives ends that."""
+        """Put all messages of a subject into the inbox; returns a function that stops it."""
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Have `changed` called when `problem` is another; what it gives ends that."""
+        """Call `changed` whenever `problem` changes; returns a function that stops it."""
 
 
 class Remotes(Protocol):
@@ -71,23 +71,23 @@ class Remotes(Protocol):
         """The link by which streams of an account reach the API with this prefix."""
 
     def prefixes(self, account: str) -> list[str]:
-        """Those that `find` knows."""
+        """The prefixes that `find` knows."""
 
 
 class NoRemotes:
-    """A server that knows no other."""
+    """The links of a server that knows no other server."""
 
     def find(self, account: str, prefix: str) -> OriginLink | None:  # noqa: ARG002
-        """None."""
+        """Find nothing."""
         return None
 
     def prefixes(self, account: str) -> list[str]:  # noqa: ARG002
-        """None."""
+        """No prefixes."""
         return []
 
 
 class LocalLink:
-    """Into the own account, for consumers that somebody has made there."""
+    """A link into the same account, for consumers that a user has created there."""
 
     name = ""
     server_id = ""
@@ -103,7 +103,7 @@ class LocalLink:
         self._token: int | None = None  # of the reply to the latest request
 
     def ask(self, request: str, header: bytes, body: bytes, answered: Answered) -> None:
-        """As any client asks. The request before it is no longer answered."""
+        """Send a request as a client would. An earlier request is no longer answered."""
         account = self._account
 
         def take(message: InternalMessage) -> None:
@@ -119,13 +119,13 @@ class LocalLink:
             answered(b"", b"", UNHEARD)
 
     def give_up(self) -> None:
-        """Wait for no answer any more."""
+        """Stop waiting for an answer."""
         if self._token is not None:
             self._account.unsubscribe(self._token)
             self._token = None
 
     def unheard(self, request: str) -> None:
-        """Nobody has got a request."""
+        """Called when a request has reached no server."""
 
     def publish(self, subject: str, header: bytes) -> None:
         """Send a message without a body. The origin has chosen the subject: only an answer of flow
@@ -135,18 +135,18 @@ class LocalLink:
         send(subject, b"", header=header)
 
     def listen(self, subject: str, inbox: Inbox) -> Callable[[], None]:
-        """By a hook."""
+        """Attach the inbox to the subject by a hook."""
         token = inbox.listen(self._account, subject.encode("utf-8", "surrogateescape"))
         return lambda: self._account.unsubscribe(token)
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
-        """Nothing ever changes."""
+        """Do nothing: this link never changes."""
         return self.give_up
 
 
 class RoutedLink(LocalLink):
-    """To whoever answers requests with this prefix: the server behind a leaf connection, or an
-    account that this one imports them from.
+    """A link to the server or account that answers requests with this prefix: the server behind a
+    leaf connection, or an account that this one imports them from.
     """
 
     def __init__(self, engine: JetStreamEngine, tenant: JetStreamAccount, api: str) -> None:
@@ -156,7 +156,7 @@ class RoutedLink(LocalLink):
         self._cancel: Callable[[], None] | None = None
 
     def unheard(self, request: str) -> None:
-        """It is not connected, or not imported: continue as soon as it is."""
+        """Called when the other end is not connected or not imported: continue as soon as it is."""
         if self._cancel is not None:
             self._cancel()
             self._cancel = None
@@ -170,7 +170,7 @@ class RoutedLink(LocalLink):
             self._changed()
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Have `changed` called when the server is there again."""
+        """Call `changed` when the server is reachable again."""
         self._changed = changed
         return self._unwatch
 
@@ -183,12 +183,12 @@ class RoutedLink(LocalLink):
 
 
 def is_in_process(engine: JetStreamEngine, source: StreamSource) -> bool:
-    """Whether a source is copied from store to store."""
+    """Whether a source is copied directly from store to store."""
     return source.consumer is None and is_local(source, engine.domain)
 
 
 def link_to(engine: JetStreamEngine, tenant: JetStreamAccount, source: StreamSource) -> OriginLink:
-    """The way to the origin of a source."""
+    """The link to the origin of a source."""
     if is_local(source, engine.domain):
         return LocalLink(engine, tenant)
     assert source.external is not None

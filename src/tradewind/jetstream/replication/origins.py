@@ -28,9 +28,9 @@ SEQUENCE_MAX: Final = 2**62
 
 
 class OriginView(msgspec.Struct, frozen=True):
-    """What is known of an origin; `mirrored_ns` is the time of the message that its mirror has
-    last, 0 if it is no longer there. Without `is_known` the origin cannot be asked: it is taken for
-    the one with this identity, which is empty if none was copied before.
+    """The known state of an origin; `mirrored_ns` is the time of the message that its mirror has
+    last, 0 if it is no longer there. If not `is_known`, the origin cannot be queried: it is assumed
+    to be the one with this identity, which is empty if none was copied before.
     """
 
     identity: str
@@ -41,7 +41,7 @@ class OriginView(msgspec.Struct, frozen=True):
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """What the response about a consumer says: where it stands, and how much is before it."""
+    """The position in a response about a consumer, and how many messages precede it."""
 
     name: str
     stream_seq: int
@@ -52,12 +52,12 @@ class Begun(msgspec.Struct, frozen=True):
 
 
 def unavailable(text: str) -> ApiError:
-    """The origin cannot be asked, or does not answer as it should."""
+    """The error for an origin that cannot be reached, or answers with something unexpected."""
     return ApiError(CLUSTER_NOT_AVAILABLE.code, CLUSTER_NOT_AVAILABLE.err_code, text)
 
 
 def document_of(body: bytes) -> dict[str, Any]:
-    """An answer of the API; ApiError if it is a refusal, or none."""
+    """Decode a response of the API; ApiError if it is a refusal or not a response."""
     try:
         document = msgspec.json.decode(body)
     except JSON_ERRORS:
@@ -74,7 +74,7 @@ def document_of(body: bytes) -> dict[str, Any]:
 
 
 def view_of(document: Mapping[str, Any]) -> OriginView:
-    """From the response to STREAM.INFO."""
+    """Parse the response to STREAM.INFO."""
     created = document.get("created")
     state = document.get("state")
     if not isinstance(created, str) or not isinstance(state, dict):
@@ -83,7 +83,7 @@ def view_of(document: Mapping[str, Any]) -> OriginView:
 
 
 def time_of(document: Mapping[str, Any]) -> int:
-    """When the message in an answer to STREAM.MSG.GET was stored."""
+    """The time of the message in a response to STREAM.MSG.GET."""
     message = document.get("message")
     if not isinstance(message, dict) or not isinstance(message.get("time"), str):
         raise unavailable("the response to STREAM.MSG.GET has no `message.time`")
@@ -91,7 +91,7 @@ def time_of(document: Mapping[str, Any]) -> int:
 
 
 def begun_of(document: Mapping[str, Any]) -> Begun:
-    """From an answer about a consumer."""
+    """Parse a response about a consumer."""
     config, delivered = document.get("config"), document.get("delivered")
     if not isinstance(config, dict) or not isinstance(delivered, dict):
         raise unavailable("the response about the consumer has no `config` or no `delivered`")
@@ -120,7 +120,7 @@ def _time(text: str) -> int:
 
 
 def fields_of_block(block: bytes) -> dict[str, str]:
-    """The fields of a header block; of several with one name the first counts."""
+    """The fields of a header block; the first of several with one name counts."""
     fields: dict[str, str] = {}
     for line in block.decode("utf-8", "replace").split("\r\n")[1:]:
         name, colon, value = line.partition(":")
@@ -145,8 +145,9 @@ def create_request(
     *,
     is_plain: bool,
 ) -> tuple[str, bytes]:
-    """Subject and body of the request for a consumer that delivers from `next_seq` on, or from
-    where the configuration of the source says. `is_plain`: for servers that know no sourcing.
+    """The subject and body of the request for a consumer that delivers from `next_seq` on, or from
+    where the configuration of the source says. `is_plain`: for servers that do not support
+    sourcing.
     """
     policy, start_time = DeliverPolicy.ALL, None
     start_seq = next_seq or source.opt_start_seq

@@ -50,7 +50,7 @@ NEVER_ACTIVE = -1
 
 
 class Replica(StreamFollower):
-    """Copies `source` into `hosted`; a companion of it. It is a `CopierOwner`."""
+    """Copies `source` into `hosted`, as its companion. It is a `CopierOwner`."""
 
     def __init__(self, hosted: HostedStream, source: StreamSource, *, keeps_place: bool) -> None:
         self.copier = Copier(
@@ -72,35 +72,36 @@ class Replica(StreamFollower):
 
     @property
     def name(self) -> str:
-        """Of the stream it works for."""
+        """The name of the target stream."""
         return self.hosted.name
 
     @property
     def place(self) -> str:
-        """How the log names it."""
+        """The target and its source, as the log shows them."""
         return f"{self.hosted.place} from '{self.source.name}'"
 
     @property
     def key(self) -> str:
-        """What tells it from the others of its stream."""
+        """The key that distinguishes it from the other replicas of its stream."""
         return ""
 
     @property
     def patterns(self) -> tuple[bytes, ...]:
-        """The subjects that it copies."""
+        """The subjects that are copied."""
         return self.copier.patterns
 
     @property
     def is_copying(self) -> bool:
-        """Whether the origin is there."""
+        """Whether the origin is connected."""
         return self.upstream is not None or self.copier.inbox is not None
 
     # ---------------------------------------------------------------- life
 
     def attach(self) -> None:
-        """Copy from now on, if the origin is there.
+        """Begin to copy if the origin is available.
 
-        An update may set a filter that is no subject, as in nats-server: it matches nothing.
+        An update may set a filter that is not a valid subject, as in nats-server: it matches
+        nothing.
         """
         engine, tenant = self.hosted.engine, self.hosted.tenant
         for subject in filters_of(self.source):
@@ -124,7 +125,7 @@ class Replica(StreamFollower):
         self.feed.begin()
 
     def changed(self) -> None:
-        """The stream has another configuration."""
+        """Apply a new configuration of the stream."""
         config = self.hosted.config
         self.copier.is_plain = (
             not config.sealed
@@ -145,7 +146,9 @@ class Replica(StreamFollower):
         return [*self._mappings, own] if own is not None else self._mappings
 
     def map_subject(self, subject: bytes) -> bytes:
-        """The subject of a copy: by the first mapping that matches, then by that of the stream."""
+        """The subject of a copy, by the first mapping that matches and then by that of the
+        stream.
+        """
         return self.hosted.stream.slow_path.own_subject(self._map_source(subject))
 
     def _map_source(self, subject: bytes) -> bytes:
@@ -155,7 +158,7 @@ class Replica(StreamFollower):
         return subject
 
     def origin_came(self, origin: HostedStream) -> None:
-        """The origin is there: continue from where its copies end."""
+        """Continue after the last copy; called when the origin becomes available."""
         try:
             next_seq = self.meet(self._view(origin))
         except errors.ApiError as problem:
@@ -176,13 +179,13 @@ class Replica(StreamFollower):
         return msgspec.structs.replace(view, mirrored_ns=time_of(store, seq)) if seq else view
 
     def origin_left(self) -> None:
-        """The origin is deleted or closed."""
+        """Stop copying; called when the origin is deleted or closed."""
         self._met_ns = max(self.hosted.engine.turn.monotonic_ns - self._active_ns(), 1)
         self._let_go(for_good=False)
         self.problem = errors.STREAM_NOT_FOUND()
 
     def retention_changed(self, retention: Retention | None) -> None:
-        """What it has no safe copy of stays."""
+        """Set the retention of the origin, which keeps messages without a durable copy."""
         self.copier.set_done_listener(retention)
 
     def _let_go(self, *, for_good: bool) -> None:
@@ -204,22 +207,22 @@ class Replica(StreamFollower):
             followers.pop(self.source.name, None)
         self._let_go(for_good=for_good)
 
-    # ---------------------------------------------------------------- what a feed tells
+    # ---------------------------------------------------------------- called by a feed
 
     def feed_started(self, inbox: Inbox, next_seq: int, first_seq: int) -> None:
-        """A consumer delivers from `first_seq` on; what is wanted begins with `next_seq`, if it is
-        not 0.
+        """Called when a consumer delivers from `first_seq` on; the wanted messages begin at
+        `next_seq`, if it is not 0.
         """
         if self.feed is None or not self.feed.is_probing:
             self.problem = None
         self.copier.connect_inbox(inbox, next_seq or self.begin_at(first_seq))
 
     def feed_stopped(self) -> None:
-        """Nothing more comes for now."""
+        """Called when the feed delivers nothing for now."""
         self.copier.disconnect()
 
     def say(self, problem: errors.ApiError) -> None:
-        """Have it in the information about the stream, and in the log if it is a new one."""
+        """Show a problem in the stream's information, and log it if it is new."""
         if self.problem is None or self.problem.description != problem.description:
             self.hosted.engine.log.warn(f"JetStream {self.place}: {problem.description}")
         self.problem = problem
@@ -227,25 +230,25 @@ class Replica(StreamFollower):
     # ---------------------------------------------------------------- where it begins
 
     def compared_seq(self, view: OriginView) -> int:  # noqa: ARG002
-        """The message of the origin whose time tells whether it is the right one; 0: none."""
+        """The sequence of the message whose time identifies the origin; 0: none."""
         return 0
 
     def expected(self) -> OriginView:
-        """What is taken for granted of an origin that does not say anything of itself."""
+        """The assumed state of an origin whose information cannot be read."""
         return OriginView("", 0, SEQUENCE_MAX, is_known=False)
 
     @abstractmethod
     def meet(self, view: OriginView) -> int:
-        """Where copying continues, 0: where the configuration says; ApiError if this is not the
-        stream that was copied before.
+        """The sequence at which copying continues, 0 for the configured one; ApiError if this is
+        not the stream that was copied before.
         """
 
     def begin_at(self, first_seq: int) -> int:
-        """There is no copy yet: this is where they begin. Gives it back."""
+        """Begin the copies of an empty target at `first_seq`, which is returned."""
         return first_seq
 
     def first_of(self, origin: HostedStream) -> int:
-        """Where copying begins, if there is no copy yet."""
+        """The first sequence to copy if there is no copy yet."""
         source = self.source
         policy = DeliverPolicy.ALL
         if source.opt_start_seq:
@@ -262,7 +265,7 @@ class Replica(StreamFollower):
     # ---------------------------------------------------------------- turns
 
     def fill(self, visible_seq: int) -> bool:
-        """Copy what there is; true if another turn is wanted at once."""
+        """Copy the available messages; true if another turn is wanted at once."""
         if self.feed is not None and not self.feed.is_right():
             return False
         wants_more = self.copier.fill(visible_seq)
@@ -276,11 +279,11 @@ class Replica(StreamFollower):
         return wants_more
 
     def wait_for_disk(self) -> None:
-        """What is next could not be read: it is tried again later."""
+        """Try again later, because the next message could not be read."""
         self.copier.try_later()
 
     def kept(self) -> None:
-        """More of what was copied is safe."""
+        """Called when more copies have become durable."""
         self.copier.confirm()
         if self.copier.is_crowded or self.copier.has_unreleased:
             self._wake()
@@ -293,7 +296,7 @@ class Replica(StreamFollower):
 
     @property
     def next_deadline_ns(self) -> int:
-        """When it is tried again; 0: it need not be."""
+        """When to try again (monotonic); 0: not needed."""
         if self.feed is None:
             return self.copier.due_ns
         return min(filter(None, (self.copier.due_ns, self.feed.deadline_ns)), default=0)
@@ -305,7 +308,7 @@ class Replica(StreamFollower):
         self._wake()
 
     def hold(self, reason: str) -> bool:
-        """The stream does not take the next copy."""
+        """Called when the stream does not accept the next copy."""
         return self._refused(errors.STREAM_STORE_FAILED(err=reason))
 
     def _refused(self, problem: errors.ApiError) -> bool:
@@ -316,7 +319,7 @@ class Replica(StreamFollower):
     def copy_slowly(
         self, seq: int, timestamp: int, subject: bytes, header: bytes, payload: bytes
     ) -> bool:
-        """Store a copy that needs a closer look; false if it is tried again later."""
+        """Store a copy that needs a closer look; false if it has to be retried later."""
         subject = self._map_source(subject)
         place = (seq, timestamp) if self.copier.keeps_place else None
         try:
@@ -330,8 +333,8 @@ class Replica(StreamFollower):
     # ---------------------------------------------------------------- for those who ask
 
     def _active_ns(self) -> int:
-        """How long ago it heard of its origin. In the same process there are no heartbeats: what
-        connects the two cannot fail, so that it counts as if one had come every second.
+        """The time since the origin was last heard. Within one process there are no heartbeats:
+        that connection cannot fail, so the time counts as if one had come every second.
         """
         heard_ns = self._met_ns if self.feed is None else self.feed.heard_ns
         if not heard_ns:
@@ -341,7 +344,7 @@ class Replica(StreamFollower):
         return max(passed_ns % HEARTBEAT_NS, 1) if self.upstream is not None else passed_ns
 
     def info(self) -> StreamSourceInfo:
-        """How far it has come."""
+        """The state of the replica, as stream information shows it."""
         lag = 0
         if self.upstream is not None:
             lag = self.upstream.stream.store.count_matching(
@@ -366,11 +369,11 @@ class Replica(StreamFollower):
 
     @abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """Its part in the information about the stream."""
+        """The part of the replica in the stream's information."""
 
 
 def time_of(store: MessageStore, seq: int) -> int:
-    """When a message was stored; 0 if it is not there."""
+    """The time of a message; 0 if there is no such message."""
     try:
         return store.get(seq).timestamp_ns
     except NotFoundError:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def replicas_of(hosted: HostedStream) -> Wanted:
-    """A mirror, or sources."""
+    """The companions for the mirror or the sources of a stream."""
     config = hosted.config
     if config.mirror is not None:
         return {"mirror": partial(Mirror, hosted, config.mirror)}

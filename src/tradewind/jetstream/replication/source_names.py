@@ -25,7 +25,7 @@ _ACK_FIELDS_SHORT: Final = 9
 
 
 def identity_of(stream: Stream) -> str:
-    """It changes when a stream is deleted and created again."""
+    """The identity of a stream, which changes when it is deleted and created again."""
     return short_hash(format_time(stream.created_ns))
 
 
@@ -38,12 +38,12 @@ class IndexName(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As files have it."""
+        """The form in files."""
         return " ".join(self)
 
 
 def index_name(source: StreamSource) -> IndexName:
-    """Of a source in a configuration."""
+    """The index name of a configured source."""
     stream = source.name
     if source.external is not None:
         stream += f":{short_hash(source.external.api)}"
@@ -68,7 +68,7 @@ def patterns_of(source: StreamSource) -> tuple[bytes, ...]:
 
 
 class Origin(NamedTuple):
-    """What the header of a copy says. `name` has no filters where the header is an old one."""
+    """The origin in the header of a copy. `name` has no filters if the header has an old form."""
 
     name: IndexName
     seq: int
@@ -76,7 +76,9 @@ class Origin(NamedTuple):
 
 
 def parse_source_header(value: bytes) -> Origin | None:
-    """The value of Nats-Stream-Source, in all forms that servers have written; None: no value."""
+    """Parse a Nats-Stream-Source value, in any form that servers have written; None if it is
+    invalid.
+    """
     fields = value.decode("utf-8", "surrogateescape").strip().split(" ")
     if len(fields) == 1:
         return _from_ack_subject(fields[0])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tradewind.store.table.message_store import MessageStore
 
 
-# A mirror that is so few messages behind answers direct gets for its origin, where it may.
+# A mirror that lags by at most this many messages answers direct gets for its origin, if allowed.
 STAND_IN_LAG_MAX: Final = 10
 
 
@@ -31,14 +31,16 @@ class Mirror(Replica):
         super().__init__(hosted, source, keeps_place=True)
 
     def compared_seq(self, view: OriginView) -> int:
-        """The last message of the mirror, if the origin has one of that sequence."""
+        """The last sequence of the mirror, if the origin has a message of that sequence."""
         own = self.hosted.stream.store
         if own.last_timestamp <= 0 or own.last_seq > view.last_seq:
             return 0
         return own.last_seq if time_of(own, own.last_seq) else 0
 
     def meet(self, view: OriginView) -> int:
-        """Behind the last sequence; ApiError if the origin is not the stream that was mirrored."""
+        """The sequence after the mirror's last one; ApiError if the origin is not the stream that
+        was mirrored.
+        """
         own = self.hosted.stream.store
         if own.last_seq == 0:
             return 0
@@ -47,7 +49,7 @@ class Mirror(Replica):
         return own.last_seq + 1
 
     def begin_at(self, first_seq: int) -> int:
-        """What is before it is not there."""
+        """Mark the sequences before `first_seq` as absent."""
         own = self.hosted.stream.store
         if first_seq > 1 and own.last_seq == 0:
             own.skip(first_seq - 1, 0)
@@ -72,7 +74,9 @@ class Mirror(Replica):
             )
 
     def origin_came(self, origin: HostedStream) -> None:
-        """The origin is there: it answers what the mirror cannot yet."""
+        """Called when the origin becomes available; it answers requests that the mirror cannot
+        answer yet.
+        """
         super().origin_came(origin)
         if self.upstream is not None:
             self.hosted.stream.direct.stood_for = origin.stream.direct
@@ -82,7 +86,9 @@ class Mirror(Replica):
         self.hosted.stream.direct.stood_for = None
 
     def fill(self, visible_seq: int) -> bool:
-        """Copy what there is. With nearly all of it, the mirror can answer for its origin."""
+        """Copy the available messages. With nearly all of them, the mirror can answer for its
+        origin.
+        """
         wants_more = super().fill(visible_seq)
         if (
             self.upstream is not None
@@ -93,13 +99,13 @@ class Mirror(Replica):
         return wants_more
 
     def changed(self) -> None:
-        """The stream has another configuration."""
+        """Apply a new configuration of the stream."""
         super().changed()
         if not self.hosted.config.mirror_direct:
             self.hosted.stream.stand_in("")
 
     def close(self, *, for_good: bool) -> None:
-        """Stop copying, and answer for nobody."""
+        """Stop copying, and stop answering for the origin."""
         super().close(for_good=for_good)
         self.hosted.stream.stand_in("")
 

@@ -27,7 +27,7 @@ SAVE_NS: Final = 5_000_000_000
 
 
 class SourceReplica(Replica):
-    """The companion of a stream with sources; `ledger` is that of all of them."""
+    """The companion for one source of a stream; `ledger` is shared by all its sources."""
 
     def __init__(self, hosted: HostedStream, source: StreamSource, ledger: Ledger) -> None:
         super().__init__(hosted, source, keeps_place=False)
@@ -39,7 +39,7 @@ class SourceReplica(Replica):
         self._save_due_ns = 0
 
     def attach(self) -> None:
-        """Find out where to continue, in steps, then copy."""
+        """Find the position in steps, then copy."""
         self._ledger.seek(self.index_name)
         self._look_back()
 
@@ -52,7 +52,7 @@ class SourceReplica(Replica):
         super().attach()
 
     def tick(self) -> None:
-        """Look at more messages, write down how far it has come, or try again."""
+        """Look at more messages, write the position, or try again."""
         if self._is_seeking:
             self._look_back()
             return
@@ -66,14 +66,14 @@ class SourceReplica(Replica):
 
     @property
     def next_deadline_ns(self) -> int:
-        """When there is something to do."""
+        """When `tick` has something to do; 0: never."""
         if self._is_seeking:
             return max(self.hosted.engine.turn.monotonic_ns, 1)
         times = (super().next_deadline_ns, self._save_due_ns)
         return min(filter(None, times), default=0)
 
     def kept(self) -> None:
-        """More of what was copied is safe; that is written down soon."""
+        """Have the position written soon; called when more copies have become durable."""
         super().kept()
         has_moved = self.is_copying and self.copier.confirmed_seq > self._saved_seq
         if has_moved and self._save_due_ns == 0:
@@ -85,16 +85,16 @@ class SourceReplica(Replica):
 
     @property
     def key(self) -> str:
-        """What tells it from the others of its stream."""
+        """The key that distinguishes it from the other replicas of its stream."""
         return self.index_name.text
 
     def origin_came(self, origin: HostedStream) -> None:
-        """The origin is there."""
+        """Continue after the last copy; called when the origin becomes available."""
         super().origin_came(origin)
         self._follow()
 
     def feed_started(self, inbox: Inbox, next_seq: int, first_seq: int) -> None:
-        """A consumer delivers."""
+        """Called when a consumer begins to deliver."""
         super().feed_started(inbox, next_seq, first_seq)
         self._follow()
 
@@ -104,7 +104,7 @@ class SourceReplica(Replica):
             self._ledger.follow(self.index_name, self._safe_position)
 
     def feed_stopped(self) -> None:
-        """Nothing more comes for now."""
+        """Called when the feed delivers nothing for now."""
         self._note_position()
         super().feed_stopped()
 
@@ -117,8 +117,8 @@ class SourceReplica(Replica):
         )
 
     def meet(self, view: OriginView) -> int:
-        """Behind the last copy; where the configuration says if the origin is another stream. The
-        copies say which one it is.
+        """The sequence after the last copy, or the configured one if the origin is another stream.
+        The copies record which one it is.
         """
         self._identity = view.identity
         encoded = [part.encode("utf-8", "surrogateescape") for part in self.index_name]
@@ -158,5 +158,5 @@ class SourceReplica(Replica):
         self._ledger.unfollow(self.index_name)
 
     def describe(self) -> Mapping[str, Any]:
-        """A part of the member `sources`."""
+        """The part of this source in the member `sources`."""
         return {"sources": [msgspec.structs.replace(self.info(), seq=self.copier.copied_seq)]}

@@ -1,9 +1,9 @@
-"""What a transaction is going to change, checked to the last detail before anything changes.
+"""The changes of a transaction, completely checked before any of them is made.
 
 Owns the checks of the members of a transaction among each other and the one moment at which all of
 them happen in memory. All checks and `apply` run in one go of the loop, so what was checked holds.
-Sequences and times are known before anything is stored: the journal says them (`journaled`). Never
-touches the disk, and never waits.
+Sequences and times are known before anything is stored: the journal records them (`journaled`).
+Never touches the disk, and never waits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class StreamPart:
-    """The messages for one stream, in their order. `first_seq` is what the first one gets."""
+    """The messages for one stream, in their order. `first_seq` is the sequence of the first one."""
 
     def __init__(self, hosted: HostedStream) -> None:
         self.hosted = hosted
@@ -49,11 +49,11 @@ class StreamPart:
 
     @property
     def last_seq(self) -> int:
-        """What the last message gets."""
+        """The sequence of the last message."""
         return self.first_seq + len(self.messages) - 1
 
     def add(self, message: Publish) -> int:
-        """One more message; returns its sequence. ApiError if the stream does not take it."""
+        """Add a message; returns its sequence. ApiError if the stream does not accept it."""
         checks = self.hosted.stream.checks
         checks.admit_member(message, self._counted_bytes)
         verdict = self._checks.check(message)
@@ -66,14 +66,14 @@ class StreamPart:
         return self.last_seq
 
     def add_checked(self, message: Publish, verdict: Accept) -> int:
-        """One more message that is stored whatever the limits say; returns its sequence."""
+        """Add a message that is stored regardless of limits; returns its sequence."""
         self.messages.append(message)
         self.verdicts.append(verdict)
         self.size += verdict.stored_bytes(message)
         return self.last_seq
 
     def journaled(self) -> JournaledPart:
-        """What the journal says of it."""
+        """The part as the journal records it."""
         timestamp = self.hosted.stream.ingest.next_stamp()
         messages = []
         for seq, (message, verdict) in enumerate(
@@ -108,7 +108,7 @@ class AckPart(msgspec.Struct, frozen=True):
     is_measured: bool = True
 
     def journaled(self) -> JournaledAck:
-        """What the journal says of it."""
+        """The acknowledgement as the journal records it."""
         return JournaledAck(
             self.hosted.name,
             self.hosted.stream.created_ns,
@@ -119,7 +119,7 @@ class AckPart(msgspec.Struct, frozen=True):
 
 
 class TransactionPlan:
-    """What a transaction changes: empty at first, then more with every `add_...` that succeeds."""
+    """The changes of a transaction: empty at first, extended by every `add_...` that succeeds."""
 
     def __init__(self) -> None:
         self.parts: dict[HostedStream, StreamPart] = {}
@@ -140,11 +140,11 @@ class TransactionPlan:
 
     @property
     def outlives_server(self) -> bool:
-        """Whether anything of it is meant to."""
+        """Whether any change is stored on disk."""
         return any(hosted.stream.files is not None for hosted in self.hosts)
 
     def add_publish(self, hosted: HostedStream, message: Publish) -> int:
-        """A message for a stream; returns the sequence that it is going to have. ApiError."""
+        """Add a message for a stream; returns its future sequence. ApiError if it is refused."""
         check_writable(hosted)
         if message.fields.get(header_fields.BATCH_ID):
             raise own_errors.TRANSACTION_INVALID(
@@ -159,7 +159,7 @@ class TransactionPlan:
         return part.add(message)
 
     def add_ack(self, ack: AckPart) -> None:
-        """A message that is done. ApiError unless it was delivered so often, and is awaited."""
+        """Add an acknowledgement. ApiError unless this delivery of the message awaits one."""
         hosted, consumer, seq = ack.hosted, ack.consumer, ack.seq
         check_writable(hosted)
         if hosted.files_entry is not None and hosted.files_entry.has_failed:
@@ -179,8 +179,8 @@ class TransactionPlan:
         self.acks[key] = ack
 
     def add_revival(self, part: AckPart) -> None:
-        """A message that a consumer is to deliver again. ApiError unless it was done with it, and
-        the message is still there.
+        """Add a message that a consumer is to deliver again. ApiError unless it was acknowledged,
+        and the message still exists.
         """
         hosted, consumer, seq = part.hosted, part.consumer, part.seq
         check_writable(hosted)
@@ -204,7 +204,7 @@ class TransactionPlan:
         self.revivals[key] = part
 
     def add_expired(self, hosted: HostedStream, seq: int, subject: bytes) -> None:
-        """A message that goes because its time is over; it may leave a marker."""
+        """Add the removal of an expired message, which may leave a marker."""
         check_writable(hosted)
         stream = hosted.stream
         marked = stream.checks.marker_of(subject) if stream.store.leaves_marker(seq) else None
@@ -213,7 +213,7 @@ class TransactionPlan:
         self.deletes[hosted, seq] = False
 
     def add_delete(self, hosted: HostedStream, seq: int) -> None:
-        """A message that goes. ApiError unless it is there, for all to see, and may go."""
+        """Add the removal of a message. ApiError unless it is visible and may be removed."""
         check_writable(hosted)
         config = hosted.config
         if config.sealed:
@@ -227,7 +227,7 @@ class TransactionPlan:
         self.deletes[hosted, seq] = False
 
     def journaled(self) -> JournaledCommit:
-        """What the journal says of it; streams in memory have nothing to repeat."""
+        """The transaction as the journal records it; streams in memory have nothing to repeat."""
         return JournaledCommit(
             [
                 part.journaled()
@@ -248,7 +248,7 @@ class TransactionPlan:
         )
 
     def apply(self) -> None:
-        """Have all of it happen in memory; StoreError if a stream cannot, and then none of it."""
+        """Make all changes in memory; StoreError if a stream cannot, in which case none is made."""
         followed: list[tuple[HostedStream, StoredPublish, Accept]] = []
         done: list[StreamPart] = []
         try:
@@ -277,12 +277,12 @@ class TransactionPlan:
 
 
 def not_done(seq: int, reason: str) -> ApiError:
-    """Why a message is not delivered again."""
+    """The error for a message that cannot be delivered again."""
     return own_errors.TRANSACTION_NOT_DONE(seq=seq, err=reason)
 
 
 def check_writable(hosted: HostedStream) -> None:
-    """ApiError for a stream that takes no changes, or none any more."""
+    """ApiError for a stream that takes no changes."""
     if not hosted.stream.is_active:
         raise errors.STREAM_STORE_FAILED(err="the stream is being closed")
     files = hosted.stream.files
@@ -291,7 +291,7 @@ def check_writable(hosted: HostedStream) -> None:
 
 
 def remove(hosted: HostedStream, seq: int) -> bool:
-    """Have a message go, if it is there; false if the disk does not let it."""
+    """Remove a message, if it exists; false if the disk prevents it."""
     hosted.engine.turn.mark_dirty(hosted.stream.ingest)
     try:
         hosted.stream.store.remove(seq)

@@ -1,8 +1,9 @@
 """$TW.API.COMMIT: from a request to its transaction, and to the answer.
 
-Owns what a client may ask for: which stream takes a subject, whose message an acknowledgement is
-about, and whether the client may publish there; the bounds are in `tradewind.api.commit_types`. A
-message of a transaction goes to the stream that has its subject, and to nobody else.
+Owns what a client may ask for: which stream takes a subject, which message an acknowledgement
+belongs to, and whether the client may publish there; the bounds are in
+`tradewind.api.commit_types`. A message of a transaction goes only to the stream that has its
+subject.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ class CommitProposal:
         self._places.append(CommittedPublish(stream=hosted.name, seq=seq))
 
     def _check_allowed(self, subject: str) -> None:
-        """A client may do with a transaction what it may do without."""
+        """Check that the client may publish to a subject, as it must be without a transaction."""
         if not Requester(self._tenant.account, self._message.session).may(subject):
             raise own_errors.TRANSACTION_NOT_ALLOWED(subject=subject)
 
@@ -178,7 +179,7 @@ class CommitProposal:
     # ---------------------------------------------------------------- acknowledgements
 
     def _ack(self, subject: str) -> AckPart:
-        """The message that an ack subject is about."""
+        """The message that an ack subject refers to."""
         tokens = subject.split(".")
         if not subject.startswith(ACK_PREFIX) or len(tokens) not in (_SHORT_TOKENS, *_LONG_TOKENS):
             raise own_errors.TRANSACTION_INVALID(
@@ -201,7 +202,7 @@ class CommitProposal:
 
 
 def header_block(headers: dict[str, str | list[str]]) -> bytes:
-    """The block of these headers, empty without any; ApiError names what cannot be one."""
+    """Encode headers as a block, empty without any; ApiError names a header that is invalid."""
     lines: list[bytes] = []
     for name, given in headers.items():
         if not name or not name.isascii() or not name.isprintable() or ":" in name or " " in name:

@@ -1,13 +1,14 @@
-"""Dead letters of messages whose time is over before a consumer is done with them.
+"""Dead letters of messages that expire before a consumer is done with them.
 
-Owns which consumers of a stream miss what expires, and which of its messages are kept beyond their
-time, until copies of them are safe. It follows the consumers, not the configuration of the stream,
-and is asked until the stream is closed, so it is beside the stream (`Shared`) and not a companion.
+Owns which consumers of a stream miss expired messages, and which of its messages are retained after
+their expiry, until copies of them are durable. It follows the consumers, not the configuration of
+the stream, and is asked until the stream is closed, so it is beside the stream (`Shared`) and not a
+companion.
 
 The copies for all consumers that miss a message, its removal and the marker that it may leave are
-one transaction, so that nothing is lost and nothing is there twice. If a stream refuses its copy,
-the message stays, and is tried again later; consumers can still be given it. Other messages expire
-meanwhile, as long as not too many are kept.
+one transaction, so that nothing is lost and nothing is stored twice. If a stream refuses its copy,
+the message stays, and is tried again later; consumers can still receive it. Other messages expire
+meanwhile, as long as not too many are retained.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from tradewind.jetstream.transactions.commit_planning import TransactionPlan
     from tradewind.store.contract import MessageCopy
 
-# Of one stream: while this many messages are kept beyond their time, nothing else of it expires.
+# While a stream retains this many expired messages, no other of its messages expires.
 HELD_MAX: Final = 4096
 
 
 class ExpiredLetters:
-    """Those of one stream: an `ExpiryKeeper`."""
+    """The expired messages of one stream: an `ExpiryKeeper`."""
 
     def __init__(self, hosted: HostedStream) -> None:
         self._hosted = hosted
@@ -48,7 +49,9 @@ class ExpiredLetters:
         self._done: set[int] = set()
 
     def set_keeper(self, consumer: ServerConsumer, *, is_keeper: bool) -> None:
-        """A consumer misses what expires, or does not any more: nobody is asked without any."""
+        """Add or remove a consumer that misses expired messages. Without any, messages expire
+        directly.
+        """
         if is_keeper:
             self._keepers[consumer.name] = consumer
         else:
@@ -93,7 +96,9 @@ class ExpiredLetters:
         ]
 
     def let_go(self, seq: int, *, is_done: bool) -> None:
-        """It is gone, or its time is no longer over. `is_done`: its letters are safe."""
+        """Release a message that was removed, or is no longer expired. `is_done`: its letters are
+        durable.
+        """
         self._held.pop(seq, None)
         store = self._hosted.stream.store
         if not self._hosted.is_attached or not store.is_live(seq):
@@ -104,7 +109,7 @@ class ExpiredLetters:
 
 
 class ExpiredProposal(DeadLetterProposal):
-    """One message, for all consumers that miss it."""
+    """The proposal for one expired message, for all consumers that miss it."""
 
     def __init__(self, hosted: HostedStream, keeper: ExpiredLetters, seq: int) -> None:
         super().__init__(desk_of(hosted.engine), hosted)

@@ -1,16 +1,16 @@
-"""Dead letters: messages that consumers give up, on their way to the stream that keeps them.
+"""Dead letters: messages that consumers give up, on their way to the stream that stores them.
 
 Owns which messages are on their way and when a refused one is tried again. Each is a transaction of
 its own: the copy in the dead-letter stream and the end in the consumer happen together or not at
-all, so that nothing is lost and nothing is there twice, whatever fails. Until then the consumer
-keeps the message, and does not deliver it: a stream that takes no dead letters holds up the
-consumer when `max_ack_pending` such messages have come together, and nobody else.
+all, so that nothing is lost and nothing is stored twice, whatever fails. Until then the consumer
+retains the message without delivering it: a stream that takes no dead letters holds up only the
+consumer, and only when `max_ack_pending` such messages have accumulated.
 
-A loop ends: the copy names all consumers that have given it up, and a consumer that finds itself
-there gives the message up without another copy. So does one whose settings do not ask for it any
-more. Publishers can write the same headers, so only a list with a seal is believed, which the
-server makes with a key that nobody else has, for this content. The key lives as long as the engine:
-after a restart, a loop takes one more round.
+Loops end: the copy names all consumers that have given it up, and a consumer that finds its own
+name there gives the message up without another copy. So does one whose settings no longer ask for
+copies. Publishers can write the same headers, so only a list with a seal is trusted, which the
+server makes for this content with a key of its own. The key lives as long as the engine: after a
+restart, a loop takes one more round.
 """
 
 from __future__ import annotations
@@ -67,16 +67,16 @@ _SEAL_BYTES: Final = 16
 
 
 class NotWantedError(Exception):
-    """There is no message any more to be given up, or nobody wants a copy of it."""
+    """The message no longer needs to be given up, or no copy of it is wanted."""
 
 
 class DeadLetterDesk:
-    """Of all accounts of an engine."""
+    """The dead letters of all accounts of an engine."""
 
     def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
         self._key = engine.broker.chance.getrandbits(8 * _KEY_BYTES).to_bytes(_KEY_BYTES, "big")
-        # Those that have not ended: nothing is given up twice at a time.
+        # Proposals that have not ended: no message is given up twice at a time.
         self._known: dict[Hashable, DeadLetterProposal] = {}
         self._ready: deque[DeadLetterProposal] = deque()
         self._later: list[tuple[int, int, DeadLetterProposal]] = []
@@ -88,16 +88,16 @@ class DeadLetterDesk:
 
     @property
     def waiting_count(self) -> int:
-        """Messages that consumers keep until they can go."""
+        """The number of messages that consumers retain until their copies are durable."""
         return len(self._known)
 
     def add(self, hosted: HostedStream, consumer: ServerConsumer, given: GivenUp) -> None:
-        """A consumer gives a message up."""
+        """Add a message that a consumer gives up."""
         if (consumer, given.seq) not in self._known:
             self.enter(GivenUpProposal(self, hosted, consumer, given))
 
     def enter(self, proposal: DeadLetterProposal) -> None:
-        """A message is to become a dead letter; nothing is known of it yet."""
+        """Add a proposal that is not known yet."""
         assert proposal.key not in self._known
         self._known[proposal.key] = proposal
         self._ready.append(proposal)
@@ -132,14 +132,14 @@ class DeadLetterDesk:
     # ---------------------------------------------------------------- what becomes of them
 
     def stored(self, proposal: DeadLetterProposal) -> None:
-        """Copies are safe, and the message is done."""
+        """Called when the copies of a message are durable, and the message is done."""
         self.stored_count += len(proposal.letters)
         self._end(proposal)
         for letter in proposal.letters:
             self._tell(proposal.hosted, letter)
 
     def dropped(self, proposal: DeadLetterProposal, reason: str) -> None:
-        """It is gone, or given up without a copy."""
+        """Called when a message no longer exists, or was given up without a copy."""
         self.dropped_count += 1
         self._end(proposal)
         if reason:
@@ -147,7 +147,7 @@ class DeadLetterDesk:
                 self._tell(proposal.hosted, letter, reason)
 
     def refused(self, proposal: DeadLetterProposal, error: ApiError) -> None:
-        """It stays where it is, and is tried again later."""
+        """Called when a copy was refused: the message stays, and is tried again later."""
         self.refused_count += 1
         self._under_way -= 1
         if proposal.error != error.description:
@@ -199,15 +199,15 @@ class DeadLetterDesk:
         return self._later[0][0] if self._later else 0
 
     def tick(self) -> None:
-        """Try again what was refused."""
+        """Try the refused messages again."""
         while self._later and self._later[0][0] <= self._engine.turn.monotonic_ns:
             self._ready.append(heappop(self._later)[2])
         self._begin_some()
 
 
 class Letter(msgspec.Struct):
-    """A message that a consumer gives up: `target` is the stream for it, and `seq` what it gets
-    there, as far as that is known.
+    """A message that a consumer gives up: `target` is the stream for its copy, and `seq` the
+    sequence of the copy, once they are known.
     """
 
     consumer: ServerConsumer
@@ -217,7 +217,7 @@ class Letter(msgspec.Struct):
 
 
 class DeadLetterProposal(ABC):
-    """One message that becomes a dead letter, of one consumer or of several: a `Proposal`."""
+    """A message that becomes a dead letter of one or several consumers: a `Proposal`."""
 
     size = 0
 
@@ -231,19 +231,19 @@ class DeadLetterProposal(ABC):
     @property
     @abstractmethod
     def key(self) -> Hashable:
-        """By which it is known."""
+        """The key by which the desk finds the proposal."""
 
     @abstractmethod
     def fill(self, plan: TransactionPlan) -> None:
-        """What is to happen; NotWantedError if nothing is, any more."""
+        """Add the changes to a plan; NotWantedError if none are needed any more."""
 
     def next_wait_ns(self) -> int:
-        """Longer each time, up to a minute."""
+        """The time until the next attempt, which grows up to a minute."""
         self._refusals += 1
         return min(RETRY_NS_MIN << min(self._refusals - 1, 10), RETRY_NS_MAX)
 
     def plan(self) -> TransactionPlan:
-        """See `Proposal`. What is no longer wanted is an empty plan."""
+        """See `Proposal`. A message that is no longer wanted gives an empty plan."""
         plan = TransactionPlan()
         try:
             self.fill(plan)
@@ -253,8 +253,8 @@ class DeadLetterProposal(ABC):
         return plan
 
     def add_letter(self, plan: TransactionPlan, letter: Letter, copy: MessageCopy) -> bool:
-        """Have a copy in the stream that its consumer names; false if it has been there before, and
-        goes nowhere. ApiError if the stream does not take it.
+        """Add a copy for the stream that the consumer names; false if the message has been there
+        before, and gets no copy. ApiError if the stream does not accept it.
         """
         hosted, consumer = self.hosted, letter.consumer
         settings = consumer.dead_letters.settings
@@ -292,7 +292,7 @@ class DeadLetterProposal(ABC):
 
 
 class GivenUpProposal(DeadLetterProposal):
-    """A message that a consumer has been given, and no longer wants to deliver."""
+    """The proposal for a message that was delivered and is given up by its consumer."""
 
     def __init__(
         self, owner: DeadLetterDesk, hosted: HostedStream, consumer: ServerConsumer, given: GivenUp
@@ -334,7 +334,7 @@ class GivenUpProposal(DeadLetterProposal):
 
 
 def _header(hosted: HostedStream, letter: Letter, copy: MessageCopy, path: str, seal: str) -> bytes:
-    """What the message had, with what there is to say about its end."""
+    """The header of a copy: the original fields, and the reason of the dead letter."""
     consumer, given = letter.consumer, letter.given
     turn = consumer.turn
     offset_ns = turn.now_ns - turn.monotonic_ns
@@ -363,7 +363,7 @@ def _header(hosted: HostedStream, letter: Letter, copy: MessageCopy, path: str, 
 
 
 def _client_text(client: tuple[int, str] | None) -> str:
-    """A connection in a list of a header: its id, and its name in so far as it fits there."""
+    """A connection in a header's list: its id, and as much of its name as fits."""
     if client is None:
         return "?"
     number, name = client
@@ -372,7 +372,7 @@ def _client_text(client: tuple[int, str] | None) -> str:
 
 
 def _field(header: bytes, wanted: bytes) -> str:
-    """The first value of a field, empty without one."""
+    """The first value of a field, empty if it is missing."""
     for line in header.split(b"\r\n")[1:]:
         name, _, value = line.partition(b":")
         if name == wanted:
@@ -381,8 +381,8 @@ def _field(header: bytes, wanted: bytes) -> str:
 
 
 def _without_meaning(header: bytes) -> bytes:
-    """The block, with other names for what would mean something to a stream: ids, expectations,
-    batches, times to live; without what an earlier end has said.
+    """The block with its special fields renamed (ids, expectations, batches, times to live), and
+    without the fields of an earlier dead letter.
     """
     if not header:
         return b""
@@ -398,12 +398,12 @@ def _without_meaning(header: bytes) -> bytes:
 def takes_given_up(
     engine: JetStreamEngine, hosted: HostedStream, consumer: ServerConsumer, given: GivenUp
 ) -> None:
-    """A consumer gives a message up, and its settings name a stream for such messages."""
+    """Called when a consumer gives a message up and its settings name a stream for it."""
     desk_of(engine).add(hosted, consumer, given)
 
 
 def desk_of(engine: JetStreamEngine) -> DeadLetterDesk:
-    """That of an engine; made when it is first needed."""
+    """The desk of an engine, created on first use."""
     if engine.dead_letters is None:
         engine.dead_letters = DeadLetterDesk(engine)
     return engine.dead_letters

@@ -1,15 +1,15 @@
-"""What the journal says and a crash has kept from the streams: repeated when a server starts.
+"""Replays the journal when a server starts: repeats what a crash has kept from the streams.
 
-Owns how a part is recognised that is there already. A message is there if its stream has given out
-its sequence, whatever has become of it since; one that is not is stored under the very sequence
-that the journal says. An acknowledgement is there if its consumer does not await the message; a
-consumer whose state is older than that, and has not even been given the message, is brought up to
-it: what it passes on the way is due again at once. A revival is there if the consumer awaits the
+Owns how a part is recognised that was already applied. A message was applied if its stream has
+assigned its sequence, whatever has happened to it since; one that was not is stored under the exact
+sequence in the journal. An acknowledgement was applied if its consumer does not await the message;
+a consumer whose state is so old that the message was not delivered yet is advanced to it, and the
+messages that it passes are due again at once. A revival was applied if the consumer awaits the
 message; one that was delivered and acknowledged since then, within the moment before a crash, is
-delivered once more. A stream or consumer that is not the one of then
-is left alone. Repeating a journal twice changes nothing.
+delivered once more. A stream or consumer that was recreated meanwhile is left alone. Replaying a
+journal twice changes nothing.
 
-It checks nothing that was checked before: limits, expectations, permissions.
+Nothing that was checked before is checked again: limits, expectations, permissions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def replay(engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
-    """Complete what the journal of an account says; its streams are open. StoreError."""
+    """Replay the journal of an account, whose streams are open. StoreError if it cannot be read."""
     transactions = transactions_of(engine, tenant)
     assert transactions.journal is not None
     entries = transactions.journal.read()
@@ -69,7 +69,9 @@ class _Replayer:
         self.acks = 0
 
     def repeat(self, index: int, segment: Segment, commit: JournaledCommit) -> NeededCommit:
-        """Have all of it in memory; returns what has to be on disk before it is not needed."""
+        """Make all changes of a commit in memory; returns what must be on disk before the journal
+        can drop it.
+        """
         needed = NeededCommit(segment, [], [])
         for part in commit.parts:
             hosted = self._hosted(index, part.stream, part.created_ns)
@@ -97,7 +99,7 @@ class _Replayer:
         return needed
 
     def _hosted(self, index: int, name: str, created_ns: int) -> HostedStream | None:
-        """The stream that is meant, if it is still that one."""
+        """The stream that a record refers to, unless it was recreated since."""
         hosted = self._tenant.streams.get(name)
         if hosted is None or hosted.stream.created_ns != created_ns:
             return None

@@ -9,22 +9,22 @@ Owns their order and their way to the disk, and so the promise "all of it or not
 3. The journal is on disk: this is the moment at which the transaction has happened. The fences are
    lifted, and everything is written and synced as always. The answer leaves when the streams show
    the messages.
-4. What the journal says is needed until the streams are synced that far and the states are kept.
-   Then its file goes.
+4. The record is needed until the streams are synced that far and the states are durable. Then its
+   file goes.
 
-Why that is enough: before 3 nothing of a transaction is on disk but perhaps its record, after 3
-the record is. So whatever a crash leaves, either there is no record and nothing else, or there is
-one, and the next start repeats what is missing (`replay`): of a stream, what is above its last
-sequence, under the same sequences; of a consumer, what it still awaits. Neither can happen twice.
+Why that is enough: before 3 nothing of a transaction is on disk but perhaps its record, after 3 the
+record is. So after a crash, either there is neither a record nor any change, or there is a record,
+and the next start repeats what is missing (`replay`): of a stream, what is above its last sequence,
+under the same sequences; of a consumer, what it still awaits. Neither can happen twice.
 
 The next round begins when the streams of the last one have been handed to the system, and the
 states that could not be: so no stream stays behind a fence for longer than a sync takes. A stream
 that does not sync before it acknowledges (`sync_interval`, `persist_mode: async`) has no fence: a
 kill leaves all or nothing, a power failure may leave what these modes leave.
 
-A journal that refuses a record refuses its transaction. One that cannot be synced leaves nobody
-knowing what is on disk: then the streams of the round take no changes until the next start, as if
-their own sync had failed, and nothing of the round is written.
+A journal that refuses a record refuses its transaction. If it cannot be synced, the content of the
+disk is unknown: then the streams of the round take no changes until the next start, as if their own
+sync had failed, and nothing of the round is written.
 """
 
 from __future__ import annotations
@@ -60,28 +60,32 @@ ROUND_NS_MAX: Final = 10_000_000
 ROUND_BYTES_MAX: Final = 16_777_216
 # How often it is looked whether a file of the journal can go.
 LOOK_NS: Final = 1_000_000_000
-# Commits that are looked at each time, behind one that is still needed.
+# Commits that are checked each time, after one that is still needed.
 LOOKED_AT_MAX: Final = 1000
 
 
 class Proposal(Protocol):
-    """A transaction that somebody wants."""
+    """A transaction that waits for its round."""
 
     size: int
 
     def plan(self) -> TransactionPlan:
-        """What it changes, checked against how things are now; ApiError if it cannot be."""
+        """The changes, checked against the present state; ApiError if the transaction is
+        refused.
+        """
 
     def committed(self, plan: TransactionPlan) -> None:
-        """It has happened."""
+        """Called when the transaction has happened."""
 
     def refused(self, error: ApiError) -> None:
-        """It has not, or nobody knows (TRANSACTION_FAILED)."""
+        """Called when the transaction was refused, or its outcome is unknown
+        (TRANSACTION_FAILED).
+        """
 
 
 class NeededCommit(msgspec.Struct, eq=False):
-    """A commit that may have to be repeated: streams up to a sequence, states up to a ticket, and
-    this many removals.
+    """A commit that may have to be replayed until streams are stored up to a sequence, states up to
+    a ticket, and this many removals are durable.
     """
 
     segment: Segment
@@ -90,7 +94,7 @@ class NeededCommit(msgspec.Struct, eq=False):
     removals: int = 0
 
     def add_removal(self, hosted: HostedStream, *, is_removed: bool) -> None:
-        """A message has gone. One that could not goes with the next start."""
+        """Count a removal. One that failed is repeated at the next start."""
         self.removals += 1
         if is_removed:
             hosted.commits.when_durable(self._removal_kept)
@@ -99,7 +103,7 @@ class NeededCommit(msgspec.Struct, eq=False):
         self.removals -= error is None
 
     def is_safe(self) -> bool:
-        """Whether all of it is on disk, or gone for good."""
+        """Whether all changes are on disk, or their streams deleted."""
         return (
             not self.removals
             and all(
@@ -116,15 +120,15 @@ class NeededCommit(msgspec.Struct, eq=False):
 
 
 def _is_closed(hosted: HostedStream) -> bool:
-    """Whether a stream was deleted, or closed with all that it had. One that was closed behind its
-    fence has written nothing: only the journal knows.
+    """Whether a stream was deleted, or closed completely. A stream that was closed while fenced has
+    written nothing: only the journal has its changes.
     """
     files = hosted.stream.files
     return not hosted.is_attached and not (files is not None and files.is_fenced)
 
 
 class _Round:
-    """What is on its way to the disk together. `fenced` are the streams that wait for it."""
+    """The transactions that are synced together. `fenced` are the streams that wait for it."""
 
     def __init__(self) -> None:
         self.plans: list[tuple[Proposal, TransactionPlan, Segment | None]] = []
@@ -132,7 +136,7 @@ class _Round:
 
 
 class Transactions:
-    """Of one account. All methods are for the loop."""
+    """The transactions of one account. All methods are for the loop."""
 
     def __init__(self, engine: JetStreamEngine, tenant: JetStreamAccount) -> None:
         self._engine = engine
@@ -160,7 +164,7 @@ class Transactions:
     # ---------------------------------------------------------------- rounds
 
     def submit(self, proposal: Proposal) -> None:
-        """Have it happen as soon as possible; it is told when it has."""
+        """Carry out a transaction as soon as possible; its proposal is notified of the outcome."""
         if (
             len(self._waiting) >= WAITING_MAX
             or self._waiting_bytes + proposal.size > WAITING_BYTES_MAX
@@ -236,7 +240,7 @@ class Transactions:
         return segment
 
     def _take_back(self, segment: Segment, offset: int, hosts: list[HostedStream]) -> None:
-        """A stream could not take its part: the record must not count."""
+        """Invalidate the record of a transaction that a stream could not apply."""
         assert self.journal is not None
         try:
             self.journal.take_back(segment, offset)
@@ -245,7 +249,7 @@ class Transactions:
                 hosted.fail_fenced(error)
 
     def _synced(self, begun: _Round, error: Exception | None) -> None:
-        """Step 3: the journal is on disk, or cannot be."""
+        """Step 3: called when the journal is on disk, or cannot be."""
         self._engine.set_time()
         if error is not None:
             self._round_failed(begun, error)
@@ -278,7 +282,7 @@ class Transactions:
             self._refuse(proposal, own_errors.TRANSACTION_FAILED(err=str(failure)))
 
     def _note_needed(self, plan: TransactionPlan, segment: Segment) -> NeededCommit:
-        """What has to be on disk before the journal need not say it."""
+        """Note what must be on disk before the journal can drop a transaction."""
         states: dict[tuple[HostedStream, str], int] = {}
         for ack in (*plan.acks.values(), *plan.revivals.values()):
             hosted, consumer = ack.hosted, ack.consumer
@@ -302,8 +306,8 @@ class Transactions:
         return needed
 
     def _write_states(self, commits: list[NeededCommit]) -> None:
-        """Have the states of a round with the system, or in a commit, before the next round begins:
-        behind its fences they could not be.
+        """Write the states of a round, or have them in a commit, before the next round begins:
+        while fenced they could not be written.
         """
         for hosted, name in {(host, name) for one in commits for host, name, _ in one.states}:
             files = hosted.files
@@ -316,7 +320,9 @@ class Transactions:
                     hosted.state_waiters.when_taken(name, self._state_taken)
 
     def _state_taken(self) -> None:
-        """A commit has it, or nothing more is written. Its owner is in the middle of that."""
+        """Called in the middle of a commit that contains a state, or when nothing more is
+        written.
+        """
         self._owing -= 1
         self._engine.turn.defer(self._continue_round, b"", b"", b"", b"")
 
@@ -326,7 +332,7 @@ class Transactions:
     # ---------------------------------------------------------------- what is needed
 
     def adopt(self, entries: list[NeededCommit]) -> None:
-        """Told by `replay`: these were found in the journal, and are repeated in memory."""
+        """Take over the commits that `replay` has found in the journal and repeated in memory."""
         self._needed.extend(entries)
         self._engine.timers.set(self, self._engine.turn.monotonic_ns + LOOK_NS)
 
@@ -338,7 +344,9 @@ class Transactions:
         return self._engine.turn.monotonic_ns + LOOK_NS
 
     def tick(self) -> None:
-        """Let the files of the journal go that nobody needs; the last one when all is quiet."""
+        """Delete journal files that are no longer needed; the last one when there is no
+        activity.
+        """
         if self.journal is None:
             return
         while self._needed and self._needed[0].is_safe():
@@ -362,8 +370,8 @@ class Transactions:
             )
 
     def void(self, hosted: HostedStream, consumer: str = "") -> Steps[None]:
-        """Have what the journal says not count any more for a stream that is deleted, or for a
-        consumer that starts over; to be done before that is answered.
+        """Make the records of a deleted stream, or of a consumer that starts over, ineffective; to
+        be called before the deletion is answered.
         """
         if self.journal is None or not self.journal.has_files or hosted.stream.files is None:
             return
@@ -383,13 +391,13 @@ class Transactions:
         sync.ended(failure)
 
     def stop(self) -> None:
-        """Begin nothing more; what is under way continues."""
+        """Begin no more transactions; those in progress continue."""
         self._waiting.clear()
         self._waiting_bytes = 0
 
     def close(self, *, for_good: bool) -> None:
-        """The streams of the account are closed. `for_good`: what they have is on disk, unless one
-        of them has failed; else the files stay, which does no harm.
+        """Close the journal after the streams of the account. With `for_good` its files are
+        removed, unless a stream has failed; leaving them does no harm.
         """
         self._engine.timers.forget(self)
         if self.journal is None or self._files is None:
@@ -411,7 +419,7 @@ class Transactions:
 
 
 class _CommitAnswer:
-    """Leaves when all streams of a transaction show what it has stored."""
+    """The answer to a transaction, sent when all its streams show their messages."""
 
     def __init__(self, proposal: Proposal, plan: TransactionPlan) -> None:
         self._proposal = proposal
@@ -419,7 +427,7 @@ class _CommitAnswer:
         self._left = 1
 
     def wait(self) -> None:
-        """Ask all of them."""
+        """Wait for all streams of the transaction."""
         for hosted in dict.fromkeys((*self._plan.parts, *(one for one, _ in self._plan.deletes))):
             if hosted.is_attached:
                 self._left += 1
@@ -427,20 +435,22 @@ class _CommitAnswer:
         self._kept(None)
 
     def _kept(self, _error: StoreError | None) -> None:
-        """A stream that fails now has its part from the journal with the next start."""
+        """Called when a stream is durable. One that fails now gets its part from the journal at the
+        next start.
+        """
         self._left -= 1
         if self._left == 0:
             self._proposal.committed(self._plan)
 
 
 def account_journal(root: StoreRoot, account: str) -> CommitJournal:
-    """The journal of an account, whether there is one or not."""
+    """The journal of an account, which may have no files yet."""
     folder = f"{root.root}/{JETSTREAM_FOLDER}/{account}"
     return CommitJournal(root.disk, folder, account, root.ring)
 
 
 def transactions_of(engine: JetStreamEngine, tenant: JetStreamAccount) -> Transactions:
-    """Those of an account; made when they are first needed."""
+    """The transactions of an account, created on first use."""
     if tenant.transactions is None:
         tenant.transactions = Transactions(engine, tenant)
     return tenant.transactions
