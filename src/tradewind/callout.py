@@ -13,7 +13,7 @@
         await asyncio.Event().wait()
 
 Owns turning a server's request into a `LoginRequest`, and `Allow` or a refusal into the response:
-decrypting, verifying, signing, encrypting. It never decides itself: the given function does. A
+decrypting, verifying, signing, encrypting. The given function makes the decisions. A
 request that cannot come from a server is not answered, and is logged.
 """
 
@@ -50,21 +50,21 @@ if TYPE_CHECKING:
 SUBJECT = "$SYS.REQ.USER.AUTH"
 XKEY_HEADER = "Nats-Server-Xkey"
 AUDIENCE = "nats-authorization-request"
-# How many logins a service decides about at the same time, if its function waits for something.
+# The limit for concurrent decisions of a service, if its function waits for something.
 AT_ONCE_MAX = 256
 
 _log = logging.getLogger(__name__)
 
 
 class CalloutQuestionError(TradewindError):
-    """What came is no question of a server that this service can read."""
+    """A request that this service cannot read, or that does not come from a server."""
 
 
 class LoginRequest(msgspec.Struct, frozen=True):
-    """Somebody who wants to connect: what the client has shown, and from where.
+    """A client that wants to connect: its credentials and its address.
 
-    Nothing of it is proven but the address and the certificates, which the server has verified.
-    `has_signed` tells whether a client with an nkey has its seed.
+    Only the address and the certificates are proven: the server has verified them. `has_signed`
+    says whether a client with an nkey has its seed.
     """
 
     user: str
@@ -85,7 +85,7 @@ class LoginRequest(msgspec.Struct, frozen=True):
     claims: AuthorizationRequest
 
     def has_signed(self, public_key: str) -> bool:
-        """Whether the client has proven that it has the seed of this nkey."""
+        """Whether the client has proved that it has the seed of this nkey."""
         signature = nkeys.decode_signature(self.signature)
         if signature is None or not self.nonce or not nkeys.is_public(public_key):
             return False
@@ -97,12 +97,13 @@ class LoginRequest(msgspec.Struct, frozen=True):
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """The client may enter `account`: its name, or in operator mode its public key.
+    """The decision that the client may enter `account`: its name, or in operator mode its public
+    key.
 
-    `publish` and `subscribe` are the subjects that it may use; None is all, unless denied.
-    `responses` is how many answers it may publish to what it was asked. After `expires` seconds the
-    server ends the connection. In operator mode `signer` is the key of the account, or a signing
-    key of it, if that is not the one of the service.
+    `publish` and `subscribe` are the subjects that the client may use; None allows all, unless
+    denied. `responses` is the number of responses it may publish to each request. After `expires`
+    seconds the server ends the connection. In operator mode `signer` is the key of the account, or
+    a signing key of it, if that is not the key of the service.
     """
 
     account: str
@@ -121,9 +122,9 @@ Decide = Callable[[LoginRequest], Decision | Awaitable[Decision]]
 
 
 class Callout:
-    """Answers for one issuer. `issuer` and `xkey` are seeds ("SA...", "SX..."), or keys.
+    """A service for one issuer. `issuer` and `xkey` are seeds ("SA...", "SX..."), or keys.
 
-    In operator mode the issuer is the key of the account of the service; for a signing key of it,
+    In operator mode the issuer is the key of the service's account; for a signing key of it,
     `issuer_account` names the account.
     """
 
@@ -144,10 +145,10 @@ class Callout:
     # ---------------------------------------------------------------- questions and answers
 
     def read(self, payload: bytes, server_xkey: str = "") -> LoginRequest:
-        """The login that a question is about; CalloutQuestionError if no server has asked it."""
+        """The login that a request is about; CalloutQuestionError if no server has sent it."""
         try:
             if self.xkey is not None:
-                # Whoever could leave out the encryption could ask about anybody.
+                # A sender that could omit the encryption could ask about any client.
                 payload = self.xkey.open(payload, server_xkey)
             claims = decode_as(AuthorizationRequest, payload.decode("utf-8", "replace"))
         except (JwtError, nkeys.NkeyError) as error:
@@ -163,7 +164,7 @@ class Callout:
         return _login(claims)
 
     def answer(self, login: LoginRequest, decision: Decision) -> bytes:
-        """What the server is to be told."""
+        """The response with a decision."""
         fields = AuthorizationResponseFields(issuer_account=self._issuer_account)
         if isinstance(decision, Allow):
             fields.jwt = self._user(login, decision)
@@ -198,8 +199,8 @@ class Callout:
     async def serve(
         self, connection: tradewind.Connection, decide: Decide, *, queue: str = ""
     ) -> Subscription:
-        """Answer from now on; `decide` may be a coroutine function. Several services share the
-        logins if they give the same `queue`.
+        """Start responding; `decide` may be a coroutine function. Several services share the logins
+        if they use the same `queue`.
         """
         limit = asyncio.Semaphore(AT_ONCE_MAX)
         running: set[asyncio.Task[None]] = set()
@@ -213,7 +214,7 @@ class Callout:
                 limit.release()
 
         async def heard(message: Msg) -> None:
-            # One that waits for a database must not keep the others waiting.
+            # A decision that waits for a database must not delay the others.
             await limit.acquire()
             task = asyncio.create_task(work(message))
             running.add(task)
@@ -228,8 +229,8 @@ class Callout:
         *,
         queue: str = "",
     ) -> tradewind.sync.Subscription:
-        """The same with a connection of `tradewind.sync`; `decide` runs in its thread, for one
-        login after the other.
+        """Start responding on a connection of `tradewind.sync`; `decide` runs in its thread, for
+        one login after the other.
         """
 
         def heard(message: Any) -> None:
@@ -264,7 +265,9 @@ class Callout:
             return None
 
     def _safe_answer(self, login: LoginRequest, decision: Any) -> bytes:
-        """Whatever the function gave: what is not a yes is a no."""
+        """The response with a decision of the function: everything that is not an Allow refuses the
+        login.
+        """
         if isinstance(decision, Allow):
             try:
                 return self.answer(login, decision)

@@ -1,4 +1,4 @@
-"""Time as an argument: the only place of the product that reads a clock, and the type that tests
+"""Time as an argument: the only place in the product that reads a clock, and the type that tests
 replace.
 """
 
@@ -7,21 +7,21 @@ from __future__ import annotations
 import time
 from typing import Final, Protocol
 
-# By so much clocks are corrected all the time; the same as in `saturated.pxd`.
+# Corrections of a clock up to this are normal; the same value as in `saturated.pxd`.
 CLOCK_SLACK_NS: Final = 2_000_000_000
 
 
 class Clock(Protocol):
-    """What the broker needs to know of time."""
+    """The clock that the broker uses."""
 
     def monotonic_ns(self) -> int:
-        """For deadlines: never goes back."""
+        """The monotonic time, for deadlines: never goes back."""
 
     def wall_ns(self) -> int:
-        """For stamps: nanoseconds since 1970, UTC."""
+        """The wall time, for timestamps: nanoseconds since 1970, UTC."""
 
     def thread_ns(self) -> int:
-        """For budgets: the processor time that the calling thread has used."""
+        """The processor time used by the calling thread, for budgets."""
 
 
 class SystemClock:
@@ -34,25 +34,25 @@ class SystemClock:
 
 
 class ShiftedClock:
-    """The machine's own clock, set ahead by tests: time passes as usual, and jumps when told to."""
+    """The machine's own clock, set ahead by tests: time passes as usual, and jumps when shifted."""
 
     def __init__(self) -> None:
         self._ahead_ns = 0
 
     def monotonic_ns(self) -> int:
-        """For deadlines: never goes back."""
+        """The monotonic time, for deadlines: never goes back."""
         return time.monotonic_ns() + self._ahead_ns
 
     def wall_ns(self) -> int:
-        """For stamps: nanoseconds since 1970, UTC."""
+        """The wall time, for timestamps: nanoseconds since 1970, UTC."""
         return time.time_ns() + self._ahead_ns
 
     def thread_ns(self) -> int:
-        """For budgets: the processor time that the calling thread has used."""
+        """The processor time used by the calling thread, for budgets."""
         return time.thread_time_ns()
 
     def shift_ns(self, duration_ns: int) -> None:
-        """Set it ahead; nothing is called by it, see `ServerThread.advance`."""
+        """Set the clock ahead, without firing timers; see `ServerThread.advance`."""
         if duration_ns < 0:
-            raise ValueError(f"time does not go back, but {duration_ns} ns was asked for")
+            raise ValueError(f"duration_ns must not be negative, not {duration_ns}")
         self._ahead_ns += duration_ns

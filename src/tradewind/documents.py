@@ -1,4 +1,4 @@
-"""Reads YAML and JSON files as plain values with their lines.
+"""Read YAML and JSON files as plain values with their lines.
 
 Owns reading and its limits: a file has at most 1 MiB and expands to at most 100,000 values, so that
 nested aliases cannot exhaust memory. It never interprets the contents.
@@ -23,7 +23,7 @@ Key = str | int
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value is. A text over several lines (`|`) begins on the line behind its sign."""
+    """The place of a value. A block text (`|`) begins on the line after its indicator."""
 
     key_line: int
     line: int
@@ -31,20 +31,20 @@ class Place:
     is_block: bool = False
 
     def at(self, offset_lines: int) -> int:
-        """The line of the file that holds a line of the text, which counts from 0."""
+        """The line of the file that holds the given line of the text, which counts from 0."""
         return self.line + offset_lines + (1 if self.is_block else 0)
 
 
 @dataclass
 class Document:
-    """The value of a file, and the place of each value inside it by its path of keys."""
+    """The value of a file, and the place of each value in it, by its path of keys."""
 
     path: Path
     value: Any = None
     places: dict[tuple[Key, ...], Place] = field(default_factory=dict)
 
     def fail(self, text: str, line: int = 0, column: int = 0) -> TradewindError:  # noqa: ARG002
-        """An error at a line, and a column if that is known; a subclass has errors of its own."""
+        """An error at a line, and a column if it is known; subclasses have errors of their own."""
         return ConfigError(text, str(self.path), line)
 
     def place(self, keys: Sequence[Key]) -> Place:
@@ -59,7 +59,7 @@ class Document:
         return self.fail(text, self.place(keys).key_line)
 
     def read(self) -> None:
-        """Take the values of the file; an error names the line."""
+        """Read the values of the file; an error names the line."""
         try:
             with self.path.open("rb") as file:
                 content = file.read(FILE_BYTES_MAX + 1)
@@ -68,7 +68,7 @@ class Document:
         self.parse(content)
 
     def parse(self, content: bytes) -> None:
-        """Take the values in some bytes; the path is for messages."""
+        """Read the values in some bytes; the path is used in messages."""
         root = _nodes(self, content)
         if root is not None:
             self.value = _DocumentBuilder(self).value(root, (), root.start_mark.line + 1)
@@ -78,7 +78,7 @@ _BEGIN: Final = Place(1, 1, 1)
 
 
 def _nodes(document: Document, content: bytes) -> Any:
-    """The node of PyYAML for some bytes; None if there is nothing in them."""
+    """The node of PyYAML for some bytes; None if they are empty."""
     if len(content) > FILE_BYTES_MAX:
         raise document.fail(f"more than {FILE_BYTES_MAX} bytes")
     try:
@@ -88,7 +88,7 @@ def _nodes(document: Document, content: bytes) -> Any:
         raise document.fail(f"byte {error.start} is not UTF-8", line) from None
     if text.lstrip()[:1] in ("{", "["):
         text = text.replace("\t", " ")  # JSON may be indented with tabs, which have no other place
-    import yaml  # here: what needs no file starts without it
+    import yaml  # here, because programs without files start without it
 
     try:
         return yaml.compose(text, Loader=yaml.SafeLoader)
@@ -102,7 +102,7 @@ def _nodes(document: Document, content: bytes) -> Any:
 
 
 class _DocumentBuilder:
-    """Turns the nodes of PyYAML into values."""
+    """Converts the nodes of PyYAML into values."""
 
     def __init__(self, document: Document) -> None:
         import yaml
@@ -129,7 +129,7 @@ class _DocumentBuilder:
                 for index, item in enumerate(node.value)
             ]
         if node.tag == _TIMESTAMP:
-            return node.value  # a time is read by whoever expects one
+            return node.value  # a time is parsed by the code that expects one
         try:
             found = self._loader.construct_object(node)
         except (yaml.YAMLError, ValueError):
@@ -153,7 +153,9 @@ class _DocumentBuilder:
 
 
 def _join_halves(text: str) -> str:
-    """JSON writes characters beyond 16 bits as two escapes, which YAML reads as two characters."""
+    """The text with surrogate pairs joined: JSON writes characters beyond 16 bits as two escapes,
+    which YAML reads as two characters.
+    """
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

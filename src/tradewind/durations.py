@@ -16,7 +16,7 @@ MINUTE_NS: Final = 60 * SECOND_NS
 HOUR_NS: Final = 60 * MINUTE_NS
 DAY_NS: Final = 24 * HOUR_NS
 DURATION_NS_MAX: Final = 2**63 - 1
-# Longer ones cannot mean anything that a shorter one could not.
+# Longer texts cannot express anything that a shorter one could not.
 TEXT_LENGTH_MAX: Final = 256
 _UNIT_NS: Final = {
     "ns": 1,
@@ -35,7 +35,7 @@ _DAYS: Final = re.compile(r"(?:([0-9]{1,9})w)?(?:([0-9]{1,9})d)?")
 
 
 def later(time_ns: int, duration_ns: int) -> int:
-    """The sum; what is too far away for 64 bits is as far as they go."""
+    """The sum of a time and a duration, limited to 64 bits."""
     return min(max(time_ns + duration_ns, -DURATION_NS_MAX - 1), DURATION_NS_MAX)
 
 
@@ -44,7 +44,7 @@ class DurationTooLong(ValueError):  # noqa: N818 - it names what was found
 
 
 def parse_duration_ns(text: str) -> int | None:
-    """Nanoseconds of a text such as "1h30m"; None if it is none or does not fit into 64 bits."""
+    """The nanoseconds of a text such as "1h30m"; None if it is not valid or exceeds 64 bits."""
     try:
         return exact_duration_ns(text)
     except ValueError:
@@ -52,7 +52,9 @@ def parse_duration_ns(text: str) -> int | None:
 
 
 def exact_duration_ns(text: str) -> int:
-    """The same; ValueError if it is none, DurationTooLong if it does not fit into 64 bits."""
+    """The nanoseconds of a text; ValueError if it is not valid, DurationTooLong if it exceeds 64
+    bits.
+    """
     if len(text) > TEXT_LENGTH_MAX or not _DURATION.match(text):
         raise ValueError(f'{text[:64]!r} is not a duration such as "1h30m" or "500ms"')
     total_ns = sum(int(Decimal(number) * _UNIT_NS[unit]) for number, unit in _PART.findall(text))

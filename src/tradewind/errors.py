@@ -1,7 +1,7 @@
-"""Every exception that Tradewind raises on purpose.
+"""All exceptions that Tradewind raises on purpose.
 
 Owns the class hierarchy only: the texts are created where the error is found, because only that
-place can name the field, the byte or the file. It is never used for internal bugs; those are
+place can name the field, the byte or the file. Internal bugs never use these classes; they are
 assertions.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# What reading JSON of others can raise: it is none, not UTF-8, not of the wanted type, or too deep.
+# The exceptions of decoding untrusted JSON: invalid, not UTF-8, of another type, or too deep.
 JSON_ERRORS: Final = (ValueError, RecursionError)
 
 
@@ -18,9 +18,9 @@ class TradewindError(Exception):
 
 
 class ConfigError(TradewindError):
-    """A configuration file, flag or option is wrong.
+    """A configuration file, flag or option is not valid.
 
-    `path` and `line` locate it (line is 1-based, 0 when the fault has no line, as for a flag).
+    `path` and `line` locate the error (the line is 1-based, and 0 if there is none, as for a flag).
     """
 
     def __init__(self, text: str, path: str = "", line: int = 0) -> None:
@@ -32,7 +32,9 @@ class ConfigError(TradewindError):
 
 
 class ProtocolError(TradewindError):
-    """The peer broke the wire protocol; `wire_text` is what it is told (empty: nothing is sent)."""
+    """The peer violated the wire protocol; `wire_text` is the error sent to it (empty: nothing is
+    sent).
+    """
 
     def __init__(self, text: str, wire_text: str = "") -> None:
         self.wire_text = wire_text
@@ -44,11 +46,11 @@ class ServerStartError(TradewindError):
 
 
 class StoreError(TradewindError):
-    """A store cannot do what it was asked: no space, a failed write, a folder that is in use."""
+    """A store cannot do what was requested: no space, a failed write, a folder that is in use."""
 
 
 class CorruptRecord(StoreError):  # noqa: N818 - it names what was found, not what happened to us
-    """Bytes on disk are not what was written there: where, and how it shows."""
+    """Bytes on disk are not those that were written there: their place, and the evidence."""
 
     def __init__(self, path: str, offset: int, reason: str) -> None:
         self.path = path

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 NAME: Final = "tradewind"
-# By the name that is imported. A package that is here twice removed (py4j comes with pyspark) still
-# leads to the extra that a user asks for.
+# By import name. A package that is an indirect dependency (py4j comes with pyspark) still leads to
+# the extra that a user asks for.
 EXTRAS: Final = {
     "blake3": "chain",
     "deltalake": "delta",
@@ -46,19 +46,19 @@ EXTRAS: Final = {
 
 
 class _Directory(msgspec.Struct):
-    """A folder that was installed."""
+    """An installed folder."""
 
     editable: bool = False
 
 
 class _Repository(msgspec.Struct):
-    """A repository that was installed, by its tool ("git")."""
+    """An installed repository, by its tool ("git")."""
 
     vcs: str
 
 
 class _Origin(msgspec.Struct):
-    """Where an installation came from: direct_url.json of PEP 610."""
+    """The source of an installation: direct_url.json of PEP 610."""
 
     url: str
     dir_info: _Directory | None = None
@@ -71,7 +71,7 @@ def install_command(*extras: str) -> str:
 
 
 def missing_package(error: BaseException) -> str:
-    """One line about a package of an extra that is not installed; empty if the error is another."""
+    """One line about a missing package of an extra; empty if the error is a different one."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     # `google` is missing as a whole where protobuf is the only package that would bring it.
@@ -85,7 +85,7 @@ def missing_package(error: BaseException) -> str:
 
 
 def _installer() -> str:
-    """Pip of this Python, by the name that a shell finds it by."""
+    """The pip of this Python, by the name that a shell finds it by."""
     installed = _distribution()
     if installed is not None and (installed.read_text("INSTALLER") or "").strip() == "uv":
         is_active = os.environ.get("VIRTUAL_ENV") == sys.prefix
@@ -98,7 +98,7 @@ def _installer() -> str:
 
 
 def _target(extras: str) -> str:
-    """What pip is to install: the place that this installation came from, with extras."""
+    """The argument for pip: the place that this installation came from, with extras."""
     installed = _distribution()
     text = installed.read_text("direct_url.json") if installed is not None else None
     if text is None:
@@ -114,7 +114,7 @@ def _target(extras: str) -> str:
     if parts.scheme == "file" and origin.vcs_info is None:
         option = "-e " if origin.dir_info is not None and origin.dir_info.editable else ""
         place = Path(unquote(parts.path))
-        # One that is gone is named all the same: the user knows where it went.
+        # A place that is gone is named all the same: the user knows where it went.
         found = place if place.exists() else Path("/path/to", place.name)
         return f"{option}{shlex.quote(f'{found}[{extras}]')}"
     tool = f"{origin.vcs_info.vcs}+" if origin.vcs_info is not None else ""
@@ -122,8 +122,8 @@ def _target(extras: str) -> str:
 
 
 def _distribution() -> Distribution | None:
-    """This installation's metadata; None if it runs from its sources."""
-    from importlib.metadata import PackageNotFoundError, distribution  # most starts need none
+    """The metadata of this installation; None if it runs from its sources."""
+    from importlib.metadata import PackageNotFoundError, distribution  # rarely needed
 
     try:
         return distribution(NAME)

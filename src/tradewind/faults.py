@@ -4,7 +4,7 @@ Faults are contained at the boundary between two pieces of work: a session, a co
 request, a timer, a service. Code that runs such pieces one after the other catches the exception of
 one, reports it here and continues with the next.
 
-Owns the counts and what has been logged. It never decides anything and never raises: a log that
+Owns the counts and what has been logged. The module makes no decisions and never raises: a log that
 cannot be written must not turn one fault into two.
 """
 
@@ -17,9 +17,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final
 
-# What whoever waits for an answer is told.
+# The error text for waiting clients.
 INTERNAL_ERROR: Final = "internal error, see the server's log"
-# What can no longer be told apart is counted, and not said.
+# Faults that can no longer be distinguished are counted, but not logged.
 KINDS_MAX: Final = 256
 FRAMES_MAX: Final = 8
 TEXT_LENGTH_MAX: Final = 300
@@ -31,7 +31,9 @@ _Kind = tuple[str, str, str]
 
 
 class Faults:
-    """Of one server. `report` writes a line to its log; `counts` has the number of each place."""
+    """The faults of one server. `report` writes a line to its log; `counts` has the number per
+    place.
+    """
 
     def __init__(self, report: Callable[[str], None] | None = None) -> None:
         self.report = report or logging.getLogger("tradewind").error
@@ -40,16 +42,17 @@ class Faults:
 
     @property
     def total(self) -> int:
-        """All faults since the start."""
+        """The number of all faults since the start."""
         return sum(self.counts.values())
 
     def contain(self, place: str, error: BaseException, whose: str = "") -> None:
-        """A piece of work has failed. `place` is one of a few words, `whose` says which piece.
+        """Called when a piece of work has failed. `place` is one of a few words, `whose` names the
+        piece.
 
-        The log is told of the first fault of a kind, of the tenth, of the hundredth and so on.
+        The first fault of a kind is logged, the tenth, the hundredth and so on.
         """
         self.counts[place] += 1
-        with suppress(Exception):  # there is nobody left to tell
+        with suppress(Exception):  # there is nowhere left to report it
             self._say(place, error, whose)
 
     def _say(self, place: str, error: BaseException, whose: str) -> None:
@@ -71,13 +74,13 @@ def _line(place: str, whose: str, error: BaseException, frames: list[str], count
 
 
 def _text(error: BaseException) -> str:
-    with suppress(Exception):  # even its text may be the fault
+    with suppress(Exception):  # even its text may fail
         return repr(error)
     return type(error).__name__
 
 
 def _frames(traceback: TracebackType | None) -> list[str]:
-    """Where it was raised, then who called that, the innermost first."""
+    """The line that raised, then its callers, the innermost first."""
     found = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
@@ -88,6 +91,6 @@ def _frames(traceback: TracebackType | None) -> list[str]:
 
 
 def _printable(text: str) -> str:
-    """One line of bounded length, whatever a peer has put into it."""
+    """One line of bounded length, safe even if a peer has chosen the text."""
     shown = text if len(text) <= TEXT_LENGTH_MAX else f"{text[:TEXT_LENGTH_MAX]}..."
     return shown.encode("unicode_escape").decode("ascii")

@@ -1,6 +1,6 @@
-"""The addresses of the network interfaces of this machine, at which others reach a listener.
+"""The addresses of this machine's network interfaces, at which other machines reach a listener.
 
-Owns reading them from the kernel. It is loaded only where a wildcard has to be written out.
+Owns reading them from the kernel. The module is loaded only where a wildcard has to be resolved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from tradewind.own_addresses import Sockets, address_text, is_wildcard
 
-# A request of ioctl: all IPv4 addresses. An entry has a name of 16 bytes and an address of 24.
+# An ioctl request for all IPv4 addresses. An entry has a name of 16 bytes and an address of 24.
 _GET_INTERFACES: Final = 0x8912
 _INTERFACES_BYTES: Final = 64 * 1024
 _ENTRY_BYTES: Final = 40
@@ -25,8 +25,8 @@ _IPV6_TABLE: Final = Path("/proc/net/if_inet6")
 
 
 def reachable_urls(sockets: Sockets, scheme: str) -> list[str]:
-    """Urls of all addresses that the sockets listen on; a wildcard stands for every address of the
-    machine, loopback first.
+    """The URLs of all addresses that the sockets listen on; a wildcard stands for every address of
+    the machine, loopback first.
     """
     places: dict[str, None] = {}
     for listening in sockets:
@@ -40,8 +40,8 @@ def reachable_urls(sockets: Sockets, scheme: str) -> list[str]:
 
 
 def public_places(host: str, port: int, *, both_families: bool) -> list[str]:
-    """host:port of the addresses at which other machines reach a listener; a wildcard stands for
-    all that are neither loopback nor link-local. Empty if there are none.
+    """The host:port of the addresses at which other machines reach a listener; a wildcard stands
+    for all that are neither loopback nor link-local. Empty if there are none.
     """
     if not is_wildcard(host):
         return [address_text(host, port)]

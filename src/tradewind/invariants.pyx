@@ -1,4 +1,4 @@
-"""Whether compiled code checks its invariants where one package hands something to another.
+"""Whether compiled code checks its invariants where one package passes something to another.
 
 Owns one flag and defines when it is set: with TRADEWIND_INVARIANTS=1 in the environment, as in
 every test and under the sanitizers. A violation is then an AssertionError at the boundary, before
@@ -17,5 +17,5 @@ cdef bint checked = os.environ.get("TRADEWIND_INVARIANTS") == "1"
 
 
 def are_checked():
-    """The flag, for Python callers."""
+    """The flag, for Python code."""
     return bool(checked)

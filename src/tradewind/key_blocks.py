@@ -1,4 +1,4 @@
-"""The blocks of key files: a word between a line that begins and one that ends it.
+"""The blocks of key files: a word between a begin line and an end line.
 
 Owns finding them, in one pass: a visitor of the dashboard may send megabytes of dashes.
 
@@ -19,7 +19,7 @@ _DASHES = "---"
 
 
 def key_blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Each block's name and word, such as "NATS USER JWT" and the JWT."""
+    """The name and word of each block, such as "NATS USER JWT" and the JWT."""
     start = text.find(_BEGIN)
     while start >= 0:
         name = _NAME.match(text, start + len(_BEGIN))

@@ -1,4 +1,4 @@
-"""Nkeys: Ed25519 keys as short base32 text whose first letter tells their purpose.
+"""Nkeys: Ed25519 keys as short base32 text whose first letter names their purpose.
 
 Owns the text format, signatures and the boxes of curve keys. It never stores a key and never
 decides about permissions.
@@ -10,7 +10,7 @@ The first base32 letter carries five bits, so a prefix byte is the letter's numb
 three. A seed has two letters: S, then the kind of key; its second letter is spread over both prefix
 bytes.
 
-A curve key ("X...") is an X25519 key. It cannot sign. Two curve keys make boxes that only their
+A curve key ("X...") is an X25519 key, which cannot sign. Two curve keys make boxes that only their
 owners can open, and that prove who made them.
 
     box          "xkv1"  nonce(24)  XSalsa20-Poly1305(message)
@@ -60,7 +60,7 @@ _BOX_MARK = b"xkv1"
 
 
 class NkeyError(TradewindError):
-    """A text is not the nkey that it should be. It is never repeated here: it may be a seed."""
+    """A text is not the expected nkey. The text is never repeated here: it may be a seed."""
 
 
 class KeyPair:
@@ -99,7 +99,7 @@ class KeyPair:
 
     @property
     def seed(self) -> str:
-        """The seed as text; whoever has it is this key."""
+        """The seed as text, which gives full control of the key."""
         return encode_seed(self.kind, bytes(self._signing_key))
 
     def sign(self, message: bytes) -> bytes:
@@ -132,7 +132,7 @@ class CurveKeyPair:
         """The key of a seed text "SX..."."""
         kind, raw_seed = decode_seed(text)
         if kind != CURVE:
-            raise NkeyError(f"its kind is {KINDS[kind]} (S{kind}...), not curve (SX...)")
+            raise NkeyError(f"its kind must be curve (SX...), not {KINDS[kind]} (S{kind}...)")
         return cls(raw_seed)
 
     @property
@@ -142,19 +142,21 @@ class CurveKeyPair:
 
     @property
     def seed(self) -> str:
-        """The seed as text; whoever has it is this key."""
+        """The seed as text, which gives full control of the key."""
         return encode_seed(CURVE, bytes(self._private_key))
 
     def seal(self, message: bytes, recipient: str) -> bytes:
-        """A box that only the curve key `recipient` opens."""
+        """A box that only the curve key `recipient` can open."""
         return _BOX_MARK + bytes(self._box(recipient).encrypt(message))
 
     def open(self, box: bytes, sender: str) -> bytes:
-        """What the curve key `sender` has put into a box for this key; NkeyError if it has not."""
+        """The message that the curve key `sender` has put into a box for this key; NkeyError
+        otherwise.
+        """
         from nacl.exceptions import CryptoError
 
         if not box.startswith(_BOX_MARK):
-            raise NkeyError(f"a box begins with {_BOX_MARK.decode()}")
+            raise NkeyError(f"a box must begin with {_BOX_MARK.decode()}")
         try:
             return bytes(self._box(sender).decrypt(box[len(_BOX_MARK) :]))
         except (CryptoError, ValueError):
@@ -167,7 +169,7 @@ class CurveKeyPair:
         key = decode_public(other, CURVE)[1]
         try:
             return Box(self._private_key, PublicKey(key))
-        except CryptoError:  # a point of small order: it would make the same box for everybody
+        except CryptoError:  # a point of small order, for which all boxes would be equal
             raise NkeyError("the other curve key is not usable") from None
 
     def __repr__(self) -> str:
@@ -175,7 +177,9 @@ class CurveKeyPair:
 
 
 def create_server_id(entropy: Callable[[int], bytes] = os.urandom) -> str:
-    """A fresh server id: random, in the form of a server's public key. Nobody has a private one."""
+    """A new server id: random, in the form of a server's public key, of which no private key
+    exists.
+    """
     return encode_public(SERVER, entropy(KEY_BYTES))
 
 
@@ -189,7 +193,7 @@ def encode_public(kind: str, key: bytes) -> str:
 
 def decode_public(text: str, kind: str = "") -> tuple[str, bytes]:
     """The kind letter and the 32 bytes of a public key; with `kind`, any other is refused."""
-    # The length comes first: nothing below ever sees a short or an endless text.
+    # The length is checked first: nothing below ever sees a short or an endless text.
     if len(text) != PUBLIC_LENGTH:
         raise NkeyError(f"a public nkey has {PUBLIC_LENGTH} characters, not {len(text)}")
     payload = _decode(text)
@@ -199,7 +203,9 @@ def decode_public(text: str, kind: str = "") -> tuple[str, bytes]:
             f"a public nkey starts with one of {', '.join(KINDS)} followed by a letter from A to D"
         )
     if kind and found != kind:
-        raise NkeyError(f"its kind is {KINDS[found]} ({found}...), not {KINDS[kind]} ({kind}...)")
+        raise NkeyError(
+            f"its kind must be {KINDS[kind]} ({kind}...), not {KINDS[found]} ({found}...)"
+        )
     return found, payload[1:]
 
 
@@ -241,7 +247,7 @@ def decode_signature(text: str) -> bytes | None:
     standard = text.replace("-", "+").replace("_", "/").rstrip("=")
     try:
         raw = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
-    except ValueError:  # binascii.Error is one; the other is text outside ASCII
+    except ValueError:  # from binascii.Error, or for text outside ASCII
         return None
     return raw if len(raw) == SIGNATURE_BYTES else None
 
@@ -281,5 +287,5 @@ def _decode(text: str) -> bytes:
 
 
 def _checksum(payload: bytes) -> bytes:
-    """CRC-16/XMODEM, little endian."""
+    """The checksum of nkeys: CRC-16/XMODEM, little endian."""
     return binascii.crc_hqx(payload, 0).to_bytes(_CRC_BYTES, "little")

@@ -34,7 +34,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself; call it only where it is compared or hashed."""
+        """The text itself; must be called only where it is compared or hashed."""
         return self._text
 
     def __bool__(self) -> bool:
@@ -66,9 +66,10 @@ class UserOptions(msgspec.Struct, frozen=True):
 
 
 class CalloutOptions(msgspec.Struct, frozen=True):
-    """`authorization.auth_callout`: a service of `account` decides about logins but those of
-    `users`. `issuer` is the key that signs its answers, `xkey` its curve key (empty: nothing is
-    encrypted). With `allowed_accounts` it decides for users of these and for unknown ones only.
+    """The block `authorization.auth_callout`: a service of `account` decides about all logins
+    except those of `users`. `issuer` is the key that signs its responses, `xkey` its curve key
+    (empty: nothing is encrypted). With `allowed_accounts` it decides only about users of these
+    accounts and about unknown ones.
     """
 
     issuer: str
@@ -81,7 +82,8 @@ class CalloutOptions(msgspec.Struct, frozen=True):
 class AuthorizationOptions(msgspec.Struct, frozen=True):
     """The `authorization {}` block, or --user, --pass, --auth. `users` are members of `$G`.
 
-    `defined` tells an empty block from none: the former keeps strangers out.
+    `defined` distinguishes an empty block from none: the former refuses clients without
+    credentials.
     """
 
     user: str = ""
@@ -95,7 +97,9 @@ class AuthorizationOptions(msgspec.Struct, frozen=True):
 
 
 class TraceRule(msgspec.Struct, frozen=True):
-    """Where messages with a sampled traceparent are traced to, and how many of a hundred."""
+    """The destination of traces for messages with a sampled traceparent, and the sampled
+    percentage.
+    """
 
     destination: str
     sampling: int = 100
@@ -117,7 +121,7 @@ class AccountOptions(msgspec.Struct, frozen=True):
     imports: tuple[Import, ...] = ()
     trace_rule: TraceRule | None = None
     jetstream: bool = False
-    # Only what the file sets: max_memory, max_file, max_streams, max_consumers,
+    # Only the limits in the file: max_memory, max_file, max_streams, max_consumers,
     # max_template_streams, max_ack_pending, memory_max_stream_bytes, store_max_stream_bytes,
     # max_bytes_required (0 or 1).
     jetstream_limits: dict[str, int] = msgspec.field(default_factory=dict)
@@ -126,9 +130,9 @@ class AccountOptions(msgspec.Struct, frozen=True):
 class TlsOptions(msgspec.Struct, frozen=True):
     """A `tls {}` block or the --tls flags.
 
-    `handshake_first_ns`: None sends INFO first, 0 expects TLS first, else how long to wait for TLS.
-    `more_certs` are pairs of files, too: the first certificate for the name that a client asks for
-    is shown to it, or that of `cert_file`.
+    `handshake_first_ns`: None sends INFO first, 0 expects TLS first, else the time to wait for TLS.
+    `more_certs` are further pairs of files: a client is shown the first certificate for the name it
+    asks for, or that of `cert_file`.
     """
 
     cert_file: str = ""
@@ -142,7 +146,7 @@ class TlsOptions(msgspec.Struct, frozen=True):
     cipher_suites: tuple[str, ...] = ()  # names as in Go; empty: the defaults
     pinned_certs: frozenset[str] = frozenset()
     more_certs: tuple[tuple[str, str], ...] = ()
-    connection_rate_limit: int = 0  # handshakes in a second; 0: any number
+    connection_rate_limit: int = 0  # handshakes per second; 0: any number
 
 
 class WebsocketOptions(msgspec.Struct, frozen=True):
@@ -169,21 +173,21 @@ class WebsocketOptions(msgspec.Struct, frozen=True):
 
 
 class RemoteTlsOptions(msgspec.Struct, frozen=True):
-    """The `tls {}` block of a remote: this server is the client there."""
+    """The `tls {}` block of a remote, for which this server is the client."""
 
     ca_file: str = ""
     cert_file: str = ""
     key_file: str = ""
     hostname: str = ""  # the name in the certificate, if it is not the host of the url
     handshake_first: bool = False
-    insecure: bool = False  # whoever answers is taken for the right one
+    insecure: bool = False  # the certificate of the server is not verified
     timeout_ns: int = 2 * SECOND_NS
 
 
 class RemoteOptions(msgspec.Struct, frozen=True):
     """One entry of `jetstream.remotes {}`: a server whose streams can be mirrored and sourced.
 
-    Streams of `account` reach it by `prefix`, as the `api` of their `external`. A url may hold a
+    Streams of `account` reach it by `prefix`, as the `api` of their `external`. A URL may contain a
     login.
     """
 
@@ -191,7 +195,7 @@ class RemoteOptions(msgspec.Struct, frozen=True):
     urls: tuple[Secret, ...]
     prefix: str
     account: str = GLOBAL_ACCOUNT
-    domain: str = ""  # of the API to ask there; empty: that of the server itself
+    domain: str = ""  # of the API to use there; empty: that of the server itself
     user: str = ""
     password: Secret = NO_SECRET
     token: Secret = NO_SECRET
@@ -201,7 +205,7 @@ class RemoteOptions(msgspec.Struct, frozen=True):
 
 
 class EncryptionOptions(msgspec.Struct, frozen=True):
-    """What messages at rest are encrypted with; `previous_key` opens what it has encrypted."""
+    """The encryption of messages at rest; `previous_key` opens data that it has encrypted."""
 
     key: Secret
     previous_key: Secret = NO_SECRET
@@ -209,9 +213,9 @@ class EncryptionOptions(msgspec.Struct, frozen=True):
 
 
 class CompressionOptions(msgspec.Struct, frozen=True):
-    """How a leaf connection is compressed: off, accept, s2_auto, s2_fast, s2_better or s2_best.
+    """The compression of a leaf connection: off, accept, s2_auto, s2_fast, s2_better or s2_best.
 
-    `thresholds_ns` are the round trips from which s2_auto compresses fast, better and best.
+    `thresholds_ns` are the round trip times from which s2_auto uses fast, better and best.
     """
 
     mode: str = "s2_auto"
@@ -219,14 +223,14 @@ class CompressionOptions(msgspec.Struct, frozen=True):
 
 
 class LeafUserOptions(msgspec.Struct, frozen=True):
-    """Who may connect as a leaf node, and to which account (empty: the global one)."""
+    """A user who may connect as a leaf node, and its account (empty: the global one)."""
 
     user: UserOptions
     account: str = ""
 
 
 class LeafAuthorizationOptions(msgspec.Struct, frozen=True):
-    """The `authorization {}` of leaf nodes. With `users` nobody else may connect."""
+    """The `authorization {}` of leaf nodes. With `users`, no other user may connect."""
 
     users: tuple[LeafUserOptions, ...] = ()
     account: str = ""
@@ -245,7 +249,7 @@ class LeafProxyOptions(msgspec.Struct, frozen=True):
 
 
 class LeafRemoteOptions(msgspec.Struct, frozen=True):
-    """One entry of `leafnodes.remotes`: a server to dial. A url may hold a login."""
+    """One entry of `leafnodes.remotes`: a server to dial. A URL may contain a login."""
 
     urls: tuple[Secret, ...]
     account: str = GLOBAL_ACCOUNT
@@ -269,7 +273,7 @@ class LeafRemoteOptions(msgspec.Struct, frozen=True):
 
 
 class LeafOptions(msgspec.Struct, frozen=True):
-    """The `leafnodes {}` block. Port 0: nobody is listened to."""
+    """The `leafnodes {}` block. Without a listener, the port is 0."""
 
     host: str = "0.0.0.0"
     port: int = 0
@@ -286,14 +290,14 @@ class LeafOptions(msgspec.Struct, frozen=True):
 
     @property
     def auth_timeout_ns(self) -> int:
-        """How long a leaf node may take to authenticate."""
+        """The time that a leaf node has to authenticate."""
         if self.authorization.timeout_ns:
             return self.authorization.timeout_ns
         return self.tls.timeout_ns + SECOND_NS if self.tls else 2 * SECOND_NS
 
 
 class JetStreamOptions(msgspec.Struct, frozen=True):
-    """The `jetstream` block. `sync_interval_ns` 0: acknowledged means synced (our default)."""
+    """The `jetstream` block. `sync_interval_ns` 0: acknowledged means synced (the default)."""
 
     enabled: bool = False
     store_dir: str = ""
@@ -302,7 +306,7 @@ class JetStreamOptions(msgspec.Struct, frozen=True):
     domain: str = ""
     sync_interval_ns: int = 0
     strict: bool = True
-    # Only what the file sets: default_max_consumers, max_ack_pending, max_ha_assets,
+    # Only the limits in the file: default_max_consumers, max_ack_pending, max_ha_assets,
     # max_request_batch, duplicate_window_ns, batch_max_inflight_per_stream,
     # batch_max_inflight_total, batch_max_msgs, batch_timeout_ns.
     limits: dict[str, int] = msgspec.field(default_factory=dict)
@@ -316,12 +320,12 @@ class JetStreamOptions(msgspec.Struct, frozen=True):
     legacy_preview: bool = True
     remotes: tuple[RemoteOptions, ...] = ()
     encryption: EncryptionOptions | None = None  # None: new streams are not encrypted
-    read_only: bool = False  # serve what is there, and change nothing
-    chain_key: Secret = NO_SECRET  # seed that signs chains, or its file; empty: made once
+    read_only: bool = False  # serve existing streams without any change
+    chain_key: Secret = NO_SECRET  # seed that signs chains, or its file; empty: created once
 
 
 class ResolverOptions(msgspec.Struct, frozen=True):
-    """Where the JWTs of accounts come from: `memory`, `url`, `full` or `cache` (both a folder)."""
+    """The source of account JWTs: `memory`, `url`, `full` or `cache` (both a folder)."""
 
     kind: str = "memory"
     url: str = ""
@@ -338,8 +342,8 @@ class ResolverOptions(msgspec.Struct, frozen=True):
 class OperatorOptions(msgspec.Struct, frozen=True):
     """Operator mode: accounts and users are JWTs that the operators, or trusted keys, vouch for.
 
-    `operators` are JWTs, `preload` maps keys of accounts to theirs. Without `pinned_accounts` every
-    account may connect.
+    `operators` are JWTs, `preload` maps keys of accounts to their JWTs. Without `pinned_accounts`
+    every account may connect.
     """
 
     operators: tuple[str, ...] = ()
@@ -351,12 +355,14 @@ class OperatorOptions(msgspec.Struct, frozen=True):
 
     @property
     def is_active(self) -> bool:
-        """Whether anybody is trusted; a resolver alone changes nothing."""
+        """Whether any operator or key is trusted; a resolver alone changes nothing."""
         return bool(self.operators or self.trusted_keys)
 
 
 class OpenTelemetryOptions(msgspec.Struct, frozen=True):
-    """The `opentelemetry {}` block: where spans go. `headers` may hold a key of the collector."""
+    """The `opentelemetry {}` block: the destination of spans. `headers` may hold a key of the
+    collector.
+    """
 
     endpoint: str
     sampling: int = 100
@@ -365,13 +371,13 @@ class OpenTelemetryOptions(msgspec.Struct, frozen=True):
     timeout_ns: int = 10 * SECOND_NS
 
 
-# What can be switched on before it becomes the default; nats-server knows more of them, which
+# Features that can be enabled before they become the default; nats-server knows more of them, which
 # concern clusters.
 FEATURE_FLAGS: Final = ("js_ack_fc_v2",)
 
 
 class ServerOptions(msgspec.Struct, frozen=True):
-    """All of it. Immutable: a reload builds a new one and compares."""
+    """All settings. Immutable: a reload builds a new instance and compares both."""
 
     host: str = "0.0.0.0"
     port: int = DEFAULT_PORT  # -1: any free port
@@ -406,13 +412,13 @@ class ServerOptions(msgspec.Struct, frozen=True):
     max_pending_bytes: int = 64 * MIB
     max_connections: int = 65536
     max_subscriptions: int = 0  # 0: none
-    # The largest number that can be configured; no honest subject comes near it.
+    # The largest number that can be configured, far above that of any honest subject.
     max_subscription_tokens: int = 255
     max_closed_clients: int = 10_000
     ping_interval_ns: int = 2 * MINUTE_NS
     ping_max: int = 2
     write_deadline_ns: int = 10 * SECOND_NS
-    write_timeout: str = "default"  # what follows a missed deadline: default, close or retry
+    write_timeout: str = "default"  # the effect of a missed deadline: default, close or retry
     lame_duck_duration_ns: int = 2 * MINUTE_NS
     lame_duck_grace_ns: int = 10 * SECOND_NS
     no_header_support: bool = False
@@ -427,21 +433,21 @@ class ServerOptions(msgspec.Struct, frozen=True):
     system_account: str = SYSTEM_ACCOUNT  # empty: none
     tls: TlsOptions | None = None
     allow_non_tls: bool = False
-    proxy_protocol: bool = False  # a proxy says whose connection it passes on
+    proxy_protocol: bool = False  # a proxy announces the address of the client
     websocket: WebsocketOptions | None = None
     leafnodes: LeafOptions | None = None
     default_js_domain: dict[str, str] = msgspec.field(default_factory=dict)  # account -> domain
     jetstream: JetStreamOptions = JetStreamOptions()
     opentelemetry: OpenTelemetryOptions | None = None
     feature_flags: dict[str, bool] = msgspec.field(default_factory=dict)
-    # Where it came from
+    # The origin of the options
     config_file: str = ""
     config_digest: str = ""
     notices: tuple[str, ...] = ()  # one line each, logged as warnings when the server starts
 
     @property
     def auth_timeout_ns(self) -> int:
-        """How long a connection may take to authenticate."""
+        """The time that a connection has to authenticate."""
         if self.authorization.timeout_ns:
             return self.authorization.timeout_ns
         return self.tls.timeout_ns + SECOND_NS if self.tls else 2 * SECOND_NS

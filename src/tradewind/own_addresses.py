@@ -1,9 +1,9 @@
-"""Listening sockets, and how addresses are written.
+"""Listening sockets, and the written form of addresses.
 
-Owns what a host of the configuration means. A wildcard (`0.0.0.0`, `::` or nothing) stands for all
-addresses of both families, by one socket, as on nats-server. An address stands for itself, and a
-name for all its addresses. IPv6 that the machine does not have is left out, unless nothing else was
-asked for. It never accepts a connection.
+Owns the meaning of a host in the configuration. A wildcard (`0.0.0.0`, `::` or nothing) stands for
+all addresses of both families, by one socket, as on nats-server. An address stands for itself, and
+a name for all its addresses. IPv6 is omitted if the machine does not have it, unless nothing else
+is configured. The module never accepts a connection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Sockets: TypeAlias = list[socket.socket]
 _Address: TypeAlias = tuple[Any, ...]
 _Place: TypeAlias = tuple[int, _Address]
 
-# In the resolver of the system, "*" is a name of them too.
+# In the resolver of the system, "*" is a name for them, too.
 _WILDCARDS: Final = ("0.0.0.0", "::", "", "*")
 # IPv6 is not in the kernel, is switched off, or the service may not use it.
 _NO_IPV6: Final = (
@@ -41,7 +41,7 @@ def address_text(host: str, port: int) -> str:
 
 
 def is_wildcard(host: str) -> bool:
-    """Whether a host stands for all addresses of the machine, however it is written: `0`, `::0`."""
+    """Whether a host stands for all addresses of the machine, in any form: `0`, `::0`."""
     if host in _WILDCARDS:
         return True
     if not is_host(host):
@@ -55,7 +55,7 @@ def is_wildcard(host: str) -> bool:
 
 
 def is_host(name: str) -> bool:
-    """Whether a resolver can be asked for a name: it has at most 253 bytes, its parts 1 to 63."""
+    """Whether a resolver can look up a name: at most 253 bytes, with parts of 1 to 63 bytes."""
     if len(name) > _NAME_BYTES_MAX:
         return False
     parts = name.removesuffix(".").split(".")
@@ -69,7 +69,7 @@ def is_host(name: str) -> bool:
 
 
 def plain_ip(ip: str) -> str:
-    """The IPv4 address of a peer that a socket of both families shows as ::ffff:1.2.3.4."""
+    """The address of a peer, as IPv4 if a socket of both families shows it as ::ffff:1.2.3.4."""
     return ip.removeprefix(_MAPPED) if "." in ip else ip
 
 
@@ -93,7 +93,7 @@ def listen_on(host: str, port: int, backlog: int) -> Sockets:
 
 
 def listen_reason(host: str, port: int, error: OSError) -> str:
-    """Why `listen_on` has failed, in the words that tools know from nats-server."""
+    """The reason why `listen_on` has failed, in the words that tools know from nats-server."""
     if isinstance(error, socket.gaierror):
         return f"listen tcp: lookup {host}: no such host"
     reason = (error.strerror or str(error)).lower()
@@ -101,7 +101,7 @@ def listen_reason(host: str, port: int, error: OSError) -> str:
 
 
 def _plain_place(family: int, address: _Address) -> _Place:
-    """An IPv4 address that is written as one of IPv6 is one of IPv4."""
+    """The place with its IPv4 address, if that is written as an IPv6 address."""
     plain = plain_ip(address[0])
     return (socket.AF_INET, (plain, address[1])) if plain != address[0] else (family, address)
 

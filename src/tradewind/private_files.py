@@ -1,8 +1,9 @@
 """Files that only their owner can read, replaced as a whole: keys, logins, plans and journals.
 
-Owns how: a new file beside the old one, synced, renamed over it, and the folder synced. A reader
-sees the old content or the new one, also after a crash, and what was told to be written is there
-after one. Never decides what a file says, nor how an error is told: OSError is the caller's.
+Owns the procedure: a new file beside the old one, synced, renamed over it, and the folder synced. A
+reader sees the old content or the new one, even after a crash, and content whose writing was
+reported survives one. The module does not interpret contents or report errors: OSError is passed to
+the caller.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 
 
 def replace_private(path: Path, content: bytes) -> None:
-    """Put a file in place, mode 0600; it is on disk when this returns. If it fails (OSError), what
-    was there is as before, and nothing is left beside it.
+    """Replace a file, mode 0600; the content is on disk when this returns. After a failure
+    (OSError), the old content is unchanged, and no other file is left.
     """
     aside = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -33,7 +34,7 @@ def replace_private(path: Path, content: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder on disk. File systems that know no such thing say EINVAL."""
+    """Sync the names in a folder to disk. File systems without that operation report EINVAL."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

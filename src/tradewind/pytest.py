@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from tradewind.sync import JetStream as BlockingJetStream
 
 __all__ = ["async_jetstream", "jetstream", "nats_clock", "nats_server", "nats_url"]
-# A clock that jumps must not make the server think that its clients are gone.
+# A clock that jumps must not make the server believe that its clients have gone.
 _NEVER_NS = 10 * 365 * 86_400 * 1_000_000_000
 
 
 @pytest.fixture
 def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerThread]:
-    """An empty server with JetStream on a free port, with a store in a folder of its own.
+    """An empty server with JetStream on a free port, with its own store folder.
 
     Its clock can be set ahead: see `nats_clock`.
     """
@@ -75,7 +75,7 @@ async def async_jetstream(nats_url: str) -> AsyncIterator[JetStream]:
 def nats_clock(nats_server: ServerThread) -> Callable[[float | str | timedelta], None]:
     """`nats_clock("1h")` sets the clock of the server ahead: ages, ack waits and schedules pass.
 
-    It takes seconds, a timedelta, or a text such as "30s".
+    The duration is given in seconds, as a timedelta, or as a text such as "30s".
     """
 
     def advance(duration: Any) -> None:

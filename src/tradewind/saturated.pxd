@@ -1,13 +1,14 @@
 """Sums of times that saturate at the ends of 64 bits; `durations.later` is the same in Python.
 
-A request may contain any duration that 64 bits can hold. Added to the present it must give a time
-that never comes, not one that is long past.
+A request may contain any duration that 64 bits can hold. Added to the present, it must result in a
+time that never comes, not in one long past.
 """
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t
 
 cdef enum:
-    # By so much clocks are corrected all the time. What is further away is a clock that was wrong.
+    # Corrections of a clock up to this are normal. A larger distance means that the clock was
+    # wrong.
     CLOCK_SLACK_NS = 2_000_000_000
 
 

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 
 
 def is_valid_subject(subject: str) -> bool:
-    """Whether it may be subscribed to: no empty token, no blanks, '>' only as the last token."""
+    """Whether a subject may be subscribed to: no empty token, no blanks, '>' only as the last
+    token.
+    """
     if any(character in subject for character in " \t\r\n\f"):
         return False
     tokens = subject.split(".")
@@ -23,33 +25,33 @@ def is_literal(subject: str) -> bool:
 
 
 def is_valid_literal(subject: str) -> bool:
-    """Whether a message can be published on it: valid, and no token is a wildcard."""
+    """Whether a message can be published on a subject: valid, and no token is a wildcard."""
     return is_valid_subject(subject) and is_literal(subject)
 
 
 def is_subset(narrow: str, wide: str) -> bool:
-    """Whether every literal subject that `narrow` matches is matched by `wide` too."""
+    """Whether `wide` matches every literal subject that `narrow` matches."""
     return _is_subset(narrow.split("."), wide.split("."))
 
 
 def is_subset_of_any(narrow: str, wides: Iterable[str]) -> bool:
-    """Whether one of the patterns matches all that `narrow` matches.
+    """Whether one of the patterns matches every subject that `narrow` matches.
 
-    The work is that for all texts together: `narrow` is taken apart once.
+    `narrow` is split only once for all patterns.
     """
     tokens = narrow.split(".")
     return any(_is_subset(tokens, wide.split(".")) for wide in wides)
 
 
 def collide(first: str, second: str) -> bool:
-    """Whether some literal subject is matched by both patterns."""
+    """Whether both patterns match some literal subject."""
     return tokens_collide(first.split("."), second.split("."))
 
 
 def collides_with_any(subject: str, others: Iterable[str]) -> bool:
     """Whether one of the other patterns matches a literal subject that this one matches.
 
-    The work is that for all texts together: `subject` is taken apart once.
+    `subject` is split only once for all patterns.
     """
     tokens = subject.split(".")
     return any(tokens_collide(tokens, other.split(".")) for other in others)
@@ -70,7 +72,7 @@ def _is_subset(narrow: list[str], wide: list[str]) -> bool:
 
 
 def tokens_collide(first: list[str], second: list[str]) -> bool:
-    """The same as `collide` for the tokens of both, for one that is compared with many."""
+    """`collide` for the tokens of both patterns, for one that is compared with many."""
     for one, other in zip(first, second, strict=False):
         if ">" in (one, other):
             return True

@@ -58,7 +58,7 @@ WantedBy=multi-user.target
 
 
 class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a unit is made from. `type` is "notify" for a server that says when it is ready."""
+    """The inputs of a unit. `type` is "notify" for a server that reports when it is ready."""
 
     description: str
     command: str

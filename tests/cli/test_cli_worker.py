@@ -278,7 +278,7 @@ def test_a_worker_has_one_handler_that_fits() -> None:
     @app.handler
     def two(value: object, message: object) -> None: ...
 
-    with pytest.raises(OptionsError, match="two is the handler of this worker already"):
+    with pytest.raises(OptionsError, match="handler must be declared only once: it is two already"):
         app.handler(two)
 
 

@@ -113,7 +113,7 @@ def test_the_checkpoint_is_a_file_that_was_signed(web: Web, answers: ChainAnswer
 def test_a_number_that_is_too_large_or_none_is_refused(
     web: Web, answers: ChainAnswers, last: str
 ) -> None:
-    assert "last: " in web.text(f"{PAGE}?last={last}", 400)
+    assert "last must be " in web.text(f"{PAGE}?last={last}", 400)
 
 
 def test_a_verification_that_takes_too_long_ends(

@@ -60,7 +60,7 @@ def test_files_go_up_and_down(web: Web, nats: Connection) -> None:
     assert "empty was deleted." in web.send(f"{path}/remove", name="empty")
     assert "has no object 'empty'" in web.text(f"{path}/object?name=empty", 404)
     assert "has no object 'empty'" in web.text(f"{path}/download?name=empty", 404)
-    assert "name: 1 to" in web.text(f"{path}/object", 400)
+    assert "name must have 1 to" in web.text(f"{path}/object", 400)
 
 
 def test_stores_are_sealed_and_deleted(web: Web, nats: Connection) -> None:

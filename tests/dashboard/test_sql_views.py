@@ -171,9 +171,9 @@ def test_errors_are_told_with_their_place(web: Web, desks: Desks) -> None:
     assert "<pre>* from NOWERE\n       ^</pre>" in page
     assert "only select, please" in web.text(answered(web, "refused"))
     assert "larger than 4 MiB; select fewer rows" in web.text(answered(web, "broad"))
-    assert "query: it is empty" in web.send("/sql", 400, query="  ")
-    assert "rows: from 1 to 10,000" in web.send("/sql", 400, query="a", rows="10001")
-    assert "rows: a whole number" in web.send("/sql", 400, query="a", rows="many")
+    assert "query must not be empty" in web.send("/sql", 400, query="  ")
+    assert "rows must be from 1 to 10,000" in web.send("/sql", 400, query="a", rows="10001")
+    assert "rows must be a whole number" in web.send("/sql", 400, query="a", rows="many")
 
 
 def test_without_spark_the_page_says_what_to_install(

@@ -109,7 +109,7 @@ def test_a_short_key_is_refused_by_its_length_alone() -> None:
 
 def test_errors_name_what_is_wrong() -> None:
     account = nkeys.encode_public(nkeys.ACCOUNT, b"\7" * 32)
-    with pytest.raises(nkeys.NkeyError, match=r"its kind is account \(A\.\.\.\), not user"):
+    with pytest.raises(nkeys.NkeyError, match=r"its kind must be user \(U\.\.\.\), not account"):
         nkeys.decode_public(account, nkeys.USER)
     with pytest.raises(nkeys.NkeyError, match="letters A to Z and the digits 2 to 7"):
         nkeys.decode_public(account.lower())
@@ -243,7 +243,7 @@ def test_curve_key_is_read_from_its_seed_and_shows_its_public_key_only() -> None
     assert key.public.startswith("X")
     assert nkeys.CurveKeyPair.from_seed(key.seed).public == key.public
     assert repr(key) == f"CurveKeyPair({key.public})"
-    with pytest.raises(nkeys.NkeyError, match="its kind is user"):
+    with pytest.raises(nkeys.NkeyError, match=r"its kind must be curve \(SX\.\.\.\), not user"):
         nkeys.CurveKeyPair.from_seed(nkeys.KeyPair(nkeys.USER, b"\x07" * 32).seed)
 
 

@@ -43,7 +43,7 @@ cdef class Account:
 
 
 cdef inline bint may_mean_another(Account account, const char* subject, uint32_t size) noexcept:
-    """Whether a subject of a message that comes in may stand for another one (`meaning_of`)."""
+    """Whether the subject of an incoming message may stand for another one (`meaning_of`)."""
     return account.mappings is not None or (
         account.domain_size and size > account.domain_size
         and memcmp(subject, <const char*>account.domain_prefix, account.domain_size) == 0)

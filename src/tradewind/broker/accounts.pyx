@@ -15,12 +15,12 @@ from tradewind.route.translator cimport Translator
 
 import msgspec
 
-# What a domain has beside the API: buckets and object stores.
+# The subjects of a domain besides the API: buckets and object stores.
 cdef tuple DOMAIN_BUCKETS = (b"$KV.", b"$OBJ.", b"$O.")
 
 
 class AccountLimits(msgspec.Struct, frozen=True):
-    """-1 means no limit."""
+    """The limits of an account; -1 means no limit."""
 
     connections_max: int = -1
     subscriptions_max: int = -1
@@ -44,7 +44,7 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, gc=False):
 
 cdef list described(const Table* subscriptions, uint32_t limit, uint32_t offset, uint64_t cid,
                     str account):
-    """Those of one session, at most `limit` behind the first `offset`."""
+    """The subscriptions of one session, at most `limit` after the first `offset`."""
     cdef uint32_t index, found = 0
     cdef Subscription* subscription
     result = []
@@ -122,7 +122,7 @@ cdef str text_of(const char* data, uint32_t size):
 
 cdef size_t add_shadow(Account exporter, bytes remote, const Subscription* subscription,
                        Translator translator, bint is_traceable) except 0:
-    """Insert what stands for `subscription` into the account that its own one imports from, where
+    """Insert a shadow of `subscription` into the account that its own account imports from, where
     the subject is `remote`. Return it for `drop_shadow`, to be called before either is freed.
     """
     cdef Subscription* shadow = subscription_new(
@@ -184,11 +184,10 @@ cdef class Account:
         return self.sublist.has_interest(subject.encode())
 
     def is_subscribed(self, str subject not None):
-        """Whether anyone subscribes to exactly this subject, without a queue group.
+        """Whether there is a subscription to exactly this subject, without a queue group.
 
-        Such a subscriber was told of the subject and waits for messages there. A client that
-        receives all its answers, or everything, through one wildcard may not know of the subject
-        yet.
+        Such a subscriber knows the subject and waits for messages there. A client that receives all
+        its responses, or everything, through one wildcard may not know of the subject yet.
         """
         return self.sublist.is_subscribed(subject.encode())
 
@@ -212,7 +211,8 @@ cdef class Account:
         return InterestWatch(self, subject.encode(), callback).cancel
 
     def answer_domain(self, bytes prefix not None, dict words not None):
-        """Take `prefix` + subject for the subject, as nats-server maps a domain; b"": no more.
+        """Treat `prefix` + subject like the subject, as nats-server maps a domain; b"" stops that.
+        `words` are the first tokens of the API, each with whether others follow it.
 
         `words` are the first ones of the API, each with whether others follow it.
         """
@@ -221,8 +221,8 @@ cdef class Account:
         self.domain_words = words
 
     cdef bytes meaning_of(self, const char* subject, uint32_t size):
-        """The subject that a message which comes in is about: permissions, routing and services see
-        this one only. None if it is about its own. A mapping is not applied to the result of
+        """The subject that an incoming message stands for; permissions, routing and services see
+        only this one. None if it stands for itself. A mapping is not applied to the result of
         another.
         """
         if not may_mean_another(self, subject, size):
@@ -253,7 +253,7 @@ cdef class Account:
             reply.encode("utf-8", "surrogateescape"), header)
 
     def ask(self, str subject not None, bytes payload not None, str reply="", bytes header=b""):
-        """Publish a request that the server makes of its own services, on nobody's behalf."""
+        """Publish a request that the server makes of its own services, on behalf of no client."""
         return self.router.ask_internal(
             self, subject.encode("utf-8", "surrogateescape"), payload,
             reply.encode("utf-8", "surrogateescape"), header)
@@ -274,14 +274,14 @@ cdef class Account:
         return token
 
     cdef int reach_out(self, size_t token) except -1:
-        """Have an attached subscription receive what the account imports as well, whatever it
-        imports from now on.
+        """Let an attached subscription also receive messages through the account's imports,
+        including later ones.
         """
         self._reaching[token] = []
         return self._add_shadows(token)
 
     def reshadow(self):
-        """Rebuild what the attached subscriptions reach: the imports have changed."""
+        """Rebuild the shadows of attached subscriptions. Called when the imports have changed."""
         for token in self._reaching:
             self._drop_shadows(token)
             self._add_shadows(token)

@@ -16,7 +16,7 @@ cdef enum:
 
 
 cdef inline uint32_t consumer_size(const char* subject, uint32_t size) noexcept nogil:
-    """Length of the part that names the consumer; 0 if this is no such subject."""
+    """Length of the part that names the consumer; 0 for other subjects."""
     cdef uint32_t index, dots = 0, fourth = 0, sixth = 0
     if size <= 8 or memcmp(subject, b"$JS.ACK.", 8) != 0:
         return 0

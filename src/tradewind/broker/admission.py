@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from tradewind.broker.accounts import Account
     from tradewind.broker.broker import Broker
 
-# How many connections may be in front of the gate at once, those of one address half of that at
-# most: they cost memory and have shown nothing yet.
+# The limit for unauthenticated connections, and half of it is the limit for one address: they cost
+# memory and have proved nothing yet.
 UNAUTHENTICATED_MAX = 8192
 NONCE_RANDOM_BYTES = 11
-# How often what a login depends on may be there at once, and the gate want something else then.
+# How often the dependencies of a login may be there at once while the gate wants another one.
 FETCHED_AT_ONCE_MAX = 8
-# Nothing is due later than this, in 64 bits.
+# No deadline is later than this, in 64 bits.
 DEADLINE_NS_MAX = 2**62
-# Whether a login has expired is looked at so often at least: the clock may have been set meanwhile.
+# Login expiry is checked at least this often: the clock may have been set meanwhile.
 EXPIRY_LOOK_NS = 600_000_000_000
 _SECRET_FIELDS = frozenset(("pass", "auth_token", "sig", "jwt", "proxy_sig"))
 
 
 @lru_cache(maxsize=1024)
 def compiled(rules: PermissionRules, seed: int) -> Permissions:
-    """Sessions of one user share the compiled form of its rules."""
+    """The compiled form of rules, which sessions of one user share."""
     return Permissions(rules, seed)
 
 
 class Consulted(msgspec.Struct, eq=False, frozen=True):
-    """A connection about which a service was asked; `take_back` undoes that."""
+    """A connection about which a service was asked; `take_back` cancels the request."""
 
     consultation: Consultation
     accepted: Callable[[Identity], None]
@@ -67,7 +67,7 @@ class Consulted(msgspec.Struct, eq=False, frozen=True):
 
 
 class Admission:
-    """The gate's side of the broker."""
+    """The decisions about logins in a broker."""
 
     def __init__(self, broker: Broker, gates: dict[str, Gate]) -> None:
         self._broker = broker
@@ -75,47 +75,49 @@ class Admission:
         self._room = Room(UNAUTHENTICATED_MAX)
         self._unauthenticated: Guests[int] = Guests(self._room)
         self._strangers: dict[int, Identity] = {}
-        # Whose CONNECT has come and was not accepted yet. What it says of its client is nothing for
-        # the account that the connection is in as a stranger, or was in before.
+        # Connections whose CONNECT was not accepted yet. Its content is not for the account that
+        # the connection is in without a login, or was in before.
         self._undecided: set[int] = set()
-        # What a worker thread was asked, and what to do when it says yes, by cid.
+        # The check of a worker thread, and what to do if it accepts, by cid.
         self._asked: dict[int, tuple[Deferred, Callable[[Identity], None]]] = {}
-        # The configured secret that a connection has matched, or whom the server has asked about
-        # it, by cid.
+        # The configured secret that a connection has matched, or the user that the server has asked
+        # about, by cid.
         self._matched: dict[int, object] = {}
-        # Who waits for something that is fetched, by cid: what to do with a yes.
+        # Connections that wait for something that is fetched: what to do if accepted, by cid.
         self._pending: dict[int, Callable[[Identity], None]] = {}
-        # Who waits for the answer of a service, by cid.
+        # Connections that wait for the response of a service, by cid.
         self._consulted: dict[int, Consulted] = {}
-        # Who has entered by a JWT, and when that is looked at next (monotonic), by cid.
+        # Connections with a JWT, and the monotonic time of their next check, by cid.
         self._identities: dict[int, Identity] = {}
         self._looked_at_ns: dict[int, int] = {}
 
     def gate(self, session: Session) -> Gate:
-        """The gate of the listener that the connection came through."""
+        """The gate of the listener that accepted the connection."""
         return self.gates[session.connection_type]
 
     def auth_required(self, session: Session) -> bool:
-        """What the first INFO says."""
+        """The `auth_required` of the first INFO."""
         return self.gate(session).auth_required
 
     @property
     def has_logins(self) -> bool:
-        """What later ones say, whatever the listener: nats-server forgets `no_auth_user` there."""
+        """The `auth_required` of later INFOs, for every listener: nats-server ignores
+        `no_auth_user` there.
+        """
         return self.gates["STANDARD"].is_required
 
     # ---------------------------------------------------------------- before CONNECT
 
     def opened(self, session: Session) -> None:
-        """A new connection: a member at once if the gate lets strangers in, else it has to
-        authenticate.
+        """Called for a new connection: it is a member at once if the gate admits clients without
+        credentials, else it has to authenticate.
         """
         gate = self.gate(session)
         session.options = ConnectRequest()
         if gate.nonce_required:
             random_bytes = os.urandom(NONCE_RANDOM_BYTES)
             session.nonce = base64.urlsafe_b64encode(random_bytes).rstrip(b"=")
-        # Asked even where INFO says auth_required: only the gate knows whom it lets in.
+        # Checked even if INFO says auth_required: only the gate knows whom it admits.
         stranger = gate.check(
             Credentials(connection_type=session.connection_type, has_connected=False)
         )
@@ -125,7 +127,7 @@ class Admission:
         self.await_login(session, self._broker.options.auth_timeout_ns)
 
     def await_login(self, session: Session, timeout_ns: int) -> bool:
-        """It has to authenticate; false if there is no place in front of the gate."""
+        """Require a login from a connection; False if too many are unauthenticated."""
         session.require_auth()
         if not self._room.has_place_for(session.remote_ip):
             return False
@@ -135,17 +137,19 @@ class Admission:
         return True
 
     def enter_without_connect(self, session: Session) -> None:
-        """Operations before CONNECT run as the user that strangers are."""
+        """Let a connection that sends operations before CONNECT act as the user without
+        credentials.
+        """
         stranger = self._strangers.pop(session.cid, None)
         if stranger is not None:
             self._join(session, stranger, connected=False)
 
     def has_no_place(self, session: Session) -> bool:
-        """Whether there was no place in front of the gate for a new connection."""
+        """Whether a new connection was refused because too many are unauthenticated."""
         return session.must_authenticate and session.cid not in self._unauthenticated
 
     def closed(self, session: Session) -> None:
-        """The connection has ended."""
+        """Called when the connection has closed."""
         self._unauthenticated.discard(session.cid)
         self._strangers.pop(session.cid, None)
         self._undecided.discard(session.cid)
@@ -161,9 +165,9 @@ class Admission:
     # ---------------------------------------------------------------- CONNECT
 
     def connect(self, session: Session, argument: bytes) -> None:
-        """A CONNECT arrived, the first or a further one."""
+        """Called when a CONNECT has arrived, the first or a further one."""
         if not session.rtt_ns:
-            # A first guess, until the first PING is answered.
+            # An estimate until the first PING is answered.
             session.rtt_ns = max(self._broker.now_ns() - session.start_ns, 1)
         try:
             options = parse_connect(argument, session.options)
@@ -180,7 +184,7 @@ class Admission:
         self._ask(session, lambda identity: self._accept(session, identity))
 
     def credentials(self, session: Session) -> Credentials:
-        """All that a connection has shown."""
+        """All credentials that a connection has presented."""
         options: ConnectRequest = session.options
         credentials = Credentials(
             user=options.user,
@@ -201,7 +205,9 @@ class Admission:
         )
 
     def login(self, session: Session, accepted: Callable[[Identity], None]) -> None:
-        """Ask the gate about what `session.options` show; `accepted` runs if it says yes."""
+        """Ask the gate about the credentials in `session.options`; `accepted` is called if they are
+        valid.
+        """
         self._ask(session, accepted)
 
     def enter_leaf(self, session: Session, account: Account, identity: Identity) -> None:
@@ -217,8 +223,8 @@ class Admission:
         session.enter(account, identity.user, permissions, self.limits_of(session))
 
     def _ask(self, session: Session, accepted: Callable[[Identity], None]) -> None:
-        """Ask the gate; `accepted` runs now or when a worker thread has the answer. An answer to an
-        earlier question no longer counts.
+        """Ask the gate; `accepted` is called now, or when a worker thread has the result. A result
+        for an earlier request no longer counts.
         """
         for _ in range(FETCHED_AT_ONCE_MAX):
             self._withdraw(session)
@@ -236,7 +242,7 @@ class Admission:
         decision: Identity | Rejection | Deferred | Consultation,
         accepted: Callable[[Identity], None],
     ) -> None:
-        """Do what the gate wants."""
+        """Act on the gate's decision."""
         if (
             isinstance(decision, Deferred)
             and decision.identity is not None
@@ -268,8 +274,8 @@ class Admission:
     def _wait(
         self, session: Session, pending: PendingLogin, accepted: Callable[[Identity], None]
     ) -> bool:
-        """Have what it depends on fetched, and ask again when it is there; true if it is there at
-        once, so that nobody is asked inside of what fetches it.
+        """Fetch the dependency of a login, and ask the gate again when it is there; True if it is
+        there at once, so that the gate is not asked inside the fetching code.
         """
         has_come, has_started = False, False
 
@@ -280,7 +286,7 @@ class Admission:
                 return
             try:
                 self._ask(session, accepted)
-            except Exception as error:  # those who wait for the same account go on
+            except Exception as error:  # others that wait for the same account continue
                 self._broker.session_failed(session, error)
 
         self._pending[session.cid] = accepted
@@ -294,7 +300,7 @@ class Admission:
     def _consult(
         self, session: Session, consultation: Consultation, accepted: Callable[[Identity], None]
     ) -> None:
-        """Ask the service, unless it was asked about this connection already."""
+        """Ask the service, unless it was already asked about this connection."""
         cid = session.cid
         known = self._identities.get(cid)
         if known is not None and self._matched.get(cid) == consultation.key:
@@ -310,7 +316,7 @@ class Admission:
 
         def decided(decision: Identity | Rejection) -> None:
             if self._consulted.pop(cid, None) is None:
-                early.append(decision)  # it has come while the service was being asked
+                early.append(decision)  # the response has arrived while the request was being sent
                 return
             try:
                 conclude(decision)
@@ -330,11 +336,11 @@ class Admission:
         session.block(BLOCKED_AUTHENTICATION_FLAG)
 
     def is_consulted(self, cid: int) -> bool:
-        """Whether a connection waits for the answer of a service, which has a time of its own."""
+        """Whether a connection waits for the response of a service, which has its own deadline."""
         return cid in self._consulted
 
     def consultation_due(self, session: Session) -> None:
-        """The time for an answer is over."""
+        """Called when the time for a response is over."""
         waiting = self._consulted.get(session.cid)
         if waiting is None or self._broker.monotonic_ns() < waiting.due_ns:
             return
@@ -350,7 +356,7 @@ class Admission:
         self._broker.deferred.remove(session.cid)
 
     def decided(self, session: Session, decision: Identity | Rejection | Consultation) -> None:
-        """A worker thread has answered."""
+        """Called when a worker thread has a result."""
         deferred, accepted = self._asked.pop(session.cid)
         if isinstance(decision, Consultation):
             self._consult(session, decision, accepted)
@@ -360,15 +366,15 @@ class Admission:
         self._conclude(session, decision, accepted)
 
     def reject(self, session: Session, reason: str, told_account: str = "") -> None:
-        """Close; the peer learns only that it is not authorised. Members of `told_account` learn
-        the reason.
+        """Close a connection; the peer learns only that it is not authorised. Members of
+        `told_account` learn the reason.
         """
         options: ConnectRequest = session.options
         self._broker.totals.auth_failures += 1
         self._broker.log.error(
             f"{label(session)} - authentication error{claimed_identity(options)}"
         )
-        # Monitoring shows whom it claimed to be: that is what an operator looks for.
+        # Monitoring shows the claimed name: that is what an operator looks for.
         session.user = options.user or options.nkey or ("[REDACTED]" if options.token else "")
         self._broker.log.debug(f"{label(session)} - refused: {reason}")
         told = self._broker.accounts.get(told_account)
@@ -376,7 +382,9 @@ class Admission:
         session.close(ops.CLOSED_AUTHENTICATION_FAILURE, ops.ERROR_AUTHORIZATION)
 
     def _accept(self, session: Session, identity: Identity) -> None:
-        """The gate said yes: check what is left of CONNECT and make it a member."""
+        """Called when the gate has accepted a login: check the rest of CONNECT and make the session
+        a member.
+        """
         options: ConnectRequest = session.options
         if not self._join(session, identity, connected=True):
             return
@@ -387,7 +395,7 @@ class Admission:
         if identity.limits is not None and identity.limits.subscriptions_max == 0:
             session.close(ops.CLOSED_MAX_SUBSCRIPTIONS, ops.ERROR_MAX_SUBSCRIPTIONS)
             return
-        # What it subscribed to as a stranger stays only as far as it may do so under its own name.
+        # Subscriptions from before the login stay only if the user may have them.
         session.recheck_subscriptions()
         if options.protocol not in (0, ops.PROTOCOL_VERSION):
             session.close(ops.CLOSED_BAD_PROTOCOL_VERSION, ops.ERROR_CLIENT_PROTOCOL)
@@ -399,7 +407,7 @@ class Admission:
             session.write(b"+OK\r\n")
 
     def _join(self, session: Session, identity: Identity, *, connected: bool) -> bool:
-        """Make it a member of its account; false when the account is full."""
+        """Make a session a member of its account; False if the account is full."""
         broker = self._broker
         account = broker.accounts.get(identity.account)
         if account is None:
@@ -409,7 +417,7 @@ class Admission:
         self._undecided.discard(session.cid)
         if session.cid not in account.sessions:
             if 0 <= account.limits.connections_max <= account.session_count:
-                # Monitoring and events name the account that it wanted to enter.
+                # Monitoring and events show the account that it wanted to enter.
                 session.enter(account, identity.user, None, broker.options, False)
                 session.close(ops.CLOSED_MAX_ACCOUNT_CONNECTIONS, ops.ERROR_MAX_ACCOUNT_CONNECTIONS)
                 return False
@@ -433,11 +441,11 @@ class Admission:
     # because a service said so
 
     def identity_of(self, cid: int) -> Identity | None:
-        """What a JWT says of a connection; None for those without."""
+        """The identity from the JWT of a connection; None without a JWT."""
         return self._identities.get(cid)
 
     def limits_of(self, session: Session) -> ServerOptions:
-        """The options with the limits that this connection has."""
+        """The options with the limits of this connection."""
         options = self._broker.options
         identity = self._identities.get(session.cid)
         if identity is None or identity.limits is None:
@@ -457,13 +465,13 @@ class Admission:
         broker = self._broker
         left_ns = max(min(ends) - broker.now_ns(), 0)
         due_ns = broker.monotonic_ns() + min(left_ns, EXPIRY_LOOK_NS)
-        # One that comes earlier looks again; so a connection has one, however often it is renewed.
+        # An earlier deadline checks again; so a connection has one, however often it is renewed.
         if due_ns < self._looked_at_ns.get(session.cid, DEADLINE_NS_MAX + 1):
             self._looked_at_ns[session.cid] = due_ns
             broker.deadlines.add(due_ns, session.cid, "expiry")
 
     def expiry_due(self, session: Session) -> None:
-        """Close a connection whose JWT, or that of its account, has expired."""
+        """Close a connection if its JWT, or that of its account, has expired."""
         self._looked_at_ns.pop(session.cid, None)
         identity = self._identities.get(session.cid)
         if identity is None:
@@ -480,7 +488,7 @@ class Admission:
         self._watch_expiry(session, identity)
 
     def decide_again(self, session: Session, decision: Identity | Rejection) -> None:
-        """The account of a connection has changed, and the gate has been asked about it again."""
+        """Called when the account of a connection has changed, with the gate's new decision."""
         if isinstance(decision, Identity):
             if session.kind == "Leafnode":
                 self._keep_leaf(session, decision)
@@ -491,8 +499,8 @@ class Admission:
         session.close(decision.live_reason, decision.live_error)
 
     def _keep_leaf(self, session: Session, identity: Identity) -> None:
-        """Another server stays as it is. What it may do was agreed with it at the start: if that is
-        different now, it has to come again.
+        """Apply a new identity to a leaf connection. Its permissions were agreed on at the start:
+        if these have changed, the server has to connect again.
         """
         before = self._identities.get(session.cid)
         if before is None or before.permissions != identity.permissions:
@@ -504,8 +512,8 @@ class Admission:
     # ---------------------------------------------------------------- reload
 
     def recheck(self, session: Session) -> None:
-        """The users have changed: pass the gate again with what CONNECT said, and keep only what is
-        still allowed.
+        """Called when the users have changed: pass the gate again with the fields of CONNECT, and
+        retain only what is still allowed.
         """
         if self.ask_again(session) or session.must_authenticate:
             return
@@ -515,15 +523,15 @@ class Admission:
         self._ask(session, lambda identity: self._reenter(session, identity))
 
     def ask_again(self, session: Session) -> bool:
-        """Begin a login anew that is under way; false if there is none."""
+        """Restart a login that is in progress; False if there is none."""
         if (asked := self._asked.get(session.cid)) is not None:
-            # What a thread says by now is about passwords that may no longer count.
+            # The thread's result is about passwords that may no longer count.
             self._ask(session, asked[1])
             return True
         if (waiting := self._consulted.get(session.cid)) is not None:
             self._ask(session, waiting.accepted)
             return True
-        # The gate is asked when it has what it waits for.
+        # The gate is asked when the awaited dependency is there.
         return session.cid in self._pending
 
     def _reenter(self, session: Session, identity: Identity) -> None:
@@ -543,7 +551,8 @@ class Admission:
     def redacted(self, argument: bytes) -> str:
         """A CONNECT for the log, without its secrets.
 
-        It is read as JSON, because a secret can be written in more ways than a search would find.
+        The text is parsed as JSON, because a secret can be written in more ways than a search would
+        find.
         """
         try:
             document = msgspec.json.decode(argument.decode("utf-8", "replace"))
@@ -559,12 +568,14 @@ class Admission:
 
 
 def is_plain(value: object) -> bool:
-    """CONNECT has no nested values; whatever is in one is nobody's business."""
+    """Whether a value of CONNECT may be logged: nested values are not part of it, and may hold
+    anything.
+    """
     return not isinstance(value, dict | list)
 
 
 def claimed_identity(options: ConnectRequest) -> str:
-    """The part of a log line that says whom a refused connection claimed to be."""
+    """The part of a log line with the name that a refused connection claimed."""
     if options.user:
         return f' - User "{printable(options.user.encode("utf-8", "surrogateescape"))}"'
     if options.token:

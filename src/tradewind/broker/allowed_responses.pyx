@@ -1,7 +1,7 @@
-"""Subjects that a session may publish to because it was asked there (`allow_responses`).
+"""Subjects that a session may publish to because it received a request (`allow_responses`).
 
-Owns the subjects, how many answers each may still get and until when. It never asks who may
-publish: the session does that first.
+Owns the subjects, and for each the number of responses left and their deadline. It never checks
+other permissions: the session does that first.
 """
 
 cdef enum:
@@ -9,9 +9,9 @@ cdef enum:
 
 
 cdef class AllowedResponses:
-    """The answers of one session, under one rule.
+    """The responses that one session may publish, under one rule.
 
-    Entries are in the order of their deadlines, so expired ones are always in front.
+    Entries are in the order of their deadlines, so expired ones always come first.
     """
 
     def __init__(self, rule not None):
@@ -19,7 +19,7 @@ cdef class AllowedResponses:
         self.left = {}
 
     cdef int allow(self, bytes reply, int64_t now_ns) except -1:
-        """Allow answers to a message that was delivered with this reply."""
+        """Allow responses to a message that was delivered with this reply."""
         deadline = now_ns + self.rule.expires_ns if self.rule.expires_ns >= 0 else -1
         self.left.pop(reply, None)
         self.left[reply] = [self.rule.count_max, deadline]
@@ -32,7 +32,7 @@ cdef class AllowedResponses:
         return 0
 
     cdef bint take(self, bytes reply, int64_t now_ns) except -1:
-        """Whether an answer may be given there; it counts as given."""
+        """Whether a response may be published to the subject; counts it if so."""
         entry = self.left.get(reply)
         if entry is None:
             return False

@@ -1,8 +1,8 @@
-"""On whose behalf the server acts, and what that one may publish.
+"""The rights of the client on whose behalf the server acts.
 
-Owns the decision about subjects, for whatever was sent over a connection: directly, over a leaf
-connection, or through an import. Which subjects something needs is known to those who do it
-(`tradewind.jetstream.deeds`, and streams for what headers ask of them).
+Owns the decision about subjects, for everything that is sent over a connection: directly, over a
+leaf connection, or through an import. The callers know which subjects an action needs
+(`tradewind.jetstream.deeds`, and streams for actions that headers request).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class Authority(msgspec.Struct, frozen=True):
-    """The rights of whoever asks for something about `account`. `session` is the connection that
-    has sent the request, None: there is none, and nothing is allowed.
+    """The rights of a client that requests something about `account`. `session` is the connection
+    that has sent the request; if it is None, nothing is allowed.
     """
 
     account: Account
@@ -47,7 +47,7 @@ class Authority(msgspec.Struct, frozen=True):
         return self._may_reach(session, pattern)
 
     def _may_reach(self, session: Session, pattern: str) -> bool:
-        """Whether an import covers it, and the client may use the whole of that import."""
+        """Whether an import covers the pattern, and the client may use the whole of that import."""
         bridge = session.account.bridge
         return bridge is not None and any(
             one.exporter is self.account
@@ -58,7 +58,7 @@ class Authority(msgspec.Struct, frozen=True):
 
 
 def is_all_allowed(rules: PermissionRules | None, pattern: str) -> bool:
-    """Whether rules allow publishing to everything that a pattern matches."""
+    """Whether rules allow publishing to every subject that a pattern matches."""
     if rules is None:
         return True
     if rules.publish_allow is not None and not any(

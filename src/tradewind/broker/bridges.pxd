@@ -10,7 +10,7 @@ from tradewind.containers.table cimport Table
 from tradewind.route.translator cimport Translator
 
 cdef enum:
-    # Answers that an import may wait for; one more drops the oldest.
+    # The limit for responses that an import expects; one more drops the oldest.
     RESPONSES_MAX = 262144
     # At most this many of them are visited in one step.
     LOOKED_AT_PER_STEP = 10000
@@ -24,7 +24,7 @@ ctypedef struct Response:
     int64_t since_ns        # monotonic
     uint32_t key_size
     uint32_t reply_size
-    uint8_t is_backward     # an answer to an answer, from the importer to the exporter
+    uint8_t is_backward     # a response to a response, from the importer to the exporter
     uint8_t is_sampled      # its bridge holds a latency sample for its subject
     uint8_t is_for_traces   # other servers send their traces here, one each
     char text[1]            # the generated reply subject, then the original reply
@@ -59,15 +59,15 @@ cdef class ServiceBridge:
     cdef readonly object bridges        # Bridges: desks, deadlines, clock
     cdef readonly uint64_t number       # identifies its deadlines
     cdef Translator translator          # None: subjects stay unchanged
-    cdef ResponseDesk desk              # the exporter's, where answers arrive; None until needed
-    cdef ResponseDesk back_desk         # the importer's, for answers to answers; None until needed
+    cdef ResponseDesk desk              # the exporter's, for responses; None until needed
+    cdef ResponseDesk back_desk         # the importer's, for responses to these; None until needed
     cdef bytes info_start               # the header field up to the round-trip time
-    cdef bytes info_end                 # ... and what follows the round-trip time
+    cdef bytes info_end                 # ... and the part after the round-trip time
     cdef Turn turn
     cdef object clock                   # returns monotonic nanoseconds
     cdef int64_t threshold_ns
     cdef bint is_single
-    cdef bint is_busy                   # a message of it is under way; no other is accepted
+    cdef bint is_busy                   # a message of it is in progress; no other is accepted
     cdef bint is_armed                  # one of its deadlines is set
     cdef size_t token                   # its subscription in the importer; 0 if none
     cdef readonly uint32_t pending

@@ -1,22 +1,23 @@
-"""Service imports: requests that continue in another account, and the way back for their answers.
+"""Service imports: requests that continue in another account, and the way back for their responses.
 
-Owns the expected answers. It does not decide who may import what: it is given a `ServiceImport` and
-the `ServiceExport` that covers it.
+Owns the expected responses. The module does not decide who may import what: it receives a
+`ServiceImport` and the `ServiceExport` that covers it.
 
     I: PUB my.x _INBOX.1     ->  E: svc.x  _R_.aaaaaa.bbbbbb      (the request)
     E: PUB _R_.aaaaaa.bbbbbb ->  I: _INBOX.1                      (the answer)
 
 Invariants
-- a request or answer crosses only after its delivery in the account it comes from is complete
+- a request or response crosses only after its delivery in the account it comes from is complete
   (`Router._carry_on`), so a walk of a routing table never meets another walk of the same table;
 - nothing crosses the same import twice on one path: `is_busy` drops messages that travel in a
   circle, so the scratch buffers of a bridge hold at most one message;
 - a `Response` is both in the table of its desk and in the list of its bridge, oldest first, or in
   neither; the bridge frees it;
-- every expected answer is eventually removed: when it has arrived (a single one), when the empty
-  message that ends a series has arrived, when nobody could receive it, when the requester is gone,
-  when it is older than the threshold of its export, or when RESPONSES_MAX newer ones are expected;
-- the subjects that stand for replies cannot be guessed: whoever knows one may answer.
+- every expected response is eventually removed: when it has arrived (a single one), when the empty
+  message that ends a series has arrived, when no session could receive it, when the requester has
+  left, when it is older than the threshold of its export, or when RESPONSES_MAX newer ones are
+  expected;
+- the subjects that stand for replies cannot be guessed: knowing one is permission to respond.
 """
 
 cimport cython
@@ -48,7 +49,9 @@ cdef const char* RTT = b',"rtt":'
 
 
 cdef inline bint is_acknowledgement(const char* reply, uint32_t size) noexcept nogil:
-    """Acknowledgements are services of their own: their subjects carry all they need."""
+    """Whether a reply acknowledges: acknowledgements are services of their own, whose subjects
+    carry all they need.
+    """
     return size > 8 and memcmp(reply, b"$JS.ACK.", 8) == 0
 
 
@@ -97,7 +100,8 @@ cdef uint32_t carry_answer(void* target, void* router, const char* route, uint32
 
 @cython.no_gc_clear     # bridges cleared in the same garbage cycle still remove their answers
 cdef class ResponseDesk:
-    """Where answers to requests from other accounts arrive: one per account, created when needed.
+    """The desk where responses to requests from other accounts arrive: one per account, created
+    when needed.
     """
 
     def __cinit__(self):
@@ -151,7 +155,7 @@ cdef class ResponseDesk:
 
     cdef uint32_t carry(self, Router router, const char* route, uint32_t route_size,
                         Message* message) except? 0xFFFFFFFF:
-        """Deliver an answer to the requester, in its account and on the subject it waits on."""
+        """Deliver a response to the requester, in its account and on the subject it waits on."""
         cdef Response* response = self.find(route, route_size)
         cdef Response* back = NULL
         cdef ServiceBridge bridge
@@ -216,7 +220,7 @@ cdef class ResponseDesk:
         return delivered
 
     def waiting(self, uint32_t limit):
-        """Return subject -> (reply, ServiceBridge) for up to `limit` answers, as monitoring shows
+        """Return subject -> (reply, ServiceBridge) for up to `limit` responses, as monitoring shows
         them.
         """
         cdef uint32_t index
@@ -270,7 +274,7 @@ cdef class ServiceBridge:
         buffer_free(&self.body)
 
     def offer(self, offered not None):
-        """Apply the export's rules for answers."""
+        """Apply the export's rules for responses."""
         self.offered = offered
         self.is_single = offered.response_type == SINGLETON
         self.threshold_ns = offered.response_threshold_ns
@@ -279,11 +283,11 @@ cdef class ServiceBridge:
             self.samples = {}
 
     def start(self, bytes local not None):
-        """Accept requests from now on."""
+        """Start accepting requests."""
         self.token = self.importer.attach_crossing(local, carry_request, self)
 
     def close(self):
-        """Accept no more requests and expect no more answers."""
+        """Stop accepting requests and expecting responses."""
         if self.token:
             self.importer.unsubscribe(self.token)
             self.token = 0
@@ -291,7 +295,7 @@ cdef class ServiceBridge:
             self.forget(self.oldest)
 
     cdef ResponseDesk other_desk(self, ResponseDesk desk):
-        """The desk where answers to an answer at `desk` arrive."""
+        """The desk where responses to a response at `desk` arrive."""
         if desk is not self.desk:
             return self.desk
         if self.back_desk is None:
@@ -374,7 +378,7 @@ cdef class ServiceBridge:
         return response
 
     cdef ResponseDesk _desk(self):
-        """The desk where answers arrive; arms the deadline that ends the wait for them."""
+        """The desk where responses arrive; arms the deadline that ends the wait for them."""
         if self.desk is None:
             self.desk = self.bridges.desk_of(self.exporter)
         if not self.is_armed:
@@ -383,8 +387,8 @@ cdef class ServiceBridge:
 
     cdef tuple _pass_trace(self, Router router, bytes local, Message* request, Message* bare):
         """Record the crossing in the request's trace, and let the exporter see no more of the trace
-        than it allows. Return what must be kept until the request is delivered, or None if the
-        request ends here.
+        than is permitted. Return the objects that must stay alive until the request is delivered,
+        or None if the request ends here.
         """
         cdef object trace = router.trace
         trace.imported(self.exporter.name, local, request.subject[:request.subject_size])
@@ -410,7 +414,7 @@ cdef class ServiceBridge:
 
     cdef int _end_stand_in(self, bint is_needed) except -1:
         """Called once the request is delivered: unless it went on to another server, no trace will
-        come.
+        arrive.
         """
         cdef bytes subject = self.stand_in
         cdef Response* response = self.desk.find(subject, <uint32_t>len(subject))
@@ -427,7 +431,7 @@ cdef class ServiceBridge:
             is_chained=router.depth > 1, is_shared=self.wanted.share)
 
     cdef object _sample_of(self, Response* response):
-        """Take the sample of an answer; None if it is not, or no longer, measured."""
+        """Take the sample of a response; None if it is not, or no longer, measured."""
         if not response.is_sampled:
             return None
         response.is_sampled = False
@@ -442,7 +446,7 @@ cdef class ServiceBridge:
         return 0
 
     cdef int _failed(self, Response* response, int status) except -1:
-        """Record that there will be no answer."""
+        """Record that there will be no response."""
         cdef object sample = self._sample_of(response)
         if sample is not None:
             self.meter.failed(sample, status)
@@ -519,8 +523,9 @@ cdef class ServiceBridge:
     # -------------------------------------------------------------- expected answers
 
     cdef void link(self, Response* response, bint is_own) noexcept:
-        """Append as the newest, dropping the oldest above the limit. `is_own`: caused by a message
-        of the server itself, which may come long after a client last set the turn's clock.
+        """Append as the newest response, dropping the oldest above the limit. `is_own`: caused by a
+        message of the server itself, which may arrive long after a client last set the turn's
+        clock.
         """
         response.since_ns = self.clock() if is_own else self.turn.monotonic_ns
         response.older = self.newest
@@ -546,7 +551,7 @@ cdef class ServiceBridge:
         self.pending -= 1
 
     cdef void forget(self, Response* response) noexcept:
-        """Stop expecting an answer and free it."""
+        """Stop expecting a response and free it."""
         cdef Table* table = &(<ResponseDesk>response.desk).responses
         if response.is_sampled:
             self.samples.pop(response.text[:response.key_size], None)
@@ -561,7 +566,7 @@ cdef class ServiceBridge:
         return 0
 
     def expire(self, int64_t now_ns):
-        """Give up answers older than the threshold, at most LOOKED_AT_PER_STEP per call."""
+        """Drop responses older than the threshold, at most LOOKED_AT_PER_STEP per call."""
         cdef uint32_t count = 0
         self.is_armed = False
         while self.oldest != NULL and self.oldest.since_ns + self.threshold_ns <= now_ns \
@@ -575,8 +580,8 @@ cdef class ServiceBridge:
                 max(self.oldest.since_ns + self.threshold_ns, now_ns), self.number)
 
     def sweep(self, uint32_t skip):
-        """Give up answers that nobody would receive, skipping the `skip` oldest. Return how many to
-        skip next time, or None once all have been checked.
+        """Drop responses without a possible receiver, skipping the `skip` oldest. Return how many
+        to skip next time, or None once all have been checked.
         """
         cdef Response* response = self.oldest
         cdef Response* following

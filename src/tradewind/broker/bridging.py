@@ -1,4 +1,4 @@
-"""Connects accounts: creates bridges from their exports and imports.
+"""Connect accounts: create bridges from their exports and imports.
 
 Owns the bridges of a server: creates them, updates them when accounts change, and runs their
 deadlines. It never handles messages, which is up to `broker.bridges` (services) and `broker.router`
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from tradewind.broker.broker import Broker
     from tradewind.broker.latency import LatencyMeter, Metric
 
-# How long after a subscription has gone answers to it may still be waited for.
+# How long responses may still be awaited after their subscription was removed.
 SWEEP_NS: Final = 100_000_000
-# The deadline of measurements; those of bridges have higher numbers.
+# The deadline number of measurements; those of bridges have higher numbers.
 REPORTS_NUMBER: Final = 0
-# Measurements that may wait for the end of a turn; more are left out.
+# The limit for measurements that wait for the end of a turn; further ones are dropped.
 REPORTS_MAX: Final = 65536
-# Where a subscription reaches: the account, the subject there, how subjects come back, and whether
-# traces show what comes of it.
+# The reach of a subscription: the account, the subject there, how subjects are translated back, and
+# whether traces show the result.
 _Reach = tuple["Account", bytes, Translator | None, bool]
 
 
 class StreamBridge:
-    """One import of a stream."""
+    """One stream import."""
 
     __slots__ = ("_back", "exporter", "local", "translator", "wanted")
 
@@ -58,7 +58,7 @@ class StreamBridge:
         self._back = remote_template(wanted)
 
     def reach(self, subject: str) -> _Reach | None:
-        """Where a subscription of the importer reaches over this bridge."""
+        """The reach of an importer's subscription over this bridge, or None."""
         common = intersection(subject, self.local)
         if common is None:
             return None
@@ -86,7 +86,7 @@ class AccountBridge:
             self._patterns.discard(handle)
 
     def reached_by(self, subject: bytes) -> list[_Reach]:
-        """Where a subscription of a member reaches besides its own account."""
+        """The reach of a member's subscription besides its own account."""
         if not self.streams:
             return []
         text = subject.decode("utf-8", "surrogateescape")
@@ -101,14 +101,16 @@ class AccountBridge:
         return any(is_subset(subject, local_subject(one.wanted)) for one in self.services)
 
     def subscription_gone(self) -> None:
-        """Somebody may no longer wait for an answer: look soon, at all of them together."""
+        """Called when a subscription was removed, which may have waited for a response: schedule
+        one check of all of them.
+        """
         if not self._is_sweep_due and any(one.pending for one in self.services):
             self._is_sweep_due = True
             self._position = (0, 0)
             self._bridges.due_at(self._bridges.clock.monotonic_ns() + SWEEP_NS, self.number)
 
     def sweep(self) -> None:
-        """Look at a part of the answers that are waited for."""
+        """Check a part of the expected responses."""
         index, skip = self._position
         if index < len(self.services):
             left = self.services[index].sweep(skip)
@@ -120,7 +122,7 @@ class AccountBridge:
 
 
 class Bridges:
-    """One per broker."""
+    """The bridges of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -132,20 +134,20 @@ class Bridges:
         self.clock = broker.clock
         self.chance = broker.chance
         self._reports: list[tuple[Account, str, Metric]] = []
-        # How accounts are joined, or are about to be; None: not all of them were.
+        # How accounts are joined, or are about to be; None: not all of them are.
         self._shares: dict[str, Shares] | None = {}
 
     @property
     def server_name(self) -> str:
-        """What services are told."""
+        """The server name for services."""
         return self._broker.server_name
 
     # ---------------------------------------------------------------- making them
 
     def update(self, shares: Mapping[str, Shares]) -> Iterator[None]:
-        """Join the accounts in this way from now on, in steps. Impossible imports are left out.
+        """Join the accounts in this way, in steps. Impossible imports are left out.
 
-        An update that comes between two steps ends this one: it joins all of them in a newer way.
+        An update that starts between two steps ends this one: it joins all accounts in a newer way.
         """
         if shares == self._shares:
             return
@@ -157,7 +159,7 @@ class Bridges:
                     return
         except BaseException:
             if self._shares is wanted:
-                self._shares = None  # the next one does it all
+                self._shares = None  # the next update repeats all of it
             raise
 
     def _join_all(self, shares: Mapping[str, Shares]) -> Iterator[None]:
@@ -245,23 +247,23 @@ class Bridges:
     # ---------------------------------------------------------------- asked by bridges
 
     def desk_of(self, account: Account) -> ResponseDesk:
-        """Where answers of an account to others arrive."""
+        """The desk where responses to members of an account arrive."""
         desk = self._desks.get(account.name)
         if desk is None:
             desk = self._desks[account.name] = ResponseDesk(account, self._dice)
         return desk
 
     def request_info(self, importer: Account, exporter: Account) -> tuple[bytes, bytes]:
-        """What services learn of a client that does not share more."""
+        """The details of a client for services, if it does not share more."""
         is_system = self._broker.is_system_account(exporter)
         return plain_info(importer.name, self.server_name if is_system else "")
 
     def due_at(self, deadline_ns: int, number: int) -> None:
-        """Have `due` called with this number then."""
+        """Schedule a call of `due` with this number."""
         self._broker.deadlines.add(deadline_ns, number, "bridge")
 
     def meter_of(self, bridge: ServiceBridge) -> LatencyMeter:
-        """Who measures the requests over a bridge; its export wants that."""
+        """The meter for requests over a bridge whose export has `latency`."""
         from tradewind.broker.latency import LatencyMeter
 
         assert bridge.offered.latency is not None
@@ -280,7 +282,7 @@ class Bridges:
             account.publish(subject, msgspec.json.encode(metric))
 
     def due(self, number: int) -> None:
-        """A deadline of a bridge has come; the bridge may have gone before."""
+        """Called at a deadline of a bridge, which may have been removed before."""
         if number == REPORTS_NUMBER:
             self._publish_reports()
             return
@@ -293,7 +295,7 @@ class Bridges:
     # ---------------------------------------------------------------- for monitoring
 
     def waiting(self, name: str, limit: int) -> dict[str, tuple[str, ServiceBridge]]:
-        """The answers that others wait for: subject -> (their reply, over which bridge)."""
+        """The expected responses of an account: subject -> (the requester's reply, the bridge)."""
         desk = self._desks.get(name)
         return {} if desk is None else desk.waiting(limit)
 

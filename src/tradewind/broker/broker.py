@@ -67,16 +67,18 @@ if TYPE_CHECKING:
 FIRST_PING_NS = 2 * SECOND_NS
 RTT_INTERVAL_NS = 3600 * SECOND_NS
 STALL_NS = 5_000_000
-# Deadlines of connections that are handled in one turn.
+# The limit for deadlines of connections that are handled in one turn.
 DUE_AT_ONCE_MAX = 512
 
 
 def _leave_to_python(_root: object, *_surroundings: object) -> None:
-    """Do nothing: the garbage collector of the program finds it."""
+    """Do nothing: the program's garbage collector finds the object."""
 
 
 class Broker:
-    """One server. `gates` maps a listener kind ("STANDARD", "WEBSOCKET") to its gate."""
+    """One server without its sockets. `gates` maps a listener kind ("STANDARD", "WEBSOCKET") to its
+    gate.
+    """
 
     def __init__(
         self,
@@ -89,15 +91,16 @@ class Broker:
         log: BrokerLog,
         chance: random.Random,
     ) -> None:
-        # Each has a number of its own, as what queue groups see could tell theirs.
+        # Each has a generator of its own, because the choices that queue groups see could reveal
+        # those of others.
         self.router = Router(chance.getrandbits(64))
         self.engine: Engine | None = None
-        # Who gets what nobody else hears, see `unheard`.
+        # Receivers of messages without other receivers, see `unheard`.
         self.unheard_taker: Taker | None = None
         self.deadlines = Deadlines()
         self.deferred = CheckQueue()  # passwords to check elsewhere
         self.watch = TurnWatch(clock, log)
-        # Called in every turn, see there; so they are no methods, which would cost a frame.
+        # Called in every turn; attributes instead of methods, which would cost a frame.
         self.end_turn: Callable[[], list[Session]] = partial(
             end_turn, self, self.router, self.watch
         )
@@ -129,11 +132,11 @@ class Broker:
         self.info = CommonInfo(server_id, self.server_name, headers=not options.no_header_support)
         self.admission = Admission(self, gates)
         self._next_cid = 1
-        # Accounts that were set since the last reload began, which knows less of them.
+        # Accounts that were set since the last reload began, whose options are older.
         self._set_since_reload: set[str] = set()
-        # Told of objects in cycles that nobody uses any more, and of what surrounds them.
+        # Called with dropped objects that are part of cycles, and with the objects around them.
         self.let_go: Callable[..., None] = _leave_to_python
-        # What traces say of this server; made when the first of them is.
+        # The facts about this server in traces; created with the first trace.
         self.server_info: Callable[[], Any] = dict
         self._tracing: Tracing | None = None
         self._set_trace()
@@ -142,8 +145,8 @@ class Broker:
         self.router.on_trace = self.trace_delivery if self.log.trace_enabled else None
 
     def _set_accounts(self, accounts: dict[str, AccountLimits]) -> None:
-        """Make the accounts that are new and update limits and mappings of the others; members
-        keep their account.
+        """Create new accounts and update limits and mappings of the others; members keep their
+        account.
         """
         for _ in self.make_accounts(accounts):
             pass
@@ -153,7 +156,7 @@ class Broker:
             pass
 
     def make_accounts(self, accounts: dict[str, AccountLimits]) -> Iterator[None]:
-        """Make those that are new, in steps; nobody is in them yet."""
+        """Create the new accounts, in steps; they have no members yet."""
         for name in (GLOBAL_ACCOUNT, *accounts):
             if name not in self.accounts:
                 self._make_account(name, accounts.get(name, AccountLimits()))
@@ -174,7 +177,7 @@ class Broker:
             self.leaves.follow(account)
 
     def set_account(self, account: AccountOptions, limits: AccountLimits) -> None:
-        """One account has come, or has changed, that the configuration does not name."""
+        """Called when an account that the configuration does not name was added or has changed."""
         before = self.options.accounts.get(account.name)
         self.options.accounts[account.name] = account
         self._set_since_reload.add(account.name)
@@ -187,13 +190,13 @@ class Broker:
                 pass
 
     def record_spans(self, spans: SpanRecorder | None) -> None:
-        """Have messages with a sampled traceparent recorded from now on, or no more."""
+        """Start recording messages with a sampled traceparent; None stops it."""
         self.router.spans = spans
         for account in self.accounts.values():
             account.traces_parents = account.trace_rule is not None or spans is not None
 
     def waiting_answers(self, name: str, limit: int) -> dict[str, tuple[str, ServiceBridge]]:
-        """The answers of an account that others wait for, for monitoring."""
+        """The responses of an account that requesters wait for, for monitoring."""
         return self.bridges.waiting(name, limit)
 
     def _join_accounts(self) -> Iterator[None]:
@@ -221,11 +224,11 @@ class Broker:
     # ---------------------------------------------------------------- time
 
     def monotonic_ns(self) -> int:
-        """For deadlines."""
+        """The monotonic clock, for deadlines."""
         return self.clock.monotonic_ns()
 
     def now_ns(self) -> int:
-        """For stamps."""
+        """The wall clock, for timestamps."""
         return self.clock.wall_ns()
 
     # ---------------------------------------------------------------- connections come
@@ -238,9 +241,10 @@ class Broker:
         tls: Any = None,
         send_info: bool = True,
     ) -> Session:
-        """A connection was accepted; `send_info` is false when the listener sends INFO by itself.
+        """Called when a connection was accepted; `send_info` is False if the listener itself sends
+        INFO.
 
-        The session may come back closed (limits): the link then only writes its output.
+        The session may already be closed because of a limit: the link then only writes its output.
         """
         session = Session(
             self,
@@ -273,12 +277,12 @@ class Broker:
         return session
 
     def next_cid(self) -> int:
-        """A number for a connection."""
+        """The number of a new connection."""
         self._next_cid += 1
         return self._next_cid - 1
 
     def start_leaves(self, options: LeafOptions) -> Leaves:
-        """Have leaf nodes from now on."""
+        """Enable leaf nodes."""
         # Loaded when it is needed: a server that runs alone starts sooner.
         from tradewind.broker.leaves import Leaves
 
@@ -290,7 +294,7 @@ class Broker:
         return self.sessions.get(cid) or self.leaf_sessions.get(cid)
 
     def _refuse_at_limits(self, session: Session) -> bool:
-        """Close a new connection that is one too many."""
+        """Close a new connection that exceeds a limit."""
         over = max(self.options.max_connections, 0) < len(self.sessions)
         if over or self.admission.has_no_place(session):
             self.log.error(f"{label(session)} - {ops.ERROR_MAX_CONNECTIONS}")
@@ -299,17 +303,17 @@ class Broker:
         return False
 
     def first_info(self, session: Session) -> bytes:
-        """INFO with which a connection begins."""
+        """The INFO at the start of a connection."""
         return self.info_line(
             session,
             auth_required=self.admission.auth_required(session),
             nonce=session.nonce.decode(),
-            # Behind a proxy it is known only when the proxy has said it.
+            # Through a proxy, the address is known only after the proxy has sent it.
             client_ip="" if self.options.proxy_protocol else session.remote_ip,
         )
 
     def info_line(self, session: Session, **extra: Any) -> bytes:
-        """INFO as this connection should see it, later than the first one."""
+        """An INFO after the first one, with the values for this connection."""
         account_max = session.account.limits.payload_bytes_max
         payload_max = self.admission.limits_of(session).max_payload_bytes
         return self.info.line(
@@ -325,7 +329,7 @@ class Broker:
         )
 
     def broadcast_info(self) -> Iterator[None]:
-        """Tell every client that understands it what has changed, in steps."""
+        """Send an updated INFO to every client that understands it, in steps."""
         for session in list(self.sessions.values()):
             yield
             try:
@@ -338,22 +342,22 @@ class Broker:
     # ---------------------------------------------------------------- called by sessions
 
     def connect_received(self, session: Session, argument: bytes) -> None:
-        """CONNECT arrived."""
+        """Called when CONNECT has arrived."""
         self.admission.connect(session, argument)
 
     def refuse(self, session: Session, reason: str) -> None:
-        """An operation came before CONNECT where it must not."""
+        """Reject an operation that arrived before CONNECT and must not."""
         self.admission.reject(session, reason)
 
     def info_received(self, session: Session, argument: bytes) -> None:
-        """Clients have no business to send INFO; a valid one is ignored, as nats-server does."""
+        """Called when a client has sent INFO: a valid one is ignored, as on nats-server."""
         try:
             msgspec.json.decode(argument, type=dict[str, Any])
         except JSON_ERRORS:
             session.close(ops.CLOSED_PROTOCOL)
 
     def first_pong_sent(self, session: Session) -> None:
-        """The first PING after CONNECT was answered: the client learns where it ended up."""
+        """Called when the first PING after CONNECT was answered: the client learns its account."""
         if session.options.protocol >= 1:
             session.write(
                 self.info_line(
@@ -365,7 +369,7 @@ class Broker:
             )
 
     def pong_received(self, session: Session) -> None:
-        """An answer to one of our PINGs."""
+        """Called when a peer has answered a PING."""
         session.pings_outstanding = 0
         if session.ping_sent_ns:
             session.rtt_ns = max(self.monotonic_ns() - session.ping_sent_ns, 1)
@@ -377,7 +381,7 @@ class Broker:
         subject: bytes,
         is_reply: bool,  # noqa: FBT001
     ) -> None:
-        """Tell the peer, and the log, what it may not publish."""
+        """Report a publish violation to the peer and the log."""
         name = subject.decode("utf-8", "surrogateescape")
         kind = "Publish with Reply of" if is_reply else "Publish to"
         if self.router.trace is not None:
@@ -388,7 +392,7 @@ class Broker:
 
     @property
     def tracing(self) -> Tracing:
-        """Traces of messages; made when the first of them is asked for."""
+        """The traces of messages; created with the first request for one."""
         if self._tracing is None:
             from tradewind.broker.message_trace import Tracing
 
@@ -396,17 +400,17 @@ class Broker:
         return self._tracing
 
     def publish_traced(self, session: Session, handle: int) -> None:
-        """A message asks for a trace: `handle` is the address of its operation."""
+        """Publish a message that requests a trace; `handle` is the address of its operation."""
         from tradewind.broker.traced import publish_traced
 
         publish_traced(session, handle, self.tracing)
 
     def too_large(self, session: Session, data: bytes) -> None:
-        """A message with a header is too large: this is how it begins."""
+        """Called when a message with a header is too large; `data` is its beginning."""
         self.tracing.too_large(session, data)
 
     def subscribe_denied(self, session: Session, subject: bytes, queue: bytes, sid: bytes) -> None:
-        """Tell the peer, and the log, what it may not subscribe to."""
+        """Report a subscription violation to the peer and the log."""
         name = subject.decode("utf-8", "surrogateescape")
         group = queue.decode("utf-8", "surrogateescape")
         using = f' using queue "{group}"' if group else ""
@@ -418,7 +422,7 @@ class Broker:
         )
 
     def identity_of(self, cid: int) -> Identity | None:
-        """What a connection has shown by its JWT; None if it has not entered by one."""
+        """The identity that a connection has proved by its JWT; None without a JWT."""
         return self.admission.identity_of(cid)
 
     def is_undecided(self, cid: int) -> bool:
@@ -426,14 +430,14 @@ class Broker:
         return self.admission.is_undecided(cid)
 
     def account_of(self, session: Session) -> Account | None:
-        """The account that a connection has shown to belong to; None if its login has failed, or
-        was not decided yet.
+        """The account that a connection has proved to belong to; None if its login has failed or is
+        undecided.
         """
         is_member = not session.must_authenticate and not self.is_undecided(session.cid)
         return session.account if is_member else None
 
     def leaf_traffic(self, account: str = "") -> LeafTraffic:
-        """What leaf connections have sent and received since the start, of one account or all."""
+        """The traffic of leaf connections since the start, of one account or of all."""
         return self.leaves.traffic(account) if self.leaves is not None else LeafTraffic()
 
     def is_system_account(self, account: Account) -> bool:
@@ -446,11 +450,11 @@ class Broker:
         return self.accounts.get(self.options.system_account)
 
     def trace_operation(self, session: Session, kind: int, argument: bytes, body: bytes) -> None:
-        """Log an inbound operation, if asked for; credentials are cut out of CONNECT."""
+        """Log an inbound operation, if enabled; credentials are removed from CONNECT."""
         self.trace_line(session, KIND_NAMES[kind], argument, body)
 
     def trace_line(self, session: Session, name: str, argument: bytes, body: bytes) -> None:
-        """The same by the name of the operation."""
+        """Log an inbound operation by its name."""
         text = self.admission.redacted(argument) if name == "CONNECT" else printable(argument)
         self.log.trace(
             f"{label(session)} - <<- [{name} {text}]"
@@ -465,7 +469,7 @@ class Broker:
     def trace_delivery(
         self, session: Session, subject: bytes, sid: bytes, reply: bytes, body: bytes
     ) -> None:
-        """Log an outbound message, if asked for."""
+        """Log an outbound message, if enabled."""
         words = b" ".join(word for word in (subject, sid, reply) if word)
         self.log.trace(f"{label(session)} - ->> [MSG {printable(words)} {len(body)}]")
 
@@ -476,7 +480,7 @@ class Broker:
     # ---------------------------------------------------------------- connections go
 
     def session_closing(self, session: Session) -> None:
-        """Called by the session while its subscriptions are still there."""
+        """Called by a session that is closing, while its subscriptions still exist."""
         claims = shown_claims(self.identity_of(session.cid))
         record = closed_session(session, self.account_of(session), self.now_ns(), claims)
         self._forget(session)
@@ -489,13 +493,13 @@ class Broker:
         elif session.close_reason == ops.CLOSED_STALE:
             self.totals.stale_connections += 1
             self.totals.stale_leaves += is_leaf
-        # Of other servers only those that have entered.
+        # Connections of other servers count only if they have logged in.
         if session.is_connected or not is_leaf:
             self.tell_observers(lambda observer: observer.on_disconnect(record))
         self.admission.closed(session)
 
     def tell_observers(self, tell: Callable[[Observer], None]) -> None:
-        """What they make of it is theirs: a connection comes and goes all the same."""
+        """Notify observers; their errors do not affect the connection."""
         for observer in self.observers:
             try:
                 tell(observer)
@@ -503,13 +507,13 @@ class Broker:
                 self.faults.contain("observer", error)
 
     def session_closed(self, session: Session) -> None:
-        """Called by the session when it is out of routing."""
+        """Called by a session that has been removed from routing."""
         self.log.debug(f"{label(session)} - Client connection closed: {session.close_reason}")
 
     # ---------------------------------------------------------------- turns and timers
 
     def close_doomed(self, session: Session) -> None:
-        """Routing found that a session has to go."""
+        """Close a session for which routing has found a reason."""
         if session.doom == ops.CLOSED_SLOW_PENDING:
             limit = self.options.max_pending_bytes
             self.log.notice(
@@ -518,17 +522,17 @@ class Broker:
         session.close(session.doom)
 
     def service_failed(self, message: InternalMessage, error: Exception) -> None:
-        """A service of the server has a fault."""
+        """Called when a service of the server has failed."""
         self.faults.contain("service", error, message.subject)
 
     def session_failed(self, session: Session, error: Exception) -> None:
-        """A fault of ours in the work of one connection ends that one."""
+        """Called when a bug has affected one connection: close that connection."""
         self.faults.contain("session", error, label(session))
         try:
             session.close(ops.CLOSED_READ_ERROR)
         except Exception as another:
             self.faults.contain("session", another, label(session))
-        # Also if closing it is what failed.
+        # Even if closing it is what failed.
         self._forget(session)
 
     def _forget(self, session: Session) -> None:
@@ -537,7 +541,7 @@ class Broker:
         session.account.sessions.pop(session.cid, None)
 
     def tick(self) -> None:
-        """Do what is due; if that is much, the rest follows in the next turns."""
+        """Handle what is due; if that is much, the rest follows in the next turns."""
         for cid, kind in self.deadlines.take_due(self.monotonic_ns(), DUE_AT_ONCE_MAX):
             if kind == "bridge":
                 self._bridge_due(cid)
@@ -568,12 +572,12 @@ class Broker:
         )
 
     def _ping_due(self, session: Session) -> None:
-        """Ping a quiet connection, or give it up when it left too many unanswered."""
+        """Ping a quiet connection, or close it if it left too many pings unanswered."""
         now_ns = self.monotonic_ns()
         interval_ns = self._ping_interval_ns(session)
         self.deadlines.add(now_ns + interval_ns, session.cid, "ping")
         if self.admission.is_consulted(session.cid):
-            return  # nothing of it is read before the service has answered
+            return  # nothing is read from it before the service has answered
         rtt_asked = (
             session.rtt_measured_ns > 0 and now_ns - session.rtt_measured_ns < RTT_INTERVAL_NS
         )
@@ -601,7 +605,7 @@ class Broker:
         self.admission.expiry_due(session)
 
     def write_blocked(self, session: Session) -> None:
-        """The socket takes no more: it has until the write deadline."""
+        """Called when the socket accepts no more bytes: set the write deadline."""
         session.write_blocked_ns = self.monotonic_ns()
         if not session.write_deadline_armed:
             session.write_deadline_armed = True
@@ -610,7 +614,7 @@ class Broker:
             )
 
     def write_resumed(self, session: Session) -> None:
-        """The socket takes bytes again."""
+        """Called when the socket accepts bytes again."""
         session.write_blocked_ns = 0
 
     def _write_due(self, session: Session) -> None:
@@ -630,8 +634,8 @@ class Broker:
         session.close(ops.CLOSED_SLOW_DEADLINE)
 
     def stalled(self, session: Session) -> None:
-        """A producer waits for a crowded receiver or stream; only for a moment, or a stuck receiver
-        would stop everyone.
+        """Called when a producer waits for a crowded receiver or stream; only for a moment, or a
+        stuck receiver would stop all producers.
         """
         self.totals.stalled_clients += 1
         self.deadlines.add(self.monotonic_ns() + STALL_NS, session.cid, "stall")
@@ -642,11 +646,11 @@ class Broker:
     # ---------------------------------------------------------------- changes while running
 
     def authenticated(self, check: Check, decision: Identity | Rejection | Consultation) -> None:
-        """The answer of a worker thread to a check that it took from `deferred`."""
+        """Called with the result of a worker thread for a check that it took from `deferred`."""
         cid = self.deferred.finished(check, decision)
         if cid is not None:
             session = self.session_of(cid)
-            assert session is not None, "a check that is asked for ends with its connection"
+            assert session is not None, "a check ends with its connection"
             try:
                 self.admission.decided(session, decision)
             except Exception as error:
@@ -660,7 +664,7 @@ class Broker:
         *,
         identities_changed: bool,
     ) -> None:
-        """Take over new options; with `identities_changed` every connection has to pass the gate
+        """Apply new options; with `identities_changed` every connection has to pass the gate
         again.
         """
         for _ in self.reload_steps(options, gates, accounts, identities_changed=identities_changed):
@@ -674,8 +678,8 @@ class Broker:
         *,
         identities_changed: bool,
     ) -> Iterator[None]:
-        """The same in steps. Every login is decided by the old gate with the old options, or by the
-        new one with the new: they change in one step, after the accounts that are new are there.
+        """Apply new options in steps. Every login is decided by the old gate with the old options,
+        or by the new gate with the new options: both change in one step, after new accounts exist.
         """
         self._set_since_reload.clear()
         yield from self.make_accounts(accounts)
@@ -695,7 +699,7 @@ class Broker:
                 session.apply_limits(self.admission.limits_of(session))
                 if identities_changed:
                     self.admission.recheck(session)
-            except Exception as error:  # nobody else may keep what is no longer allowed
+            except Exception as error:  # no other connection may keep what is no longer allowed
                 self.session_failed(session, error)
             yield
         yield from close_server_surplus(self)
@@ -707,20 +711,20 @@ class Broker:
         self._set_trace()
 
     def close_all(self, reason: str) -> Generator[None, None, None]:
-        """End all connections, in steps."""
+        """Close all connections, in steps."""
         for session in [*self.sessions.values(), *self.leaf_sessions.values()]:
             self.close_session(session, reason)
             yield
 
     def close_session(self, session: Session, reason: str, error: str = "") -> None:
-        """End one connection, even if its end fails; the peer is sent the error."""
+        """Close one connection, even if closing fails; the peer is sent the error."""
         try:
             session.close(reason, error)
         except Exception as fault:
             self.session_failed(session, fault)
 
     def announce_lame_duck(self, cid: int) -> bool:
-        """Ask one client to move elsewhere; false if there is none of that number."""
+        """Ask one client to move elsewhere; False if no client has that number."""
         session = self.sessions.get(cid)
         if session is None:
             return False
@@ -728,7 +732,7 @@ class Broker:
         return True
 
     def kick(self, cid: int) -> bool:
-        """Close one connection; false if there is none of that number."""
+        """Close one connection; False if none has that number."""
         session = self.session_of(cid)
         if session is None:
             return False
@@ -742,7 +746,7 @@ def _leaf_due(kind: str, broker: Broker, session: Session) -> None:
 
 
 def domain_rules(domain: str) -> tuple[MappingRule, ...]:
-    """Mappings by which clients that name no domain reach this one (`default_js_domain`)."""
+    """Mappings by which clients that name no domain reach this domain (`default_js_domain`)."""
     # A server without JetStream and domains does not load the table.
     from tradewind.api.endpoint_row import PREFIX
     from tradewind.api.endpoints import subjects_by_word

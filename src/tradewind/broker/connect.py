@@ -18,13 +18,13 @@ from tradewind.errors import JSON_ERRORS, ProtocolError
 if TYPE_CHECKING:
     from json import JSONDecoder
 
-# Python reads no longer integers, and Go none that needs more bits.
+# Python reads no longer integers, and Go accepts none that needs more bits.
 _INTEGER_CHARACTERS_MAX: Final = 20
 _INTEGER: Final = re.compile(r"-?\d+\Z")
 
 
 class ConnectRequest(msgspec.Struct, frozen=True):
-    """What a client said of itself. The defaults hold until it says anything: a bare telnet is
+    """The fields of a client's CONNECT. The defaults apply until a field is sent: a bare telnet is
     verbose and pedantic.
     """
 
@@ -49,7 +49,7 @@ class ConnectRequest(msgspec.Struct, frozen=True):
     proxy_signature: str = ""
 
     def __repr__(self) -> str:
-        """Without anything that is secret."""
+        """A text without the secrets."""
         return (
             f"ConnectRequest(user={self.user!r}, nkey={self.nkey!r}, name={self.name!r},"
             f" lang={self.lang!r}, version={self.version!r})"
@@ -57,13 +57,13 @@ class ConnectRequest(msgspec.Struct, frozen=True):
 
 
 class _Number(str):
-    """The text of a number: of those that nobody asks for, any is right."""
+    """The text of a number: for fields that are not used, any number is valid."""
 
     __slots__ = ()
 
 
 class _Members(list[tuple[str, Any]]):
-    """The members of an object, with all that have the same name."""
+    """The members of an object, including those with equal names."""
 
     __slots__ = ()
 
@@ -89,7 +89,7 @@ _FIELDS: dict[str, tuple[str, type]] = {
     "account": ("account", str),
     "new_account": ("new_account", bool),
     "proxy_sig": ("proxy_signature", str),
-    # Other servers say these; a client may, if they are well-formed.
+    # Other servers send these; a client may, if they are well-formed.
     "remote_account": ("", str),
     "import": ("", dict),
     "export": ("", dict),
@@ -97,7 +97,7 @@ _FIELDS: dict[str, tuple[str, type]] = {
 
 
 def parse_connect(argument: bytes, current: ConnectRequest) -> ConnectRequest:
-    """Merge the JSON of a CONNECT into `current`; ProtocolError when it is not as it should be."""
+    """Merge the JSON of a CONNECT into `current`; ProtocolError if it is not valid."""
     try:
         document: Any = _decoder().decode(argument.decode("utf-8", "replace"))
     except JSON_ERRORS as error:
@@ -134,7 +134,9 @@ def _decoder() -> JSONDecoder:
 
 
 def folded(key: str) -> str:
-    """A key as it is compared: Go takes the long s for an s, and the sign for Kelvin for a K."""
+    """A key in the form for comparisons: Go takes the long s for an s, and the sign for Kelvin for
+    a K.
+    """
     return key.lower().replace("\u017f", "s")
 
 
@@ -169,7 +171,7 @@ def _integer(value: Any) -> int | None:
 
 
 def _are_subject_rules(value: Any) -> bool:
-    """Whether it is an object whose `allow` and `deny` are lists of subjects."""
+    """Whether a value is an object whose `allow` and `deny` are lists of subjects."""
     return type(value) is _Members and all(
         rules is None
         or (type(rules) is list and all(rule is None or type(rule) is str for rule in rules))

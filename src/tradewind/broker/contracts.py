@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BrokerLog(Protocol):
-    """Where the broker says what happens."""
+    """The log of the broker."""
 
     debug_enabled: bool
     trace_enabled: bool
@@ -33,7 +33,9 @@ class BrokerLog(Protocol):
 
 
 class Observer(Protocol):
-    """Told of connections that come and go; the system account's events are made from it."""
+    """Is notified when connections open and close; the system account's events are made from
+    that.
+    """
 
     def on_connect(self, session: Session) -> None: ...  # noqa: D102
     def on_disconnect(self, closed: ClosedSession) -> None: ...  # noqa: D102
@@ -43,7 +45,7 @@ class Observer(Protocol):
 
 
 class Engine(Protocol):
-    """What keeps messages: it has a part in every turn, and deadlines of its own."""
+    """The engine that stores messages: takes part in every turn, and has its own deadlines."""
 
     def end_turn(self) -> None: ...  # noqa: D102
     def tick(self) -> None: ...  # noqa: D102
@@ -58,7 +60,7 @@ class RemoteAddress(msgspec.Struct, frozen=True):
 
 
 class TlsFacts(msgspec.Struct, frozen=True):
-    """What the handshake agreed on."""
+    """The result of a TLS handshake."""
 
     version: str
     cipher: str
@@ -66,7 +68,7 @@ class TlsFacts(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct):
-    """Server-wide counters since the start; those of messages are kept by the router."""
+    """Server-wide counters since the start; those of messages are in the router."""
 
     router: Router
     total_connections: int = 0
@@ -79,27 +81,27 @@ class Totals(msgspec.Struct):
 
     @property
     def in_msgs(self) -> int:
-        """Messages that came in."""
+        """The number of messages received."""
         return self.router.in_msgs
 
     @property
     def out_msgs(self) -> int:
-        """Messages that went out."""
+        """The number of messages sent."""
         return self.router.out_msgs
 
     @property
     def in_bytes(self) -> int:
-        """Bytes of the messages that came in."""
+        """The size of the messages received."""
         return self.router.in_bytes
 
     @property
     def out_bytes(self) -> int:
-        """Bytes of the messages that went out."""
+        """The size of the messages sent."""
         return self.router.out_bytes
 
 
 class LeafTraffic(msgspec.Struct):
-    """Messages that leaf connections have brought and taken."""
+    """The traffic of leaf connections."""
 
     in_msgs: int = 0
     in_bytes: int = 0
@@ -107,7 +109,7 @@ class LeafTraffic(msgspec.Struct):
     out_bytes: int = 0
 
     def add(self, other: LeafTraffic | Session) -> None:
-        """Add those of a connection, or of several."""
+        """Add the traffic of one connection, or of several."""
         self.in_msgs += other.in_msgs
         self.in_bytes += other.in_bytes
         self.out_msgs += other.out_msgs
@@ -115,7 +117,9 @@ class LeafTraffic(msgspec.Struct):
 
 
 class ClosedSession(msgspec.Struct, frozen=True):
-    """A connection that has ended, as monitoring shows it; the same names as an open Session."""
+    """A closed connection, as monitoring shows it; the attributes are named as those of an open
+    Session.
+    """
 
     cid: int
     kind: str
@@ -148,11 +152,11 @@ class ClosedSession(msgspec.Struct, frozen=True):
     is_solicited: bool = False
 
     def subscriptions(self, limit: int, offset: int = 0) -> list[SubscriptionInfo]:
-        """Some of its subscriptions at the end; only the first few are kept."""
+        """Some of its subscriptions at the end; only the first few are recorded."""
         return list(self.subscription_list[offset : offset + limit])
 
 
-# Kept per ended connection for /connz?state=closed&subs=1.
+# Recorded per closed connection for /connz?state=closed&subs=1.
 CLOSED_SUBSCRIPTIONS_MAX = 16
 _SAME_NAMES = tuple(
     name
@@ -164,7 +168,7 @@ _SAME_NAMES = tuple(
 def closed_session(
     session: Session, account: Account | None, stop_ns: int, claims: ShownClaims | None
 ) -> ClosedSession:
-    """What is left of a session that is about to go."""
+    """The record of a session that is about to close."""
     return ClosedSession(
         **{name: getattr(session, name) for name in _SAME_NAMES},
         account=account,
@@ -177,7 +181,7 @@ def closed_session(
 
 
 def label(session: Session) -> str:
-    """How a connection is named in the log."""
+    """The name of a connection in the log."""
     options = session.options
     if session.kind == "Leafnode":
         return f"{address_text(session.remote_ip, session.remote_port)} - lid:{session.cid}"

@@ -1,4 +1,4 @@
-"""When something is due: a heap of deadlines keyed by connection.
+"""Deadlines of connections: a heap, keyed by connection.
 
 Owns only the order. A deadline is never cancelled: the code it wakes checks whether it still
 applies, so closing a connection costs nothing here. One entry per connection and kind keeps the
@@ -20,7 +20,7 @@ cdef class Deadlines:
         return len(self.heap)
 
     def add(self, deadline_ns, cid, kind):
-        """Remember that `kind` is due for connection `cid`."""
+        """Add the deadline of `kind` for connection `cid`."""
         heappush(self.heap, (deadline_ns, cid, kind))
 
     def next_ns(self):
@@ -28,7 +28,9 @@ cdef class Deadlines:
         return (<tuple>self.heap[0])[0] if self.heap else None
 
     def take_due(self, now_ns, Py_ssize_t count_max):
-        """Remove what is due now, at most so many, and return it as (cid, kind), in order."""
+        """Remove at most `count_max` entries that are due, and return them as (cid, kind), in
+        order.
+        """
         due = []
         while self.heap and self.heap[0][0] <= now_ns and len(due) < count_max:
             _, cid, kind = heappop(self.heap)

@@ -1,7 +1,7 @@
 """Types for authentication: the credentials of a connection, and the decision of the gate.
 
 Owns the types between the broker and the gate (`server.auth`), which decides. Every kind of
-listener presents `Credentials` to the same gate. It never checks anything.
+listener presents `Credentials` to the same gate. It makes no checks.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Credentials(msgspec.Struct):
-    """All that a connection has shown of itself when it sent CONNECT (or, without CONNECT, its
-    first operation).
+    """All credentials that a connection has presented when it sent CONNECT (or, without CONNECT,
+    its first operation).
     """
 
     user: str = ""
@@ -34,10 +34,10 @@ class Credentials(msgspec.Struct):
     connection_type: str = "STANDARD"  # or WEBSOCKET, IN_PROCESS
     certificate: bytes | None = None  # peer's leaf certificate, DER, verified
     address: str = ""  # of the peer
-    has_connected: bool = True  # false: nothing was sent yet
+    has_connected: bool = True  # False: nothing was sent yet
 
     def __repr__(self) -> str:
-        """Without anything that is secret."""
+        """A text without the secrets."""
         return (
             f"Credentials(user={self.user!r}, nkey={self.nkey!r},"
             f" connection_type={self.connection_type!r})"
@@ -45,17 +45,17 @@ class Credentials(msgspec.Struct):
 
 
 class UserLimits(msgspec.Struct, frozen=True):
-    """What one connection may use, below the limits of the server; -1: no limit of its own."""
+    """The limits of one connection, below those of the server; -1: no limit of its own."""
 
     subscriptions_max: int = -1
     payload_bytes_max: int = -1
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """An accepted connection: its account, the name that monitoring shows, and what it may do.
+    """An accepted connection: its account, the name that monitoring shows, and its permissions.
 
-    The rest is known of those who have entered by a JWT: until when it holds (wall clock, 0: for
-    ever), and what it says.
+    The other fields are set for connections with a JWT: when it expires (wall clock, 0: never), and
+    its claims.
     """
 
     account: str
@@ -67,11 +67,11 @@ class Identity(msgspec.Struct, frozen=True):
     claims: UserClaims | None = None
     scope: UserScope | None = None
     account_title: str = ""
-    is_called_out: bool = False  # a service has decided
+    is_called_out: bool = False  # accepted by an auth callout
 
 
 class ShownClaims(msgspec.Struct, frozen=True):
-    """What monitoring shows of somebody who has entered by a key, a JWT or an auth callout."""
+    """The facts that monitoring shows about a client with an nkey, a JWT or an auth callout."""
 
     issuer_key: str
     name: str = ""
@@ -80,7 +80,7 @@ class ShownClaims(msgspec.Struct, frozen=True):
 
 
 def shown_claims(identity: Identity | None) -> ShownClaims | None:
-    """What is shown of an identity; nothing of one with a password or token."""
+    """The shown facts of an identity; None for one with a password or token."""
     if identity is None:
         return None
     if identity.claims is None:
@@ -94,11 +94,12 @@ def shown_claims(identity: Identity | None) -> ShownClaims | None:
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Refused. `reason` is for the server's log; the peer only ever learns "Authorization
+    """A refusal. `reason` is for the server's log; the peer only ever learns "Authorization
     Violation".
 
-    A connection that had entered and may not stay is told `live_error` instead (empty: nothing),
-    and monitoring shows `live_reason`. Members of `told_account` are told the reason in an event.
+    A connection that was accepted before and may not stay receives `live_error` instead (empty:
+    nothing), and monitoring shows `live_reason`. Members of `told_account` receive the reason in an
+    event.
     """
 
     reason: str
@@ -108,22 +109,22 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 class PendingLogin(msgspec.Struct, frozen=True):
-    """It depends on something that has to be fetched first.
+    """A login that depends on something to be fetched first.
 
-    `start` begins that and later calls what it was given, in the event loop: then ask again. It
-    gives false when nothing more can be fetched now.
+    `start` begins fetching and later calls its argument, in the event loop: then ask the gate
+    again. False means that nothing more can be fetched now.
     """
 
     start: Callable[[Callable[[], None]], bool]
 
 
 class Consultation(msgspec.Struct, frozen=True):
-    """A service decides, which is asked by a message (an auth callout).
+    """A decision by a service, which is asked by a message (an auth callout).
 
-    `start` asks it about a connection and later calls what it was given, once, in the event loop;
-    it gives a function that takes the question back, or why it cannot be asked. When the time for
-    an answer is over, `overdue` says so. Who was decided about need not be asked again while `key`
-    is the same.
+    `start` sends the request about a connection and later calls its argument, once, in the event
+    loop; it returns a function that cancels the request, or the reason why it cannot be sent. After
+    the time for a response, `overdue` is the decision. A connection need not be decided again while
+    `key` stays equal.
     """
 
     start: Callable[
@@ -133,16 +134,16 @@ class Consultation(msgspec.Struct, frozen=True):
     key: object = None
 
     def __repr__(self) -> str:
-        """Without what the functions know."""
+        """A text without the state of the functions."""
         return "Consultation()"
 
 
 class Deferred(msgspec.Struct, frozen=True):
-    """The answer costs too much for the event loop (bcrypt): run `decide` in a worker thread.
+    """A decision that costs too much for the event loop (bcrypt): run `decide` in a worker thread.
 
-    `user` is the configured name whose password it is; None: there is no such name, and the answer
-    will be no. `identity` is what a connection is that has matched `secret` before: it need not be
-    checked again while the secret is the same.
+    `user` is the configured name with that password; None if there is no such name, and the login
+    will be refused. `identity` is that of a connection that has matched `secret` before: the
+    password need not be checked again while the secret stays the same.
     """
 
     decide: Callable[[], Identity | Rejection | Consultation]
@@ -151,7 +152,7 @@ class Deferred(msgspec.Struct, frozen=True):
     secret: object = None
 
     def __repr__(self) -> str:
-        """Without anything that is secret."""
+        """A text without the secrets."""
         return f"Deferred(user={self.user!r}, identity={self.identity!r})"
 
 
@@ -159,19 +160,21 @@ Decision = Identity | Rejection | Deferred | PendingLogin | Consultation
 
 
 class Gate(Protocol):
-    """The single authorise gate; replaced as a whole when the configuration is reloaded."""
+    """The only gate that decides about logins; replaced as a whole by a reload."""
 
     @property
     def auth_required(self) -> bool:
-        """Whether the first INFO says `auth_required`, not if `no_auth_user` lets anyone in."""
+        """Whether the first INFO says `auth_required`; False if `no_auth_user` admits all
+        clients.
+        """
 
     @property
     def is_required(self) -> bool:
-        """Whether anything is configured that a login is compared with."""
+        """Whether any credentials are configured."""
 
     @property
     def nonce_required(self) -> bool:
         """Whether INFO carries a nonce to sign."""
 
     def check(self, credentials: Credentials) -> Decision:
-        """Decide who this is. Never raises, never blocks."""
+        """Decide who the client is. Never raises, never blocks."""

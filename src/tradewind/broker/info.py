@@ -1,6 +1,6 @@
 """INFO: the description of the server, for all connections and for one connection.
 
-Owns the field names, their order and when they are omitted. It never decides anything.
+Owns the field names, their order and when they are omitted. It makes no decisions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from tradewind._version import __version__
 from tradewind.wire import ops
 
-# Go clients never read it, tools print it: it names what the server runs on.
+# Go clients never read it, tools print it: the runtime of the server.
 RUNTIME = f"python{sys.version.split()[0]}"
 _encode = msgspec.json.Encoder().encode
 # In the order in which nats-server writes them, on connections of clients and of leaf nodes.
@@ -31,8 +31,8 @@ _ALWAYS = frozenset(("host", "port", "headers", "max_payload", "leafnode_urls"))
 
 
 def encode_info(fields: dict[str, Any]) -> bytes:
-    """The line of these fields in their order; whatever is empty, zero or false is left out, except
-    what is always expected.
+    """The line with these fields in their order, without those that are empty, zero or False,
+    except for those that are always expected.
     """
     ordered = {
         name: fields[name]
@@ -47,7 +47,7 @@ def encode_info(fields: dict[str, Any]) -> bytes:
 
 
 class ListenerInfo(msgspec.Struct):
-    """What differs between listeners: filled in by the server when it has bound them."""
+    """The fields that differ between listeners: filled in by the server after binding them."""
 
     host: str = ""
     port: int = 0
@@ -66,11 +66,11 @@ class CommonInfo(msgspec.Struct):
     headers: bool = True
     jetstream: bool = False
     domain: str = ""
-    xkey: str = ""  # by which services of auth callouts encrypt their answers
+    xkey: str = ""  # with which services of auth callouts encrypt their responses
     listeners: dict[str, ListenerInfo] = msgspec.field(default_factory=dict)
 
     def listener(self, connection_type: str) -> ListenerInfo:
-        """The part of one kind of listener, made on first use."""
+        """The fields of one kind of listener, created on first use."""
         return self.listeners.setdefault(connection_type, ListenerInfo())
 
     def line(self, connection_type: str, **extra: Any) -> bytes:
@@ -89,7 +89,7 @@ class CommonInfo(msgspec.Struct):
                 "headers": self.headers,
                 "jetstream": self.jetstream,
                 "tls_required": listener.tls_required,
-                # nats-server never speaks of the certificates of the WebSocket listener.
+                # nats-server never mentions the certificates of the WebSocket listener.
                 "tls_verify": self.listener("STANDARD").tls_verify,
                 "tls_available": listener.tls_available,
                 "connect_urls": listener.connect_urls,

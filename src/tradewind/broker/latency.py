@@ -1,4 +1,4 @@
-"""Service latency: measures how long services of other accounts take to respond.
+"""Service latency: measure how long services of other accounts take to respond.
 
 Owns the selection of requests to measure, and the published documents. `broker.bridges` reports
 when a request arrives and completes. Documents are published after the turn, never in the middle of
@@ -52,7 +52,7 @@ class Metric(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class LatencySample(msgspec.Struct, eq=False):
-    """A request that is measured, from its arrival on."""
+    """A request that is measured from its arrival on."""
 
     arrived_ns: int  # monotonic
     wall_ns: int
@@ -70,13 +70,15 @@ class LatencyMeter:
         self._account = exporter
         self._importer = importer
         self._latency = latency
-        # Whoever answers sees by it that the request is measured.
+        # The header that shows the responder that the request is measured.
         self.suffix = f".{server_hash(bridges.server_name)}.T".encode()
 
     def sample(
         self, header: bytes, session: Session | None, *, is_chained: bool, is_shared: bool
     ) -> LatencySample | None:
-        """A request has come: measure it, or not."""
+        """Called when a request has arrived: a sample if the request is to be measured, else
+        None.
+        """
         fields: _Fields | None = {}
         sampling = self._latency.sampling
         if sampling == SAMPLING_BY_HEADERS or self._bridges.chance.randrange(100) > sampling:
@@ -96,7 +98,7 @@ class LatencyMeter:
         return LatencySample(clock.monotonic_ns(), clock.wall_ns(), requestor, fields)
 
     def answered(self, sample: LatencySample, arrived_ns: int, responder: Session | None) -> None:
-        """The answer has come, and was passed on."""
+        """Called when the response has arrived and was passed on."""
         taken_ns = max(arrived_ns - sample.arrived_ns, 0)
         info = client_info(responder, self._bridges.server_name) if responder is not None else None
         asked_rtt = sample.requestor.rtt if sample.requestor is not None else 0
@@ -112,7 +114,7 @@ class LatencyMeter:
         self._bridges.report(self._account, self._latency.subject, metric)
 
     def failed(self, sample: LatencySample, status: int) -> None:
-        """There will be no answer."""
+        """Called when there will be no response."""
         metric = self._metric(sample, status)
         metric.description = _DESCRIPTIONS[status]
         metric.service = metric.system = metric.total = 0
@@ -137,13 +139,13 @@ class LatencyMeter:
 
 
 def server_hash(name: str) -> str:
-    """How a server is named in reply subjects."""
+    """The form of a server's name in reply subjects."""
     digest = hashlib.sha256(name.encode()).digest()
     return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:8])
 
 
 def traced_fields(header: bytes) -> _Fields | None:
-    """The fields of a header by which a tracing tool has chosen this request; None if none has."""
+    """The header fields by which a tracing tool has chosen this request; None if none has."""
     fields: dict[str, list[str]] = {}
     for line in header.split(b"\r\n")[1:]:
         name, colon, value = line.decode("utf-8", "replace").partition(":")
@@ -181,5 +183,5 @@ def _is_odd(digits: str) -> bool:
 
 
 def _canonical(name: str) -> str:
-    """As Go writes names of header fields."""
+    """A name of a header field as Go writes it."""
     return "-".join(part[:1].upper() + part[1:].lower() for part in name.strip().split("-"))

@@ -18,7 +18,9 @@ Encode = Callable[[bytes], bytes]
 
 
 def agreed_mode(own: str, peer: str) -> str:
-    """What this end does, given what the other one says; "" or "off": nothing is compressed."""
+    """The mode of this end, given the mode that the other end announces; "" or "off" mean no
+    compression.
+    """
     if not peer or peer == NOT_SUPPORTED:
         return NOT_SUPPORTED
     if own == "off" or peer == "off":
@@ -36,7 +38,7 @@ def is_compressing(mode: str) -> bool:
 
 
 def shown_mode(options: CompressionOptions, mode: str, rtt_ns: int) -> str:
-    """What monitoring shows: of s2_auto what it does at present."""
+    """The mode that monitoring shows; for s2_auto, the one in use at present."""
     if mode != "s2_auto":
         return mode
     names = ("s2_uncompressed", "s2_fast", "s2_better", "s2_best")
@@ -45,10 +47,12 @@ def shown_mode(options: CompressionOptions, mode: str, rtt_ns: int) -> str:
 
 
 def encoder(shown: str) -> Encode:
-    """Bytes as S2. There is one strength of compression here, whatever the name asks for."""
+    """The function that encodes bytes as S2. There is a single level of compression, whatever the
+    mode's name asks for.
+    """
     return wrap if shown == "s2_uncompressed" else compress
 
 
 def decoder() -> Decompressor:
-    """For all that comes; it holds one chunk at most."""
+    """The decoder of all input; holds one chunk at most."""
     return Decompressor(SIZE_MAX)

@@ -21,20 +21,20 @@ from tradewind.wire import ops
 if TYPE_CHECKING:
     from tradewind.broker.broker import Broker
 
-# A cluster has few servers; who names more is not believed.
+# A cluster has few servers; a longer list is not believed.
 URLS_MAX = 1024
 _encode = msgspec.json.Encoder().encode
 
 
 class LeafSubjectRules(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What may go one way."""
+    """The subjects that may cross in one direction."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] | None = None
 
 
 class LeafInfo(msgspec.Struct, frozen=True):
-    """INFO, as far as it matters on a leaf connection."""
+    """The fields of INFO that matter on a leaf connection."""
 
     server_id: str = ""
     server_name: str = ""
@@ -59,7 +59,7 @@ class LeafInfo(msgspec.Struct, frozen=True):
 
 
 class LeafConnect(msgspec.Struct, frozen=True):
-    """CONNECT of a server that dials."""
+    """The CONNECT of a server that dials."""
 
     version: str = ""
     name: str = ""
@@ -84,11 +84,11 @@ class LeafConnect(msgspec.Struct, frozen=True):
     jwt: str = ""
 
     def __repr__(self) -> str:
-        """Without anything that is secret."""
+        """A text without the secrets."""
         return f"LeafConnect(name={self.name!r}, cluster={self.cluster!r}, user={self.user!r})"
 
     def as_client(self) -> ConnectRequest:
-        """What the gate asks of everybody."""
+        """The fields that the gate checks for every login."""
         return ConnectRequest(
             verbose=False,
             pedantic=False,
@@ -113,7 +113,7 @@ class LeafPeer(msgspec.Struct, frozen=True):
     version: str = ""
     cluster: str = ""
     domain: str = ""
-    account: str = ""  # how it calls the account that is connected
+    account: str = ""  # its name for the connected account
     jetstream: bool = False
     protocol: int = 0
 
@@ -123,7 +123,7 @@ _connect_decoder = msgspec.json.Decoder(LeafConnect)
 
 
 def parse_info(argument: bytes) -> LeafInfo:
-    """INFO of a server."""
+    """Parse the INFO of a server."""
     try:
         return _info_decoder.decode(argument)
     except JSON_ERRORS as error:
@@ -131,7 +131,7 @@ def parse_info(argument: bytes) -> LeafInfo:
 
 
 def parse_leaf_connect(argument: bytes) -> LeafConnect:
-    """CONNECT of a server."""
+    """Parse the CONNECT of a server."""
     try:
         return _connect_decoder.decode(argument)
     except JSON_ERRORS as error:
@@ -139,7 +139,7 @@ def parse_leaf_connect(argument: bytes) -> LeafConnect:
 
 
 def info_line(broker: Broker, connection_type: str, cluster: str, **extra: Any) -> bytes:
-    """INFO for a leaf connection."""
+    """The INFO for a leaf connection."""
     listener = broker.info.listener("LEAFNODE")
     is_plain = connection_type == "LEAFNODE"
     return encode_info(
@@ -170,17 +170,17 @@ def info_line(broker: Broker, connection_type: str, cluster: str, **extra: Any) 
 
 
 def compression_line(mode: str) -> bytes:
-    """INFO by which a server that dials says how it compresses: nothing else in it matters."""
+    """The INFO by which a dialling server announces its compression: nothing else in it matters."""
     return b"INFO " + _encode({"server_id": "", "compression": mode}) + b"\r\n"
 
 
 def connect_line(fields: dict[str, Any]) -> bytes:
-    """CONNECT; what is empty is left out."""
+    """The CONNECT, without empty fields."""
     return b"CONNECT " + _encode({key: value for key, value in fields.items() if value}) + b"\r\n"
 
 
 def rules_for_info(rules: PermissionRules | None) -> dict[str, LeafSubjectRules]:
-    """What INFO says of the permissions of a user: `import` is what it may subscribe to."""
+    """The permissions of a user in the form of INFO: `import` is what it may subscribe to."""
     if rules is None:
         return {}
     found = {}

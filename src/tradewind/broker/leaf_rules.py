@@ -13,15 +13,15 @@ from tradewind.route.permission_rules import PermissionRules
 from tradewind.route.permissions import Permissions
 from tradewind.subjects import is_valid_subject
 
-# Streams, buckets and objects of a server are its own: others reach them by its domain.
+# Streams, buckets and objects of a server are its own: other servers reach them through its domain.
 JETSTREAM_SUBJECTS = (*API_SUBJECTS, "$KV.>", "$OBJ.>")
-# How the servers of a system talk to each other about streams.
+# The subjects by which the servers of a system communicate about streams.
 SYSTEM_SUBJECTS = ("$JSC.>", "$NRG.>")
 
 
 class LeafRules(msgspec.Struct, frozen=True):
-    """One connection: what may come, what may be sent, and what the peer may ask for. What comes
-    must not be mapped to anything that is forbidden.
+    """The rules of one connection: what may be received, what may be sent, and what the peer may
+    request. Received messages must not be mapped to a forbidden subject.
     """
 
     incoming: Permissions | None
@@ -31,7 +31,7 @@ class LeafRules(msgspec.Struct, frozen=True):
 
 
 class Domains(msgspec.Struct, frozen=True):
-    """What both ends say about JetStream."""
+    """The JetStream domains of both ends."""
 
     own: str
     other: str
@@ -40,14 +40,14 @@ class Domains(msgspec.Struct, frozen=True):
 
     @property
     def denied(self) -> tuple[str, ...]:
-        """What does not cross, either way."""
+        """The subjects that do not cross the connection, in either direction."""
         if self.is_system:
             return SYSTEM_SUBJECTS if self.own != self.other else ()
         return () if self.is_lifted else JETSTREAM_SUBJECTS
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """What does not leave: requests to the own domain are answered here."""
+        """The subjects that do not leave: requests to the own domain are answered here."""
         return (f"$JS.{self.own}.API.>",) if self.own and self.own != self.other else ()
 
 
@@ -59,10 +59,10 @@ def accepted_rules(
     *,
     is_spoke: bool,
 ) -> LeafRules:
-    """For the end that was dialled, whose user the peer logged in as. The permissions of the user
-    hold in both roles: a peer chooses by CONNECT which end is the hub.
+    """The rules of the end that was dialled, whose user the peer logged in as. The permissions of
+    the user apply in both roles: a peer chooses by CONNECT which end is the hub.
 
-    As the hub, this server does not look at what the peer sends for JetStream: a server that does
+    As the hub, this server does not check what the peer sends for JetStream: a server that does
     not deny it may use the API here, as on nats-server. As the spoke it accepts subscriptions that
     are not permitted, and sends nothing for them.
     """
@@ -71,7 +71,7 @@ def accepted_rules(
     denied = (*domains.denied, *domains.kept, *_valid(deny_pub))
     allow, allow_grouped = _by_queue(user.subscribe_allow or ())
     deny, deny_grouped = _by_queue(user.subscribe_deny)
-    # As on nats-server, another server cannot use what is allowed to the members of one queue.
+    # As on nats-server, another server cannot use what is allowed only to the members of one queue.
     deny = (*deny, *(entry.split()[0] for entry in allow_grouped))
     permitted = None if user.subscribe_allow is None else allow
     return LeafRules(
@@ -90,11 +90,11 @@ def spoke_rules(
     domains: Domains,
     seed: int,
 ) -> LeafRules:
-    """For the end that has dialled: it holds itself to what the hub allows."""
+    """The rules of the end that has dialled: it respects what the hub allows."""
     imports, exports = imports or LeafSubjectRules(), exports or LeafSubjectRules()
-    # What the hub denies to members of a queue it does not send to them.
+    # Subjects that the hub denies to members of a queue are not sent to these.
     denied, _ = _by_queue(imports.deny or ())
-    # Requests to the domain of this server are mapped to its API, so that is not forbidden.
+    # Requests to the domain of this server are mapped to its API, so these are not forbidden.
     forbidden = (*_valid(denied), *deny_imports)
     incoming = (*forbidden, *domains.denied)
     outgoing = (*_valid(exports.deny or ()), *deny_exports, *domains.denied, *domains.kept)
@@ -119,12 +119,12 @@ def _compiled(
 
 
 def _by_queue(entries: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Entries without a queue, and those that name one behind the subject."""
+    """The entries without a queue, and those that name one after the subject."""
     grouped = tuple(entry for entry in entries if len(entry.split()) > 1)
     return tuple(entry for entry in entries if entry not in grouped), grouped
 
 
 def _valid(subjects: tuple[str, ...]) -> tuple[str, ...]:
-    """What a peer says is believed only as far as it means something."""
+    """The valid subjects of a peer's list; all other entries are ignored."""
     found = (entry.split(" ")[0] for entry in subjects)
     return tuple(subject for subject in found if is_valid_subject(subject))

@@ -17,11 +17,11 @@ cdef class LeafSession(Session):
     cdef LeafState leaf
     cdef Table told                         # key -> Wanted*: interest announced to the peer
     cdef Table weights                      # key -> queue weight announced to the peer
-    cdef Wanted* cursor                     # the next to announce at the start; NULL: all are
+    cdef Wanted* cursor                     # the next to announce at the start; NULL: none left
     cdef Buffer scratch                     # a key, or a line
     cdef dict consumers                     # the keys of `leaf.consumers`
     cdef Permissions incoming               # what may arrive; None: everything
-    cdef Permissions forbidden              # ... and what mappings do not lead to; None: nothing
+    cdef Permissions forbidden              # ... forbidden results of mappings; None: nothing
     cdef Permissions outgoing               # what may be sent; None: everything
     cdef Permissions subscribable           # what the peer may subscribe to; None: everything
     cdef readonly object decoder            # Decompressor; None: input is not compressed
@@ -33,7 +33,7 @@ cdef class LeafSession(Session):
     cdef readonly bint is_solicited         # this server has dialled
     cdef readonly bint is_spoke             # the peer is our hub
     cdef public bint is_isolated            # interest of other leaf connections is hidden from it
-    cdef public object remote               # LeafPeer: what it has announced about itself
+    cdef public object remote               # LeafPeer: the peer's announcements about itself
     cdef public object remote_urls          # other addresses of its cluster, or None
     cdef public str compression             # as monitoring shows it
     cdef public int64_t retry_ns            # when to dial again once it ends; 0: the default
@@ -62,6 +62,6 @@ cdef class AccountLeaves:
     cdef Router router
     cdef readonly dict sessions             # cid -> LeafSession that is ready
     cdef dict clusters                      # cluster name's number -> list of its LeafSessions
-    cdef uint32_t syncing                   # sessions not yet told all interest
+    cdef uint32_t syncing                   # sessions to which not all interest has been announced
 
     cdef int _forget_interest(self, Wanted* wanted) except -1

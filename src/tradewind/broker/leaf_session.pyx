@@ -2,7 +2,7 @@
 
 Owns the protocol state of such a connection, the peer's interest (as subscriptions of kind
 SUB_LEAF, one per subject and queue group), and the interest announced to the peer. It never does
-I/O, reads no clock, and does not decide who may enter: that is `broker.leaves`.
+I/O, reads no clock, and does not decide about logins: that is up to `broker.leaves`.
 
 The router writes messages straight into the outbox (`Router._encode_leaf`). Interest is announced
 with LS+ and LS- when it changes (`AccountLeaves.tell`): at the end of a turn, and before the next
@@ -10,10 +10,10 @@ message, so that a requester's interest has been announced when its request arri
 
 Invariants
 - `told` refers to entries of the account's Interest, which live as long as they are announced;
-- the peer is told the weight that `_wanted` gives for a key: interest of this server and, unless
-  the peer is isolated, interest of others through this server, but never the interest of the peer
-  itself or of another server of its cluster;
-- a new peer is told all interest in steps; changes in the meantime are announced immediately.
+- the weight announced to the peer is that of `_wanted` for a key: interest of this server and,
+  unless the peer is isolated, interest of others through this server, but never the interest of
+  the peer itself or of another server of its cluster;
+- all interest is announced to a new peer in steps; changes in the meantime are announced at once.
 
 With compression (`decoder`) the input is S2, decoded in slices of at most 4 MiB; for a peer that
 has not authenticated, only one small slice is decoded.
@@ -47,17 +47,18 @@ from tradewind.wire import ops
 cdef enum:
     # A reason to block, like those of Session: input is still to be decoded.
     BLOCKED_DECODING = 8
-    # What is decoded for a peer before it has authenticated.
+    # The limit for decoded input of a peer that has not authenticated.
     UNAUTHENTICATED_DECODED_BYTES_MAX = 65536
     # Subjects announced to a new peer in one step.
     TOLD_PER_STEP = 5000
-    # With more output than this pending, a new peer is told nothing more for now.
+    # With more pending output than this, nothing more is announced to a new peer for now.
     TOLD_PENDING_BYTES_MAX = 1048576
     # Protocol lines of servers may be this much longer than those of clients.
     CONTROL_LINE_FACTOR = 16
     OFFER_AREA = 1
     ACK_DOTS_MIN = 8
-    # Consumers whose messages a peer with permissions may acknowledge, the newest ones.
+    # The limit for consumers whose messages a peer with permissions may acknowledge; the newest
+    # count.
     CONSUMERS_NOTED_MAX = 4096
 
 BLOCKED_DECODING_FLAG = BLOCKED_DECODING
@@ -75,14 +76,15 @@ cdef bint is_ack(const char* subject, uint32_t size) noexcept nogil:
 
 
 cdef bint is_exempt_message(const char* subject, uint32_t size) noexcept nogil:
-    """Replies to services and acknowledgements are allowed to whoever was asked: a reply cannot be
-    guessed, and acknowledgements are compared with what was sent (`_is_asked_for`).
+    """Whether a message is a reply to a service or an acknowledgement, which the receiver of a
+    request may send: a reply cannot be guessed, and acknowledgements are compared with what was
+    sent (`_is_asked_for`).
     """
     return starts_with(subject, size, b"_R_.", 4) or is_ack(subject, size)
 
 
 cdef bint is_exempt_interest(const char* subject, uint32_t size) noexcept nogil:
-    """Interest that servers need to detect loops and to answer each other."""
+    """Whether servers need this interest to detect loops and to respond to each other."""
     return starts_with(subject, size, b"$LDS.", 5) or starts_with(subject, size, b"_GR_.", 5) \
         or starts_with(subject, size, b"$GR.", 4)
 
@@ -109,9 +111,7 @@ cdef const char* shown_subject(const char* reply, uint32_t size) noexcept nogil:
 
 
 cdef uint32_t gateway_prefix(const char* reply, uint32_t size) noexcept nogil:
-    """Length of the gateway routing prefix of a reply, which clients do not see; 0 if there is
-    none.
-    """
+    """Length of the gateway routing prefix of a reply, which clients do not see; 0 without one."""
     cdef uint32_t index, dots = 0
     if not starts_with(reply, size, b"_GR_.", 5):
         return 0
@@ -161,14 +161,14 @@ cdef class LeafSession(Session):
     # -------------------------------------------------------------- settings, made by the owner
 
     def apply_limits(self, limits):
-        """The limits of clients, with longer protocol lines."""
+        """Apply the limits of clients, with longer protocol lines."""
         Session.apply_limits(self, limits)
         self.parser.control_line_max *= CONTROL_LINE_FACTOR
-        # Many clients share this link: one slow receiver must not hold all of them up.
+        # Many clients share this link: one slow receiver must not block all of them.
         self.stall_enabled = False
 
     def set_peer(self, peer, headers, is_spoke, uint32_t cluster):
-        """Take over what the peer announced about itself, and which side is the hub."""
+        """Apply what the peer announced about itself, and which side is the hub."""
         self.remote = peer
         self.is_spoke = is_spoke
         self.leaf.cluster = cluster
@@ -176,8 +176,8 @@ cdef class LeafSession(Session):
 
     def set_rules(self, Permissions incoming, Permissions outgoing, Permissions subscribable,
                   Permissions forbidden):
-        """Set what may arrive, what may be sent and what the peer may subscribe to; None:
-        everything. What `forbidden` denies, mappings do not lead to.
+        """Set what may arrive, what may be sent and what the peer may subscribe to; None allows
+        everything. Mappings must not lead to what `forbidden` denies.
         """
         self.incoming = incoming
         self.forbidden = forbidden
@@ -194,14 +194,16 @@ cdef class LeafSession(Session):
             self._know_consumer(name)
 
     def note_consumer(self, bytes name not None):
-        """The peer is sent a message of a consumer, named by the start of its ack subjects, and may
-        acknowledge it from now on.
+        """Record that the peer is sent a message of a consumer, named by the start of its ack
+        subjects, and may acknowledge it from now on.
         """
         self._know_consumer(name)
         self.broker.consumer_noted(self, name)
 
     cdef int _know_consumer(self, bytes name) except -1:
-        """The table refers to the bytes that `consumers` holds; the oldest entry makes room."""
+        """Add a name to the table, which refers to the bytes in `consumers`; the oldest entry is
+        removed if the table is full.
+        """
         cdef Table* table = &self.leaf.consumers
         cdef bytes oldest
         if len(self.consumers) >= CONSUMERS_NOTED_MAX:
@@ -216,7 +218,7 @@ cdef class LeafSession(Session):
         return 0
 
     def start_messages(self):
-        """The handshake is over: messages flow from now on."""
+        """Let messages flow. Called at the end of the handshake."""
         self.is_ready = True
 
     @property
@@ -254,7 +256,7 @@ cdef class LeafSession(Session):
         if self.decoder is None:
             return Session.offer(self)
         self._check_idle()
-        # The kept bytes are already decoded, so new input must not be appended to them.
+        # The stored bytes are already decoded, so new input must not be appended to them.
         self.offer_kind = OFFER_AREA
         self.offered = 0
         self.offered_room = READ_AREA_BYTES // 4
@@ -273,7 +275,7 @@ cdef class LeafSession(Session):
         return 0
 
     def feed(self, bytes data not None, int64_t now_ns):
-        """Run bytes that come from elsewhere than a socket (WebSocket frames, tests)."""
+        """Run bytes that do not come from a socket (WebSocket frames, tests)."""
         if self.decoder is not None:
             self._decode(data, now_ns)
             return
@@ -282,7 +284,8 @@ cdef class LeafSession(Session):
             self._take_rest(now_ns)
 
     cdef int _take_rest(self, int64_t now_ns) except -1:
-        """Decode what follows the line that began compression, which must not be parsed as lines.
+        """Decode the bytes after the line that began compression, which must not be parsed as
+        lines.
         """
         cdef bytes rest = PyBytes_FromStringAndSize(
             self.partial.data + self.partial.begin, buffer_size(&self.partial))
@@ -298,7 +301,7 @@ cdef class LeafSession(Session):
         if self.awaiting_auth:
             self.undecoded_bytes += len(data)
             if self.undecoded_bytes > UNAUTHENTICATED_DECODED_BYTES_MAX:
-                self.broker.refuse(self, "too much came before CONNECT")
+                self.broker.refuse(self, "too much input before CONNECT")
                 return 0
         try:
             plain = self.decoder.feed(data)
@@ -309,7 +312,7 @@ cdef class LeafSession(Session):
 
     cdef int _run_slice(self, bytes data, int64_t now_ns) except -1:
         if self.awaiting_auth and self.decoder.decoded_bytes > UNAUTHENTICATED_DECODED_BYTES_MAX:
-            self.broker.refuse(self, "too much came before CONNECT")
+            self.broker.refuse(self, "too much input before CONNECT")
             return 0
         if data:
             Session.feed(self, data, now_ns)
@@ -346,7 +349,7 @@ cdef class LeafSession(Session):
                and position < size and self.is_coded == was_coded):
             if self.awaiting_auth and (data[position] | 0x20) != 99 \
                     and (data[position] | 0x20) != 105:
-                self.broker.refuse(self, "an operation came before CONNECT")
+                self.broker.refuse(self, "an operation arrived before CONNECT")
                 break
             status = parse_leaf_operation(
                 &self.parser, data + position, size - position, &operation)
@@ -399,7 +402,8 @@ cdef class LeafSession(Session):
         return 0
 
     cdef int publish(self, Operation* operation, bint is_examined) except -1:
-        """Deliver a message from the other server. `is_examined`: its trace headers have been read.
+        """Deliver a message from the other server. `is_examined`: its trace headers have been
+        read.
         """
         cdef Message message
         cdef bytes mapped           # keeps the mapped subject alive until delivery ends
@@ -461,8 +465,8 @@ cdef class LeafSession(Session):
         return 0
 
     cdef void _show(self, Message* message, const char* subject, uint32_t size) noexcept:
-        """Show receivers the subject that a delivered message was published on. What the peer may
-        not publish to is only shown: the router lets nobody act on it.
+        """Show receivers the subject that a delivered message was published on. If the peer may not
+        publish to it, it is only shown: the router lets no part act on it.
         """
         if not subject_valid(subject, size, True):
             return
@@ -472,7 +476,7 @@ cdef class LeafSession(Session):
             and not self.incoming.publish_allowed(subject, size)
 
     cdef int _is_asked_for(self, const char* subject, uint32_t size) except -1:
-        """Whether a message that the rules do not allow is an answer to something that the peer was
+        """Whether a message that the rules do not allow responds to something that the peer was
         sent. A reply to a service cannot be guessed; an acknowledgement can.
         """
         cdef uint32_t named
@@ -684,7 +688,7 @@ cdef class LeafSession(Session):
         return 0
 
     cdef int _may_ask(self, const Wanted* wanted) except -1:
-        """Whether the peer may send anything that matches a key."""
+        """Whether the peer may send any message that matches a key."""
         cdef const char* subject = &wanted.key[0]
         if self.incoming is None or is_exempt_interest(subject, wanted.subject_size):
             return True
@@ -707,7 +711,7 @@ cdef class LeafSession(Session):
     # -------------------------------------------------------------- the end
 
     def close(self, str reason not None, str error=""):
-        """As for clients, after leaving the account's list of leaf connections."""
+        """Close like a client's session, after leaving the account's list of leaf connections."""
         if self.state.closed:
             return
         leaves = self._account.leaves
@@ -736,7 +740,7 @@ cdef class LeafSession(Session):
 
     @property
     def lang(self):
-        """Empty, because it is not a client."""
+        """The language: empty, because the peer is not a client."""
         return ""
 
     @property
@@ -788,7 +792,7 @@ cdef class AccountLeaves:
             return
         self.account.leaves = None
         self.router.telling.remove(self)
-        # Nobody is left to announce interest to.
+        # There is no session left to announce interest to.
         wanted = self.interest.take_changed()
         while wanted != NULL:
             if self.interest.is_over(wanted):
@@ -796,7 +800,7 @@ cdef class AccountLeaves:
             wanted = self.interest.take_changed()
 
     def sync(self, LeafSession session not None):
-        """Announce some more to a new peer; false once it knows everything."""
+        """Announce some more to a new peer; False once it knows everything."""
         cdef Wanted* wanted
         cdef uint32_t count = 0
         cdef list alike = self.clusters.get(session.leaf.cluster)
@@ -839,7 +843,7 @@ cdef class AccountLeaves:
         return self.interest.changed != NULL
 
     cdef int _forget_interest(self, Wanted* wanted) except -1:
-        """Free an entry that nobody wants any more, once every peer has been told."""
+        """Free an entry without interest, once that has been announced to every peer."""
         cdef LeafSession session
         if self.syncing:
             for session in self.sessions.values():
@@ -849,8 +853,8 @@ cdef class AccountLeaves:
         return 0
 
     def _give_up(self):
-        """The record of interest is incomplete for lack of memory: close all sessions once a
-        delivery that may be under way is over, so that they start anew.
+        """Close all sessions because the record of interest is incomplete, for lack of memory. They
+        are closed once a current delivery is over, so that they start anew.
         """
         cdef LeafSession session
         for session in self.sessions.values():

@@ -1,8 +1,8 @@
 """All leaf connections of a server: handshake, account, role, loops, and their end.
 
 Owns every `LeafSession` from the start of its link to its end, and which accounts have leaf
-sessions. It takes the place of the broker for these sessions. It never does I/O: the code in
-`server` connects and listens, and learns from the session when to retry (`retry_ns`).
+sessions. The object takes the place of the broker for these sessions. It never does I/O: the code
+in `server` connects and listens, and learns from the session when to retry (`retry_ns`).
 
 Invariants:
 
@@ -58,9 +58,9 @@ if TYPE_CHECKING:
 NONCE_RANDOM_BYTES = 11
 LOOP_RANDOM_BYTES = 12
 FIRST_PING_NS = SECOND_NS
-# How long the answer to CONNECT may take.
+# The time limit for the response to CONNECT.
 CONNECT_INFO_NS = 2 * SECOND_NS
-# What a peer does wrong by its configuration will not be better in a second.
+# Errors in a peer's configuration will not be corrected within a second.
 RETRY_LOOP_NS = 30 * SECOND_NS
 RETRY_VERSION_NS = 5 * SECOND_NS
 # Users of leaf nodes whose consumers are remembered after a connection ends.
@@ -68,7 +68,7 @@ CONSUMER_USERS_MAX = 1000
 # Traffic of more connections than this is added up once a second.
 SUMMED_EACH_TIME_MAX = 1000
 SUM_AGE_NS = SECOND_NS
-# A peer that has much unread is told the rest a little later.
+# A peer with much unread output receives the rest a little later.
 SYNC_PAUSE_NS = 2_000_000
 _RETRIES = {
     "Loop detected": RETRY_LOOP_NS,
@@ -78,7 +78,7 @@ _RETRIES = {
 
 
 class Greeting(NamedTuple):
-    """What a hub has said first, and how to answer."""
+    """The first INFO of a hub, and how to respond to it."""
 
     info: LeafInfo
     login: Callable[[str], dict[str, str]]
@@ -86,7 +86,7 @@ class Greeting(NamedTuple):
 
 
 class Leaves:
-    """Of one broker."""
+    """The leaf connections of one broker."""
 
     def __init__(self, broker: Broker, options: LeafOptions) -> None:
         self._broker = broker
@@ -98,24 +98,24 @@ class Leaves:
         self._mapped: dict[str, set[str]] = {}  # sources of mappings, by account
         self._identities: dict[int, Identity] = {}
         self._connects: dict[int, LeafConnect] = {}
-        self._greetings: dict[int, Greeting] = {}  # who has not been told yet who we are
-        # Consumers whose messages the users of leaf nodes were sent, by account and user.
+        self._greetings: dict[int, Greeting] = {}  # connections whose CONNECT is not sent yet
+        # Consumers whose messages the users of leaf nodes have received, by account and user.
         self._consumers: dict[tuple[str, str], dict[bytes, None]] = {}
-        # Traffic of connections that have ended, by account, and under "" of all.
+        # Traffic of connections that have ended, by account; the total is under "".
         self._ended: dict[str, LeafTraffic] = {}
-        # Sums over many connections, and when they were made.
+        # Sums over many connections, and their time.
         self._summed: dict[str, tuple[int, LeafTraffic]] = {}
         self.follow_accounts()
 
     # ---------------------------------------------------------------- accounts
 
     def follow_accounts(self) -> None:
-        """Count what is asked for in every account, also in those that have come since."""
+        """Record the interest of all accounts, including new ones."""
         for account in self._broker.accounts.values():
             self.follow(account)
 
     def follow(self, account: Account) -> None:
-        """The same for one of them. What it maps to another subject is asked for, too."""
+        """Record the interest of an account, including the sources of its mappings."""
         self._follow_mappings(account)
         if account.name in self._accounts:
             return
@@ -140,20 +140,20 @@ class Leaves:
 
     @property
     def cluster(self) -> str:
-        """The name under which others know this server, if it dials."""
+        """The name under which other servers know this server, if it dials."""
         options = self._broker.options
         return options.server_name if self.options.remotes else ""
 
     def count_of(self, account: str) -> int:
-        """How many leaf connections an account has."""
+        """The number of leaf connections of an account."""
         leaves = self._accounts.get(account)
         return 0 if leaves is None else len(leaves.sessions)
 
     def traffic(self, account: str = "") -> LeafTraffic:
-        """What leaf connections have sent and received since the start, of one account or all.
+        """The traffic of leaf connections since the start, of one account or of all.
 
-        An event tells it whenever somebody comes or goes, so of many connections it may be a second
-        old.
+        Every event about an opened or closed connection contains it, so for many connections the
+        sum may be a second old.
         """
         leaves = self._accounts.get(account)
         sessions = self.sessions if not account else {} if leaves is None else leaves.sessions
@@ -194,7 +194,7 @@ class Leaves:
         return session
 
     def accepted(self, remote: RemoteAddress, connection_type: str = "LEAFNODE") -> LeafSession:
-        """Somebody has dialled. WebSocket has a compression of its own."""
+        """Called when a server has dialled this one. WebSocket has its own compression."""
         broker = self._broker
         session = self._new_session(
             remote, broker.accounts["$G"], connection_type, is_solicited=False
@@ -227,8 +227,8 @@ class Leaves:
         mode: str,
         connection_type: str,
     ) -> LeafSession:
-        """We have dialled, and know what the other end says of itself; `mode` is what was agreed
-        about compression. `login` makes the fields of CONNECT that say who we are of a nonce.
+        """Called after dialling, with the INFO of the other end; `mode` is the agreed compression.
+        `login` creates the login fields of CONNECT for a nonce.
         """
         account = self._broker.accounts[remote.account]
         session = self._new_session(address, account, connection_type, is_solicited=True)
@@ -252,7 +252,7 @@ class Leaves:
         return session
 
     def _send_connect(self, session: LeafSession, info: LeafInfo) -> None:
-        """Say who we are. A hub that compresses has said INFO again by now."""
+        """Send CONNECT. A hub that compresses has sent INFO again by now."""
         greeting = self._greetings.pop(session.cid)
         fields = self._connect_fields(
             session.settings,
@@ -294,7 +294,7 @@ class Leaves:
     def _set_mode(
         self, session: LeafSession, mode: str, options: CompressionOptions, rtt_ns: int = 0
     ) -> None:
-        """Compress from now on, unless that is not wanted."""
+        """Start compressing, unless the mode is without compression."""
         session.compression = shown_mode(options, mode, rtt_ns)
         if not is_compressing(mode):
             return
@@ -306,7 +306,7 @@ class Leaves:
     # ---------------------------------------------------------------- INFO
 
     def info_received(self, session: LeafSession, argument: bytes) -> None:
-        """A server says something of itself."""
+        """Called when a server has sent INFO."""
         try:
             info = parse_info(argument)
         except ProtocolError as error:
@@ -323,7 +323,7 @@ class Leaves:
             session.remote_urls = info.leafnode_urls
 
     def _compress_accepted(self, session: LeafSession, info: LeafInfo) -> None:
-        """The first line of a server that dials, before CONNECT: what it makes of compression."""
+        """Handle the compression choice of a server that dials: its first line, before CONNECT."""
         own = self.options.compression
         if session.decoder is not None or session.compression in (NOT_SUPPORTED, "off"):
             self.refuse(session, "INFO came before CONNECT")
@@ -339,7 +339,7 @@ class Leaves:
             session.write(self._info(session))
 
     def _begin_solicited(self, session: LeafSession, info: LeafInfo) -> None:
-        """The other end has let us in."""
+        """Called when the other end has accepted the login."""
         remote: LeafRemoteOptions = session.settings
         broker = self._broker
         account = session.account
@@ -368,7 +368,7 @@ class Leaves:
     # ---------------------------------------------------------------- CONNECT
 
     def connect_received(self, session: LeafSession, argument: bytes) -> None:
-        """A server that has dialled says who it is."""
+        """Called when a server that has dialled sends CONNECT."""
         if session.is_solicited or not session.must_authenticate:
             session.close(ops.CLOSED_PROTOCOL)
             return
@@ -386,7 +386,7 @@ class Leaves:
         self._broker.admission.login(session, partial(self._admitted, session))
 
     def _problem_of(self, connect: LeafConnect) -> tuple[str, str] | None:
-        """Why a server cannot be a leaf node here: the reason and what it is told."""
+        """Why a server cannot be a leaf node here: the reason, and the error that is sent to it."""
         if connect.lang:
             return ops.CLOSED_WRONG_PORT, ops.ERROR_LEAF_PORT
         if connect.gateway:
@@ -403,7 +403,7 @@ class Leaves:
         return None
 
     def _admitted(self, session: LeafSession, identity: Identity) -> None:
-        """The gate said yes."""
+        """Called when the gate has accepted the server."""
         broker = self._broker
         account = broker.accounts.get(identity.account)
         if account is None:
@@ -453,7 +453,7 @@ class Leaves:
         self._begin(session)
 
     def _end_duplicate(self, session: LeafSession, account: str) -> None:
-        """Of two connections of one server the newer one stays: the older one is dead."""
+        """Close the older of two connections with the same server: it is dead."""
         peer: LeafPeer = session.remote
         if not peer.account:
             return
@@ -481,19 +481,19 @@ class Leaves:
         )
 
     def _begin(self, session: LeafSession) -> None:
-        """Messages and interest flow from now on."""
+        """Start the flow of messages and interest."""
         session.start_messages()
         if not session.rtt_ns:
             session.rtt_ns = max(self._broker.now_ns() - session.start_ns, 1)
         leaves = self._accounts[session.account.name]
         if leaves.join(session):
             self._sync_later(session, 0)
-        # As nats-server: of logins that are for leaf nodes alone only the end is told.
+        # As on nats-server, logins that are for leaf nodes alone only cause an event at the end.
         if session.is_solicited or not self.options.authorization.users:
             self._broker.tell_observers(lambda observer: observer.on_connect(session))
 
     def sync_due(self, session: LeafSession) -> None:
-        """Tell a new peer some more of what is asked for here."""
+        """Announce some more of this server's interest to a new peer."""
         if self._accounts[session.account.name].sync(session):
             self._sync_later(session, SYNC_PAUSE_NS if session.pending_bytes else 0)
 
@@ -504,11 +504,13 @@ class Leaves:
     # ---------------------------------------------------------------- asked and told by sessions
 
     def monotonic_ns(self) -> int:
-        """For deadlines."""
+        """The monotonic clock, for deadlines."""
         return self._broker.monotonic_ns()
 
     def is_loop(self, session: LeafSession, subject: bytes) -> bool:
-        """Whether a peer asks for what this account has announced itself."""
+        """Whether a peer subscribes to the subject that this account has announced to detect
+        loops.
+        """
         account = session.account.name
         if subject.decode("utf-8", "replace") != self._loop_subjects[account]:
             return False
@@ -521,7 +523,9 @@ class Leaves:
         session.close(reason, error)
 
     def error_received(self, session: LeafSession, argument: bytes) -> None:
-        """The other server complains; most of the time it closes by itself then."""
+        """Called when the other server reports an error; most of the time it then closes the
+        connection.
+        """
         text = argument.decode("utf-8", "replace").strip("'")
         self._broker.log.error(f"{label(session)} - Leafnode Error {printable(argument)}")
         for start, retry_ns in _RETRIES.items():
@@ -533,12 +537,12 @@ class Leaves:
             session.retry_ns = 0 if session.is_spoke else RETRY_LOOP_NS
 
     def peer_failed(self, session: LeafSession, error: Exception) -> None:
-        """What came cannot be read."""
+        """Called when the input of the peer cannot be parsed."""
         self._broker.log.error(f"{label(session)} - {error}")
         session.close(ops.CLOSED_PROTOCOL)
 
     def refuse(self, session: LeafSession, reason: str) -> None:
-        """Something came before CONNECT that must not."""
+        """Reject an operation that arrived before CONNECT and must not."""
         self._broker.admission.reject(session, reason)
 
     def publish_denied(
@@ -547,7 +551,9 @@ class Leaves:
         subject: bytes,
         _is_reply: bool,  # noqa: FBT001
     ) -> None:
-        """A peer has sent what its user may not: it does not hold itself to what it was told."""
+        """Close a peer that publishes what its user may not: it ignores the permissions announced
+        to it.
+        """
         name = subject.decode("utf-8", "surrogateescape")
         session.retry_ns = RETRY_LOOP_NS if session.is_solicited else 0
         self._broker.log.error(
@@ -558,8 +564,8 @@ class Leaves:
         )
 
     def mapped_denied(self, session: LeafSession, subject: bytes, mapped: bytes) -> None:
-        """A peer has sent what its user may send, but the account maps it to a subject that the
-        user is denied. The peer cannot know that, so only the message is dropped.
+        """Log that the account maps a permitted message of a peer to a subject that the user is
+        denied. The peer cannot know that, so only the message is dropped.
         """
         self._broker.log.error(
             f'{label(session)} - Leafnode Publish Violation - Subject "{printable(subject)}" '
@@ -567,8 +573,8 @@ class Leaves:
         )
 
     def consumer_noted(self, session: LeafSession, name: bytes) -> None:
-        """A peer with permissions was sent a message of a consumer. Its user may acknowledge it
-        after a new connection, too.
+        """Record that a peer with permissions was sent a message of a consumer. Its user may
+        acknowledge the message after reconnecting, too.
         """
         user = session.account.name, session.user
         noted = self._consumers.setdefault(user, {})
@@ -579,13 +585,13 @@ class Leaves:
             del self._consumers[next(iter(self._consumers))]
 
     def publish_traced(self, session: LeafSession, handle: int) -> None:
-        """A message asks for a trace: `handle` is the address of its operation."""
+        """Publish a message that requests a trace; `handle` is the address of its operation."""
         self._broker.publish_traced(session, handle)
 
     def subscribe_denied(
         self, session: LeafSession, subject: bytes, _queue: bytes, _sid: bytes
     ) -> None:
-        """A peer asks for what its user may not have."""
+        """Report a subscription of a peer that its user may not make."""
         name = subject.decode("utf-8", "surrogateescape")
         self._broker.log.error(
             f'{label(session)} - Leafnode Subscription Violation - Subject "{printable(subject)}"'
@@ -595,7 +601,7 @@ class Leaves:
         )
 
     def pong_received(self, session: LeafSession) -> None:
-        """An answer to one of our PINGs: compression depends on how long it took."""
+        """Called when a peer has answered a PING: compression depends on the round trip time."""
         self._broker.pong_received(session)
         options = self._compression_of(session)
         if session.decoder is not None and options.mode == "s2_auto":
@@ -606,12 +612,12 @@ class Leaves:
         return self.options.compression if remote is None else remote.compression
 
     def decoding_later(self, session: LeafSession) -> None:
-        """More of what has come is to be decoded in another turn."""
+        """Schedule the decoding of more input in another turn."""
         broker = self._broker
         broker.deadlines.add(broker.monotonic_ns(), session.cid, "leaf_decode")
 
     def answer_due(self, session: LeafSession) -> None:
-        """The other end should have let us in by now."""
+        """Close a connection whose login was not accepted in time."""
         if not session.is_ready:
             self._broker.log.error(f"{label(session)} - {ops.ERROR_LEAF_STALE}")
             session.close(ops.CLOSED_STALE, ops.ERROR_LEAF_STALE)
@@ -619,12 +625,12 @@ class Leaves:
     def trace_operation(
         self, session: LeafSession, kind: int, argument: bytes, body: bytes
     ) -> None:
-        """Log an inbound operation, if asked for."""
+        """Log an inbound operation, if enabled."""
         name = LEAF_KIND_NAMES[kind]
         self._broker.trace_line(session, name, argument, body)
 
     def stalled(self, session: LeafSession) -> None:
-        """It waits for a crowded receiver."""
+        """Called when a connection waits for a crowded receiver."""
         self._broker.stalled(session)
 
     def is_system_account(self, account: Account) -> bool:
@@ -632,11 +638,11 @@ class Leaves:
         return self._broker.is_system_account(account)
 
     def session_failed(self, session: LeafSession, error: Exception) -> None:
-        """A fault of ours in the work of one connection ends that one."""
+        """Called when a bug has affected one connection: close that connection."""
         self._broker.session_failed(session, error)
 
     def session_closing(self, session: LeafSession) -> None:
-        """Called by the session while what it asks for is still there."""
+        """Called by a session that is closing, while its interest still exists."""
         self._connects.pop(session.cid, None)
         self._greetings.pop(session.cid, None)
         self._identities.pop(session.cid, None)
@@ -645,7 +651,7 @@ class Leaves:
         self._broker.session_closing(session)
 
     def session_closed(self, session: LeafSession) -> None:
-        """Called by the session when it is out of routing."""
+        """Called by a session that has been removed from routing."""
         self._broker.log.notice(
             f"{label(session)} - Leafnode connection closed: {session.close_reason}"
             f" - Account: {session.account.name}"
@@ -654,7 +660,7 @@ class Leaves:
     # ---------------------------------------------------------------- changes while running
 
     def reload(self, options: LeafOptions, *, identities_changed: bool) -> None:
-        """Take over new options. Whoever would be somebody else now has to come again."""
+        """Apply new options. Connections whose identity would change have to connect again."""
         self.options = options
         self.follow_accounts()
         broker = self._broker
@@ -666,7 +672,7 @@ class Leaves:
                     continue
                 if not broker.admission.ask_again(session) and session.is_ready:
                     broker.admission.login(session, partial(self._confirmed, session))
-            except Exception as error:  # nobody else may keep what is no longer allowed
+            except Exception as error:  # no other connection may keep what is no longer allowed
                 broker.session_failed(session, error)
 
     def _confirmed(self, session: LeafSession, identity: Identity) -> None:
@@ -679,10 +685,10 @@ def _older(version: str, minimum: str) -> bool:
 
 
 def version_numbers(text: str) -> tuple[int, ...]:
-    """The numbers of a version; what is no number counts as 0."""
+    """The numbers of a version; a part that is not a number counts as 0."""
     parts = text.lstrip("v").partition("-")[0].split(".")
     return tuple(int(part) if part.isdecimal() and len(part) < 10 else 0 for part in parts[:3])
 
 
 def _ignore(_message: object) -> None:
-    """Nobody is meant to get anything there."""
+    """Ignore the message: nothing should be sent to that subject."""

@@ -1,4 +1,4 @@
-"""Message traces: decides which messages are traced, and records what happens to them.
+"""Message traces: decide which messages are traced, and record what happens to them.
 
 Owns the decision whether a header requests a trace (`Tracing`) and the document about one message
 (`MessageTrace`). It never runs for a message without such a header, and never delivers anything but
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DESTINATION: Final = b"Nats-Trace-Dest"
 ONLY: Final = b"Nats-Trace-Only"
 ORIGIN: Final = b"Nats-Trace-Origin-Account"
-# Which of the ways of a message led to a server: "1.2" is the second from the first.
+# The path of a message to a server: "1.2" is the second server reached from the first.
 HOP: Final = b"Nats-Trace-Hop"
 ACCEPT_ENCODING: Final = b"Accept-Encoding"
 DISABLED: Final = b"trace disabled"
@@ -39,10 +39,10 @@ DISABLED: Final = b"trace disabled"
 ENTRIES_MAX: Final = 10_000
 SAMPLING_ALL: Final = 100
 
-# What nats-server calls connections.
+# nats-server's names for connections.
 _CLIENT: Final = 0
 _LEAF: Final = 4
-# Servers that speak this version of their protocol, or a later one, have traces themselves.
+# Servers with this version of their protocol, or a later one, create traces themselves.
 _TRACING_PROTOCOL: Final = 3
 _NOT_UNDERSTOOD: Final = (
     "Message delivered but remote does not support message tracing "
@@ -51,20 +51,20 @@ _NOT_UNDERSTOOD: Final = (
 _NOT_FORWARDED: Final = "Not delivered because remote does not support message tracing"
 _FIRST_LINE: Final = b"NATS/1.0\r\n"
 _COMPRESSION_LEVEL: Final = 1
-# What members of any account may ask about it, under the name that the system account has for it.
+# Requests that members of any account may send, under their name in the system account.
 _OWN_SERVICE: Final = re.compile(rb"\$SYS\.REQ\.(?:(USER)\.(INFO)|(?:ACCOUNT|SERVER)\.PING\.(\w+))")
 
 
 class BegunTrace(msgspec.Struct, frozen=True):
-    """A message goes on, with a trace or without, and with this header."""
+    """A message that is published, with a trace or without, and with this header."""
 
     trace: MessageTrace | None
     header: bytes
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What a header leads to: the header that goes on, where a trace goes, if anywhere, and whether
-    the message is for it alone.
+    """The effect of a header: the header to publish, the destination of the trace, if any, and
+    whether the message is for the trace alone.
     """
 
     header: bytes
@@ -73,7 +73,9 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Tracing:
-    """Makes the traces of one server. `server_info` returns what they say of it."""
+    """Creates the traces of one server. `server_info` returns the facts about the server in
+    them.
+    """
 
     def __init__(self, broker: Broker, server_info: Callable[[], Any]) -> None:
         self.broker = broker
@@ -82,7 +84,9 @@ class Tracing:
     def begin(
         self, session: Session, header: bytes, subject: bytes, size: int
     ) -> BegunTrace | None:
-        """Whether there is to be a trace; None: the message is not to be processed at all."""
+        """The message to publish, with a trace if there is to be one; None if it must not be
+        processed.
+        """
         fields = header_fields(header)
         decided = self._decide(session, header, dict(reversed(fields)))
         if decided is None:
@@ -98,7 +102,9 @@ class Tracing:
         return BegunTrace(trace, decided.header)
 
     def _decide(self, session: Session, header: bytes, first: dict[bytes, bytes]) -> Decided | None:
-        """Where a trace goes, by the first values of its fields; None: the message goes nowhere."""
+        """The effect of the first values of the fields; None if the message must not be
+        processed.
+        """
         destination = first.get(DESTINATION, b"")
         only = bool(destination) and _says_only(first)
         untraced = None if only else Decided(header)
@@ -112,7 +118,7 @@ class Tracing:
             rule = session.account.trace_rule
             if rule is None:
                 return untraced
-            # What another server sends, the server of its publisher has chosen.
+            # For a message of another server, the server of its publisher has decided.
             if not is_leaf(session) and not self._is_sampled(rule.sampling):
                 return Decided(with_destination(header))
             destination = rule.destination.encode()
@@ -128,7 +134,9 @@ class Tracing:
         return Decided(header, destination, only)
 
     def too_large(self, session: Session, data: bytes) -> None:
-        """A trace of a message whose connection is closed for its size, as far as it has come."""
+        """Trace a message whose connection is closed because of its size, as far as the message has
+        arrived.
+        """
         line, end, rest = data.partition(b"\r\n")
         words = line.split()
         header = rest[: int(words[-2])]
@@ -140,14 +148,14 @@ class Tracing:
             begun.trace.send()
 
     def _is_sampled(self, sampling: int) -> bool:
-        """As nats-server draws it: 1 % is rather 2."""
+        """Whether a sample is drawn, as nats-server does it: 1 % is closer to 2."""
         return sampling >= SAMPLING_ALL or self.broker.chance.randrange(100) <= sampling
 
 
 class MessageTrace:
-    """What happens to one message; told by those who do it, in their order.
+    """The events of one message, added in their order by the code that handles it.
 
-    Without a destination it is for the span alone, and nobody who gets the message sees of it.
+    Without a destination only the span is recorded, and receivers of the message see nothing of it.
     """
 
     def __init__(
@@ -162,7 +170,7 @@ class MessageTrace:
         self.is_told = bool(decided.destination)
         self.span = span
         self._receivers = 0
-        # What a stream answered instead of storing it.
+        # The response of a stream that did not store the message.
         self.refusal: ApiError | None = None
         self.is_untold = False
         self._is_served = False
@@ -170,7 +178,7 @@ class MessageTrace:
         self._destination = decided.destination
         self._account: Account = session.account
         self._fields = fields
-        # How many servers it went on to, and which way led here, by what the one before says.
+        # The number of servers it was sent to, and the path to here, by the previous server.
         self.hops = 0
         self.payload_max = tracing.broker.options.max_payload_bytes
         self._hop = b""
@@ -190,7 +198,7 @@ class MessageTrace:
     # ---------------------------------------------------------------- told on the way
 
     def begin(self, session: Session, subject: bytes, size: int) -> None:
-        """It came from this connection."""
+        """Record the connection that the message came from."""
         self._size = size
         name = {"name": session.name} if session.name else {}
         self._add(
@@ -203,33 +211,34 @@ class MessageTrace:
         )
 
     def failed(self, error: str) -> None:
-        """It was refused before it got anywhere."""
+        """Record that the message was refused before any delivery."""
         self._entries[0]["error"] = error
 
     def mapped(self, before: bytes, after: bytes) -> None:
-        """A mapping of the account was applied."""
+        """Record that a mapping of the account was applied."""
         if before != after:
             self._add("sm", to=_text(after))
 
     def exported(self, account: str, subject: bytes) -> None:
-        """It goes to a member of another account, by a stream import there."""
+        """Record that a member of another account receives the message through a stream import."""
         if len(self._entries) < ENTRIES_MAX:
             self._add("se", acc=account, to=_text(subject))
 
     def imported(self, account: str, before: bytes, after: bytes) -> None:
-        """It goes on in another account, which exports a service."""
+        """Record that the message continues in another account, which exports a service."""
         if len(self._entries) < ENTRIES_MAX:
             self._add("si", acc=account, **{"from": _text(before)}, to=_text(after))
 
     def destination_in(self, header: bytes) -> bytes:
-        """Where traces go by the header that it has in the account at hand."""
+        """The destination of traces by the header that the message has in the current account."""
         fields = header_fields(header)
         return next((value for name, value in fields if name == DESTINATION), self._destination)
 
     def served(self, subject: bytes) -> bool:
-        """Services of the server got it; false: only its trace does.
+        """Record that services of the server received the message; False if only its trace does.
 
-        In nats-server those are imports of the system account, which do not let traces through.
+        In nats-server these services are imports of the system account, which do not let traces
+        through.
         """
         system = self._tracing.broker.options.system_account
         own = _OWN_SERVICE.fullmatch(subject)
@@ -245,7 +254,7 @@ class MessageTrace:
         return not self.only
 
     def delivered(self, session: Session, subject: bytes, queue: bytes, obstacle: str) -> None:
-        """A client got it, or why it did not."""
+        """Record a delivery to a client, or the obstacle to it."""
         self._receivers += not obstacle
         if len(self._entries) >= ENTRIES_MAX:
             return
@@ -261,7 +270,9 @@ class MessageTrace:
             entry["error"] = obstacle
 
     def forwarded(self, session: LeafSession, header: bytes, obstacle: str) -> bytes | None:
-        """It goes on to another server: gives the header that it has there. None: it does not."""
+        """Record that another server receives the message; returns the header for that server, or
+        None if the server does not receive it.
+        """
         self.hops += 1
         hop = (self._hop + b"." if self._hop else b"") + b"%d" % self.hops
         is_sent = not obstacle
@@ -279,13 +290,15 @@ class MessageTrace:
         return with_field(header, HOP, hop) if is_sent else None
 
     def stored(self, stream: str) -> dict[str, Any]:
-        """A stream got it; what came of it is written into what this gives."""
+        """Record that a stream received the message; the result must be written into the returned
+        entry.
+        """
         return self._add("js", stream=stream)
 
     # ---------------------------------------------------------------- the end
 
     def send(self) -> None:
-        """Publish it, in the account of whoever published the message."""
+        """Publish the trace, in the account of the message's publisher."""
         self._end_span()
         if self.is_untold or not self.is_told:
             return
@@ -305,7 +318,9 @@ class MessageTrace:
         )
 
     def kept(self, stream: str, seq: int) -> Callable[[Exception | None], None] | None:
-        """A stream has it under this sequence; what is to be called when that is durable."""
+        """Record that a stream has stored the message; returns the function to call once the
+        message is durable.
+        """
         spans = self._tracing.broker.router.spans
         if spans is None or self.span is None:
             return None
@@ -319,7 +334,7 @@ class MessageTrace:
 
 
 def header_fields(header: bytes) -> list[tuple[bytes, bytes]]:
-    """Names and values of a header block, in their order; those without a value are left out."""
+    """The names and values of a header block, in order, without those that have no value."""
     fields = []
     at = len(_FIRST_LINE)
     while (colon := header.find(b":", at)) >= 0:
@@ -346,12 +361,12 @@ def _says_only(first: dict[bytes, bytes]) -> bool:
 
 
 def with_destination(header: bytes, destination: bytes = DISABLED) -> bytes:
-    """The block with this destination; by default one that lets no trace be made."""
+    """The header block with this destination; the default destination prevents any trace."""
     return with_field(header, DESTINATION, destination)
 
 
 def with_field(header: bytes, name: bytes, value: bytes) -> bytes:
-    """The block with this field at its end, instead of any others of that name."""
+    """The header block with this field at its end, replacing all others of that name."""
     start = name + b":"
     lines = header.removesuffix(b"\r\n").removesuffix(b"\r\n").split(b"\r\n")
     kept = [line for line in lines if not line.startswith(start)]
@@ -359,7 +374,9 @@ def with_field(header: bytes, name: bytes, value: bytes) -> bytes:
 
 
 def _text(value: bytes) -> str:
-    """As Go writes bytes into JSON: each that is not UTF-8 becomes a mark of its own."""
+    """The text that Go writes into JSON for bytes: each byte that is not UTF-8 becomes a mark of
+    its own.
+    """
     text = value.decode("utf-8", "surrogateescape")
     if text.isascii():
         return text
@@ -367,7 +384,7 @@ def _text(value: bytes) -> str:
 
 
 def _encoded(body: bytes, accepted: bytes) -> tuple[bytes, bytes]:
-    """The header and the body of a trace, compressed if whoever asked for it takes that."""
+    """The header and the body of a trace, compressed if the requester accepts that."""
     if b"snappy" in accepted or b"s2" in accepted:
         from tradewind.store.format.s2 import frame_snappy
 

@@ -1,17 +1,17 @@
-"""Password checks that wait for a thread, and their order.
+"""Queue password checks that wait for a thread.
 
 Owns the connections whose password takes long to check, from CONNECT to the decision. It never runs
 a check and never reads a clock: an idle thread asks for the next check and returns the result.
 
 Every connection has a place in a queue in which addresses take turns, so that one address cannot
-displace another. One thread works on that queue. A correct password must not wait behind a flood of
+displace another. One thread works on that queue. A correct password must not wait after a flood of
 wrong ones from its own address, but the time of a refusal must not reveal which users exist. The
 other threads therefore check configured users early, out of turn, newest first; there too,
 addresses take turns, and so do the users of an address. If the password is correct, the connection
 is admitted immediately. If not, no response is sent: the connection keeps its place and is checked
 again when its turn comes, like an unknown user. A refusal is therefore sent one check after the
-connection's turn, whether or not the user exists, and a flood of unknown users keeps only one
-thread busy.
+connection's turn, whether or not the user exists, and a flood of unknown users occupies only one
+thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ Waiting = TypeVar("Waiting")
 
 
 class FairQueue(Generic[Waiting]):
-    """Lanes take turns, and so do the lanes within them; the oldest is first, or the newest.
+    """A queue in which lanes take turns, and so do the lanes within them; the oldest item is first,
+    or the newest.
 
     `path` names the lanes, the outer one first; `key` is unique.
     """
@@ -43,7 +44,7 @@ class FairQueue(Generic[Waiting]):
         return self.count
 
     def push(self, path: tuple[str, ...], key: int, item: Waiting) -> None:
-        """To the end of its lane."""
+        """Add an item to the end of its lane."""
         self.count += 1
         if not path:
             self._items[key] = item
@@ -54,7 +55,7 @@ class FairQueue(Generic[Waiting]):
         lane.push(path[1:], key, item)
 
     def pop(self) -> Waiting:
-        """The next one; KeyError if nobody waits."""
+        """Remove the next item and return it; KeyError if the queue is empty."""
         self.count -= 1
         if self._items:
             return self._items.popitem(last=self._newest_first)[1]
@@ -68,7 +69,7 @@ class FairQueue(Generic[Waiting]):
         return item
 
     def remove(self, path: tuple[str, ...], key: int) -> bool:
-        """It waits no more; false if it did not."""
+        """Remove an item; False if it was not in the queue."""
         if not path:
             found = self._items.pop(key, None) is not None
         else:
@@ -81,7 +82,7 @@ class FairQueue(Generic[Waiting]):
 
 
 class Waiter(msgspec.Struct, eq=False, frozen=True):
-    """One connection that waits for the answer."""
+    """One connection that waits for a decision."""
 
     cid: int
     address: str
@@ -89,7 +90,7 @@ class Waiter(msgspec.Struct, eq=False, frozen=True):
 
 
 class Check(msgspec.Struct, eq=False, frozen=True):
-    """What a thread is to do for a connection."""
+    """A check for a thread to run."""
 
     waiter: Waiter
     is_early: bool
@@ -100,17 +101,17 @@ class Check(msgspec.Struct, eq=False, frozen=True):
 
 
 class CheckQueue:
-    """All connections whose password is to be checked."""
+    """All connections whose passwords are waiting to be checked."""
 
     def __init__(self) -> None:
         self._waiters: dict[int, Waiter] = {}
-        self.places: FairQueue[Waiter] = FairQueue()  # those who wait in their place
-        # From the other end: where all passwords are right nobody is checked twice.
+        self.places: FairQueue[Waiter] = FairQueue()  # waiters in the order of their places
+        # From the other end: where all passwords are right, none is checked twice.
         self._early: FairQueue[Waiter] = FairQueue(newest_first=True)
-        self._in_place: Check | None = None  # the one that runs
+        self._in_place: Check | None = None  # the one that is running
 
     def add(self, cid: int, ip: str, deferred: Deferred) -> None:
-        """A connection waits from now on, with this password instead of an earlier one."""
+        """Add a connection that waits from now on, with this password instead of an earlier one."""
         self.remove(cid)
         waiter = self._waiters[cid] = Waiter(cid, source_of(ip), deferred)
         self.places.push((waiter.address,), cid, waiter)
@@ -118,7 +119,7 @@ class CheckQueue:
             self._early.push((waiter.address, deferred.user), cid, waiter)
 
     def remove(self, cid: int) -> None:
-        """The connection is gone; the answer of a check that runs is dropped."""
+        """Called when the connection has ended; the result of a running check is dropped."""
         waiter = self._waiters.pop(cid, None)
         if waiter is not None:
             self.places.remove((waiter.address,), cid)
@@ -129,9 +130,11 @@ class CheckQueue:
             self._early.remove((waiter.address, waiter.deferred.user), waiter.cid)
 
     def take(self) -> Check | None:
-        """The check to run next, to be given back to `finished`; None: there is none."""
+        """The check to run next, whose result must be passed to `finished`; None if there is
+        none.
+        """
         if self._in_place is None and self.places:
-            # Also if an early one runs: this one has to end when that of any name would.
+            # Even if an early check is running: this one has to end when that of any name would.
             waiter = self.places.pop()
             self._leave_early(waiter)
             self._in_place = Check(waiter, is_early=False)
@@ -139,7 +142,9 @@ class CheckQueue:
         return Check(self._early.pop(), is_early=True) if self._early else None
 
     def finished(self, check: Check, decision: Identity | Rejection | Consultation) -> int | None:
-        """A thread has the answer; returns the connection that is to be told, if it is time."""
+        """Called when a thread has a result; returns the connection to be notified, if it is
+        time.
+        """
         if self._in_place is check:
             self._in_place = None
         waiter = check.waiter

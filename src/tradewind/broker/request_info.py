@@ -1,4 +1,4 @@
-"""The header field Nats-Request-Info: what a service in another account learns about the requester.
+"""The header field Nats-Request-Info: the details of a requester for a service in another account.
 
 Owns the document. It never sends it: `broker.bridges` does.
 """
@@ -39,19 +39,21 @@ class ClientInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def plain_info(account: str, server: str) -> tuple[bytes, bytes]:
-    """The field without details, before and behind the round trip time; `server` may be empty."""
+    """The field without details, as the bytes before and after the round trip time; `server` may be
+    empty.
+    """
     start = b'{"acc":%b' % msgspec.json.encode(account)
     end = b',"server":%b}' % msgspec.json.encode(server) if server else b"}"
     return FIELD + start, end
 
 
 def shared_info(session: Session, server: str) -> bytes:
-    """The field with all that is known of a client."""
+    """The field with all known details of a client."""
     return FIELD + msgspec.json.encode(client_info(session, server))
 
 
 def client_info(session: Session, server: str) -> ClientInfo:
-    """All that is known of a client."""
+    """All known details of a client."""
     from tradewind.api.times import format_time  # a server without such imports starts without it
 
     return ClientInfo(
@@ -71,8 +73,8 @@ def client_info(session: Session, server: str) -> ClientInfo:
 
 
 def chained_info(header: bytes, account: str, server: str) -> bytes:
-    """The field that the account before has set, with `account` as the one that asks on behalf of
-    it; with a `server` that is named, too.
+    """The field that the previous account has set, with `account` as the account that requests on
+    its behalf; with `server`, the server is named, too.
     """
     info = told_info(header)
     info.svc = account
@@ -82,8 +84,8 @@ def chained_info(header: bytes, account: str, server: str) -> bytes:
 
 
 def told_info(header: bytes) -> ClientInfo:
-    """What the field says. It can be trusted in what has crossed accounts, where the server set it;
-    it is the last one then.
+    """The content of the field. A message that has crossed accounts can be trusted in this, because
+    the server set the field; it is the last one in that case.
     """
     at = header.rfind(b"\r\n" + FIELD) + 2
     if at < 2:
@@ -93,7 +95,7 @@ def told_info(header: bytes) -> ClientInfo:
 
 
 def _text(value: str) -> str:
-    """What CONNECT says is bytes, and need not be text. Line ends would end the field; JSON has
-    them escaped.
+    """The value as valid text: CONNECT carries bytes, which need not be UTF-8. Line ends would end
+    the field, but JSON escapes them.
     """
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

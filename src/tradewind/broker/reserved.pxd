@@ -8,8 +8,8 @@ from libc.string cimport memcmp
 
 
 cdef inline bint reserved_reply(const char* reply, uint32_t size) noexcept nogil:
-    """Replies that only the server may set, because a client could forge answers or
-    acknowledgements with them.
+    """Whether only the server may set a reply, because a client could forge responses or
+    acknowledgements with it.
     """
     if size == 0 or (reply[0] != 95 and reply[0] != 36):
         return False
@@ -20,7 +20,7 @@ cdef inline bint reserved_reply(const char* reply, uint32_t size) noexcept nogil
 
 
 cdef inline bint reserved_subject(const char* subject, uint32_t size) noexcept nogil:
-    """Subjects reserved for communication between servers."""
+    """Whether a subject is reserved for communication between servers."""
     if size < 6 or (subject[0] != 95 and subject[0] != 36):
         return False
     return memcmp(subject, b"_GR_.", 5) == 0 or memcmp(subject, b"$NRG.", 5) == 0

@@ -1,7 +1,7 @@
 """A waiting room of limited size in which no address can take all places.
 
 Owns the places by address. An address may have as many places as are still free: a single address
-gets half of the room, and if several arrive at the same time, each gets as much as is left for one
+gets half of the room, and if several arrive at the same time, each gets as many as are left for one
 more.
 """
 
@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
-# One who has an IPv6 address has all of its network.
+# The owner of an IPv6 address has its whole network.
 IPV6_NETWORK_BITS = 64
 
 Guest = TypeVar("Guest", bound=Hashable)
 
 
 class Room:
-    """The places. Guests are kept in one or several `Guests`."""
+    """The places of a room, whose guests are in one or several `Guests`."""
 
     def __init__(self, places: int) -> None:
         self._places = places
@@ -30,16 +30,16 @@ class Room:
         return self._count
 
     def has_place_for(self, ip: str) -> bool:
-        """Whether one more may come from this address."""
+        """Whether one more guest may come from this address."""
         return self._by_source[source_of(ip)] < self._places - self._count
 
     def take(self, source: str) -> None:
-        """A guest has come."""
+        """Called when a guest has arrived."""
         self._by_source[source] += 1
         self._count += 1
 
     def leave(self, source: str) -> None:
-        """A guest has gone."""
+        """Called when a guest has left."""
         self._count -= 1
         self._by_source[source] -= 1
         if not self._by_source[source]:
@@ -47,7 +47,7 @@ class Room:
 
 
 class Guests(Generic[Guest]):
-    """Those who wait for the same thing in a room."""
+    """The guests of a room that wait for the same thing."""
 
     def __init__(self, room: Room) -> None:
         self.room = room
@@ -63,20 +63,22 @@ class Guests(Generic[Guest]):
         return guest in self._sources
 
     def add(self, guest: Guest, ip: str) -> None:
-        """It is in the room from now on, also if there is no place."""
+        """Add a guest to the room, even if there is no place."""
         if guest not in self._sources:
             source = self._sources[guest] = source_of(ip)
             self.room.take(source)
 
     def discard(self, guest: Guest) -> None:
-        """It is no longer in the room."""
+        """Remove a guest from the room."""
         source = self._sources.pop(guest, None)
         if source is not None:
             self.room.leave(source)
 
 
 def source_of(ip: str) -> str:
-    """What counts as one address: of IPv6 the network, which one host has all of."""
+    """The source that counts as one address: for IPv6 the network, all of which belongs to one
+    host.
+    """
     if ":" not in ip:
         return ip
     try:

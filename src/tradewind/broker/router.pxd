@@ -12,13 +12,13 @@ cdef enum:
     READ_AREA_BYTES = 262144
     # An outbox of this size is handed to its link before the turn is over.
     PRESSURE_BYTES = 524288
-    # A request that has changed accounts this often is not carried any further.
+    # A request that has changed accounts this often is not forwarded any further.
     CROSSINGS_MAX = 64
     # Steps of walks through subscriptions in one turn, each some 50 ns: sessions that have caused
     # more than their share of them then wait for the next turn.
     TURN_STEPS_MAX = 100_000
     SESSION_STEPS_MIN = 4_000
-    # What adding or removing a subscription costs beside its walk.
+    # The cost of adding or removing a subscription, besides its walk.
     SUBSCRIPTION_STEPS = 50
     # Subscriptions of closed sessions that are removed in one turn; others follow in later ones.
     DROPPED_AT_ONCE_MAX = 10_000
@@ -27,14 +27,14 @@ cdef enum:
 
 cdef class Router:
     cdef list touched                   # sessions with output or a verdict in this turn
-    cdef list resuming                  # sessions that may continue with their kept input
-    cdef list waiting                   # ... from the next turn on: it has cost much in this one
+    cdef list resuming                  # sessions that may continue with their stored input
+    cdef list waiting                   # ... from the next turn on: they were expensive in this one
     cdef list leaving                   # closed sessions that still have subscriptions to remove
     cdef uint32_t dropped               # subscriptions of closed sessions removed in this turn
     cdef uint64_t walked_before         # steps of all walks at the end of the last turn
     cdef list internal                  # (handler, InternalMessage) pairs still to be called
     cdef SubscriptionArray exhausted    # reached their maximum during the current publish
-    cdef SubscriptionArray crossings    # found by the current publishes, still to be carried on
+    cdef SubscriptionArray crossings    # found by the current publishes, not yet carried on
     cdef SubscriptionArray leaves       # one per leaf connection that receives the current message
     cdef const char* route              # ... which goes to the subscribers of this subject
     cdef uint32_t route_size
@@ -42,8 +42,8 @@ cdef class Router:
     cdef uint32_t depth                 # how often the current message has changed accounts
     cdef bint is_vouched                # the server itself makes the current request
     cdef bint is_answering              # the current message answers a request of another account
-    cdef bint is_unvouched              # services do not take the current message
-    cdef bint is_rerouted               # it shows a subject other than the one it is routed by
+    cdef bint is_unvouched              # services do not accept the current message
+    cdef bint is_rerouted               # it shows a subject other than its route
     cdef const Message* bare            # the message as it was before crossings, for hooks; or NULL
     cdef Buffer local_subject           # of the last message delivered through a shadow
     cdef const char* local_route        # the name of its route in the account of the receiver
@@ -56,9 +56,9 @@ cdef class Router:
     cdef uint64_t out_bytes_before
     cdef bint _pressure                 # some outbox grew large, so the turn should end early
     cdef bint is_crowded                # some outbox was still large after the turn had ended
-    cdef readonly object faults         # Faults: of hooks, and of everyone who has a router
+    cdef readonly object faults         # Faults of hooks, and of every user of a router
     cdef public object trace            # MessageTrace of the current message, or None
-    cdef public object spans            # SpanRecorder; None if nobody wants spans
+    cdef public object spans            # SpanRecorder; None if spans are not recorded
     cdef public object on_trace         # None, or called for every delivery
     cdef readonly uint64_t crowded_count    # deliveries to crowded sessions; producers watch it
     cdef readonly size_t largest_pending    # of the fullest receiver of the last publish

@@ -13,9 +13,9 @@ from tradewind.route.watches import Changes
 class Router:
     @property
     def faults(self) -> Faults: ...
-    # Of the message that is being published.
+    # The trace of the message that is being published.
     trace: MessageTrace | None
-    # Who is told of messages that carry a sampled traceparent.
+    # The recorder of messages that carry a sampled traceparent.
     spans: SpanRecorder | None
     # Called as on_trace(session, subject, sid, reply, body) for every delivery.
     on_trace: Callable[[Session, bytes, bytes, bytes, bytes], None] | None

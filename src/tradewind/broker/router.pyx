@@ -4,7 +4,7 @@ Owns the list of sessions touched in this turn and the server-wide message count
 to a socket, never closes a session (it marks it doomed, and the broker closes it when the turn
 ends), and never calls a service inside a delivery: messages for services are queued and handed over
 by `run_internal`, so no Python code can change the routing table while it is being walked. Hooks
-are the exception: they take a message immediately and must not change the routing table.
+are the exception: they receive a message immediately and must not change the routing table.
 
 A message that continues in another account (`broker.bridges`) does so once the delivery in its own
 account is complete, so two walks of one routing table never overlap.
@@ -52,8 +52,8 @@ cdef inline bint begins(const char* text, uint32_t size, const char* start,
 
 
 cdef bint is_request(const char* subject, uint32_t size) noexcept nogil:
-    """Whether a service of the server may do something for whoever publishes to a subject. Events,
-    and what consumers send to mirrors and sources, only tell.
+    """Whether a service of the server may act for the publisher to a subject. Events, and messages
+    of consumers to mirrors and sources, only carry information.
     """
     if begins(subject, size, b"$JS.", 4):
         return not (begins(subject, size, b"$JS.EVENT.", 10) or begins(subject, size, b"$JS.M.", 6)
@@ -78,7 +78,7 @@ cdef bint is_named(const LeafState* origin, const char* queue, uint32_t size) no
 
 
 cdef bint is_elsewhere(const Subscription* subscription, const Message* message) noexcept nogil:
-    """Whether a message comes from a server other than the subscribing one and its cluster."""
+    """Whether a message comes from a server outside the subscribing server and its cluster."""
     cdef SessionState* target = <SessionState*>subscription.owner
     cdef SessionState* origin = message.origin
     if target.closed or target.doom or target == origin:
@@ -89,7 +89,7 @@ cdef bint is_elsewhere(const Subscription* subscription, const Message* message)
 
 cdef bytes forward(Router router, SessionState* target, const Message* message, Message* sent):
     """Write the traced message that another server receives and record it in the trace. Return the
-    body, which must be kept as long as `sent`, or None if the server receives nothing.
+    body, which must stay alive as long as `sent`, or None if the server receives nothing.
     """
     cdef object session = <object>target.session
     cdef Buffer* translated = &target.leaf.translated
@@ -102,7 +102,7 @@ cdef bytes forward(Router router, SessionState* target, const Message* message, 
         return None
     body = header + message.body[message.header_size:message.total_size]
     if len(body) > router.trace.payload_max:
-        # The other server would close the connection because of it, so leave the hop out.
+        # The other server would close the connection because of the hop, so leave it out.
         header = message.body[:message.header_size]
         body = message.body[:message.total_size]
     sent.body = body
@@ -112,7 +112,7 @@ cdef bytes forward(Router router, SessionState* target, const Message* message, 
 
 
 cdef int note_consumer(SessionState* target, const Message* message) except -1:
-    """Note the consumer whose message goes to another server, which may acknowledge it."""
+    """Record the consumer whose message goes to another server, which may acknowledge it."""
     cdef uint32_t size = consumer_size(message.reply, message.reply_size)
     cdef Table* known = &target.leaf.consumers
     if size and table_find(known, table_hash(known, message.reply, size), message.reply,
@@ -141,10 +141,11 @@ cdef inline void count_out(Router router, SessionState* target, size_t total) no
 
 
 cdef class Router:
-    """One per broker."""
+    """The router of a broker."""
 
     def __cinit__(self, uint64_t seed):
-        # Queue group members can observe its output, so it must reveal nothing about other seeds.
+        # Queue group members can observe the output of this generator, so it must reveal nothing
+        # about other seeds.
         self.random_state = seed | 1
         self.faults = Faults()
         self.touched = []
@@ -173,14 +174,16 @@ cdef class Router:
         free(self.read_area)
 
     cdef uint32_t _random_below(self, uint32_t bound) noexcept:
-        """xorshift64: it only has to be fair between queue members."""
+        """A random number below `bound`, by xorshift64: it only has to be fair between queue
+        members.
+        """
         self.random_state ^= self.random_state << 13
         self.random_state ^= self.random_state >> 7
         self.random_state ^= self.random_state << 17
         return <uint32_t>((self.random_state >> 32) % bound)
 
     cdef int touch(self, SessionState* state) except -1:
-        """List a session that has something for its link at the end of this turn."""
+        """List a session that has output or a decision for its link at the end of this turn."""
         if not state.dirty:
             state.dirty = 1
             self.touched.append(<object>state.session)
@@ -193,7 +196,7 @@ cdef class Router:
 
     def take_touched(self):
         """The sessions touched since the last call; each may be touched again. If they are very
-        many, those that were touched last wait for the next turn.
+        many, the ones touched last wait for the next turn.
         """
         cdef list touched = self.touched[:TOUCHED_AT_ONCE_MAX]
         self.touched = self.touched[TOUCHED_AT_ONCE_MAX:]
@@ -248,12 +251,12 @@ cdef class Router:
     # -------------------------------------------------------------- publish
 
     cdef uint32_t publish(self, Account account, Message* message) except? 0xFFFFFFFF:
-        """Deliver to every match and return the number of receivers, services included."""
+        """Deliver to every match and return the number of receivers, including services."""
         return self.publish_as(account, message.subject, message.subject_size, message)
 
     cdef uint32_t publish_as(self, Account account, const char* route, uint32_t route_size,
                              Message* message) except? 0xFFFFFFFF:
-        """The same for the subscribers of `route`, who see the message's own subject.
+        """Deliver to the subscribers of `route`, who see the message's own subject.
 
         Afterwards `largest_pending` is the output pending at the fullest receiver.
         """
@@ -347,8 +350,8 @@ cdef class Router:
 
     cdef uint32_t _deliver_groups(self, Account account, Match* match,
                                   Message* message) except? 0xFFFFFFFF:
-        """Deliver to one member of each queue group, starting at a random one and passing over
-        members that cannot take it.
+        """Deliver to one member of each queue group, starting at a random one and skipping members
+        that cannot receive it.
         """
         cdef uint32_t index, attempt, start, delivered = 0
         cdef QueueGroup* group
@@ -398,7 +401,7 @@ cdef class Router:
     cdef int _deliver_shadow(self, Account account, Subscription* shadow,
                              Message* message) except -1:
         """Deliver to the subscription that a shadow stands for, under the subject that its account
-        knows.
+        uses.
 
         Messages that came through a service import are not passed on: sharing is not transitive.
         """
@@ -422,8 +425,8 @@ cdef class Router:
         return self._append(account, subscription, target, &local)
 
     cdef int _translate(self, Subscription* shadow, Message* message) except -1:
-        """Find `local_route`, the name of the route in the account of the shadow's owner. A message
-        that shows its route gets it as its subject.
+        """Set `local_route`, the name of the route in the account of the shadow's owner. A message
+        that shows its route gets that name as its subject.
         """
         self.local_route = self.route
         self.local_route_size = self.route_size
@@ -443,8 +446,8 @@ cdef class Router:
 
     cdef int _deliver_traced(self, Account account, Subscription* subscription,
                              Message* message) except -1:
-        """Like `_deliver`, and record the outcome in the trace. A message that is only traced
-        reaches nobody; it counts as received by those who would have received it.
+        """Deliver like `_deliver`, and record the outcome in the trace. A message that is only
+        traced is not delivered; it counts as received by its would-be receivers.
         """
         cdef Message seen
         if subscription.kind == SUB_LEAF:
@@ -494,7 +497,7 @@ cdef class Router:
             self._unmask(subscription, &local, self.local_route, self.local_route_size, True)
             return self._deliver_noted(account, shadow, subscription, &local, self.local_route,
                                        self.local_route_size)
-        # Counted as delivered, although nobody checks whether it could be.
+        # Counted as delivered, although it is not checked whether it could be.
         return True if trace.only else self._deliver_shadow(account, shadow, message)
 
     cdef str _obstacle(self, Subscription* subscription, SessionState* target, Message* message,
@@ -513,8 +516,8 @@ cdef class Router:
     cdef bint _is_denied(self, const Subscription* subscription, const SessionState* target,
                          const Message* message, const char* route,
                          uint32_t route_size) noexcept:
-        """Whether a deny rule of a filtered receiver covers the subject that it would see, or what
-        the message is routed by; `route` is the receiver's name for that.
+        """Whether a deny rule of a filtered receiver covers the subject that it would see, or the
+        route; `route` is the receiver's name for the latter.
         """
         cdef Permissions permissions = <Permissions>target.permissions
         if not permissions.delivery_allowed(message.subject, message.subject_size,
@@ -525,9 +528,9 @@ cdef class Router:
 
     cdef void _unmask(self, const Subscription* subscription, Message* message, const char* route,
                       uint32_t route_size, bint is_foreign) noexcept:
-        """Show a message under its route where it only claims to be on a subject of the
-        subscription: a server shows that subject and may not publish there. The receiver would take
-        it for a message that somebody with permission has published.
+        """Show a message under its route if it only claims to be on a subject of the subscription:
+        a server shows that subject and may not publish there. The receiver would take it for a
+        message published with permission.
         """
         if self.is_rerouted and self._is_unproven(message, is_foreign) and subject_matches(
                 message.subject, message.subject_size, subscription.subject,
@@ -570,7 +573,7 @@ cdef class Router:
         return True
 
     cdef int _call_hook(self, Subscription* subscription, Message* message) except -1:
-        """Hand a message to a part of the server; an error there must not affect the publisher or
+        """Pass a message to a part of the server; an error there must not affect the publisher or
         the other receivers.
         """
         cdef Message routed
@@ -598,7 +601,8 @@ cdef class Router:
 
     cdef bint _encode(self, Subscription* subscription, SessionState* target,
                       Message* message) noexcept:
-        """Append MSG or HMSG; false, with the target doomed, if too much output is pending already.
+        """Append MSG or HMSG; False, with the target doomed, if too much output is already
+        pending.
         """
         cdef const char* body = message.body
         cdef size_t total = message.total_size
@@ -655,7 +659,7 @@ cdef class Router:
     cdef bint _leaf_takes(self, const Subscription* subscription, const Message* message,
                           const char* route, uint32_t route_size) noexcept:
         """Whether a message may go to the subscribing server: never back to where it came from.
-        `route` is what that server calls the subject.
+        `route` is that server's name for the subject.
         """
         cdef LeafState* leaf = (<SessionState*>subscription.owner).leaf
         cdef Permissions outgoing
@@ -669,10 +673,10 @@ cdef class Router:
 
     cdef int _note_leaf(self, Subscription* subscription, const char* subject,
                         uint32_t size) except -1:
-        """List a leaf connection as a receiver of the current message: once, however many
-        subscribers are behind it.
+        """List a leaf connection as a receiver of the current message: once, however many of its
+        subscribers match.
 
-        `subject` is the one an import translates to, or NULL.
+        `subject` is the one that an import translates to, or NULL.
         """
         cdef LeafState* leaf = (<SessionState*>subscription.owner).leaf
         if not leaf.is_listed:
@@ -691,9 +695,9 @@ cdef class Router:
     cdef uint32_t _deliver_groups_once(self, Account account, Match* match,
                                        Message* message) except? 0xFFFFFFFF:
         """Deliver to one member of each queue group, preferring members on this server that can
-        take it; a message from another server only goes to the groups that it names.
+        receive it; a message from another server only goes to the groups that it names.
 
-        A leaf connection counts once for each member of the group behind it.
+        A leaf connection counts once for each group member on its other side.
         """
         cdef uint32_t index, attempt, start, delivered = 0
         cdef uint64_t weight, chosen
@@ -737,7 +741,7 @@ cdef class Router:
         cdef uint32_t index
         cdef SessionState* target
         cdef Message sent = message[0]
-        cdef bytes _body            # keeps the rewritten body of a traced message
+        cdef bytes _body            # holds the rewritten body of a traced message
         cdef bint is_traced = self.trace is not None and self.trace.is_told
         if account.sublist.is_told and account.sublist.interest.changed != NULL:
             # Interest must be announced before the message leaves, because an answer may come back.
@@ -770,11 +774,11 @@ cdef class Router:
         self.leaves.count = 0
 
     cdef bint _encode_leaf(self, SessionState* target, Message* message) noexcept:
-        """Append LMSG or HMSG as servers send them to each other; false, with the target doomed, if
-        too much output is pending already.
+        """Append LMSG or HMSG in the form for servers; False, with the target doomed, if too much
+        output is already pending.
 
-        If the message shows a subject other than the one it is routed by, that subject follows the
-        reply; unless the server that sent it may not use it, because the next one cannot know that.
+        If the message shows a subject other than its route, that subject follows the reply; unless
+        the server that sent it may not use it, because the next server cannot know that.
         """
         cdef LeafState* leaf = target.leaf
         cdef const char* body = message.body
@@ -840,8 +844,8 @@ cdef class Router:
                 self.faults.contain("leaf node", error)
 
     cdef void _exhaust(self, Subscription* subscription) noexcept:
-        """Note a subscription that just received its last message; without memory for that it is
-        only silenced.
+        """Note a subscription that just received its last message; if memory is exhausted, the
+        subscription is only silenced.
         """
         subscription.kind = SUB_REMOVED
         array_push(&self.exhausted, subscription)
@@ -885,8 +889,8 @@ cdef class Router:
     def run_internal(self, on_error, TurnWatch watch not None, count_max=64):
         """Call the services for up to `count_max` queued messages and return how many are left.
 
-        It stops earlier if they take long. A service that fails is reported as on_error(message,
-        exception) and does not affect the others.
+        The call returns earlier if the services take long. A failing service is reported as
+        on_error(message, exception) and does not affect the others.
         """
         cdef list batch = self.internal[:count_max]
         cdef Py_ssize_t done = 0
@@ -909,11 +913,12 @@ cdef class Router:
         return len(self.internal)
 
     def run_resumed(self, on_error, TurnWatch watch not None):
-        """Have the sessions that are no longer blocked run what they have kept, and those that gave
-        way in an earlier turn.
+        """Let sessions run their stored input: those that are no longer blocked, and those that
+        gave way in an earlier turn.
 
-        It stops when they have taken long; the others come first in the next turn, and those that
-        have given way in this one last. One that fails is reported as on_error(session, exception).
+        The call stops when they have taken long; the others come first in the next turn, and those
+        that have given way in this one last. A failing session is reported as on_error(session,
+        exception).
         """
         cdef list batch = self.resuming
         cdef Py_ssize_t done = 0
@@ -933,7 +938,7 @@ cdef class Router:
 
     def ask_internal(self, Account account not None, bytes subject not None,
                      bytes payload not None, bytes reply=b"", bytes header=b""):
-        """`publish_internal` for a request that the server makes of itself: services take it."""
+        """Publish a request that the server makes of itself: services accept it."""
         cdef bint before = self.is_vouched
         self.is_vouched = True
         try:
@@ -945,9 +950,9 @@ cdef class Router:
                          bytes payload not None, bytes reply=b"", bytes header=b""):
         """Publish as the server itself and return the number of receivers.
 
-        Where the subject was chosen by somebody else (answers, republished and delivered messages),
-        this must not be a way to have services do what that one may not ask for: requests of
-        JetStream that come from no connection are not taken, unless made by `ask_internal`.
+        Others may have chosen the subject (of responses, republished and delivered messages), and
+        must not be able to make services act without permission in this way: JetStream requests
+        that come from no connection are not accepted, unless made by `ask_internal`.
         """
         cdef Message message
         cdef bytes body = header + payload
@@ -962,7 +967,7 @@ cdef class Router:
         return self.publish(account, &message)
 
     def describe(self, Account account not None, size_t handle):
-        """A subscription of a peer, by its address, as monitoring shows it."""
+        """A subscription of a peer, found by its address, as monitoring shows it."""
         cdef Subscription* subscription = <Subscription*>handle
         cdef SessionState* owner = <SessionState*>subscription.owner
         return SubscriptionInfo(

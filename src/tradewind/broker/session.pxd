@@ -15,14 +15,14 @@ cdef enum Blocked:
     BLOCKED_STALL = 2               # a receiver is crowded, so this producer waits briefly
     BLOCKED_SERVICE = 4             # many of its requests are still with the server's services
     # 8 is BLOCKED_DECODING of leaf sessions.
-    BLOCKED_TURN = 16               # its input has cost much in this turn, so the rest waits
+    BLOCKED_TURN = 16               # its input was expensive in this turn, so the rest waits
 
 
 cdef class Session:
     cdef SessionState state
     cdef ParserState parser
-    cdef Buffer partial                     # an unfinished operation, or input kept while blocked
-    cdef size_t offered                     # bytes in front of the last buffer handed out
+    cdef Buffer partial                     # an unfinished operation, or input stored while blocked
+    cdef size_t offered                     # bytes in front of the last offered buffer
     cdef size_t offered_room
     cdef uint8_t offer_kind
     cdef readonly object broker
@@ -31,12 +31,12 @@ cdef class Session:
     cdef Permissions _permissions
     cdef AllowedResponses responses         # for allow_responses, or None
     cdef dict shadows                       # subscription -> [(account, shadow, translator)]
-    cdef public object request_info         # None, or (rtt, what services learn about it)
+    cdef public object request_info         # None, or (rtt, its details for services)
     cdef uint32_t services_pending
     cdef uint32_t dropped_to                # slots of `sids` below this have been emptied
     cdef bint awaiting_auth                 # only CONNECT is accepted
     cdef bint is_running                    # its input is being run: it cannot be entered again
-    cdef bint is_resuming                   # the end of the turn runs its kept input
+    cdef bint is_resuming                   # the end of the turn runs its stored input
     cdef bint stall_spent
     cdef readonly uint32_t blocked
     cdef bint verbose
@@ -69,7 +69,7 @@ cdef class Session:
     cdef public int64_t write_blocked_ns
     cdef public bint write_deadline_armed
     cdef public int pings_outstanding
-    cdef public bint active                 # an operation other than PONG came since the last ping
+    cdef public bint active                 # a non-PONG operation arrived since the last ping
     cdef public uint64_t stalls
     cdef public bytes nonce
 

@@ -16,7 +16,7 @@ BLOCKED_STALL_FLAG: Final[int]
 BLOCKED_SERVICE_FLAG: Final[int]
 
 class Session:
-    # The I/O side, whatever it is: only the server that put it here uses it.
+    # The I/O side, of any kind: only the server that set it uses it.
     link: Any
     remote_ip: str
     remote_port: int

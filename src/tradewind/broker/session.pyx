@@ -1,20 +1,20 @@
 """One connection, without its socket: bytes in, output buffer out.
 
 Owns the connection's protocol state, its subscriptions, its unfinished input and its outbox. It
-never does I/O, never reads a clock (times are passed in) and never decides who may enter: CONNECT
+never does I/O, never reads a clock (times are passed in) and never decides about logins: CONNECT
 goes to the broker, which asks the gate.
 
 The link offers `read_buffer()` to the socket and reports with `received(size, now_ns)`; complete
-operations run immediately, the bytes of an unfinished one are kept. All sessions share one read
-area, so an idle connection holds no input memory. Output collects in the outbox until the link
+operations run immediately, and the bytes of an unfinished one are stored. All sessions share one
+read area, so an idle connection holds no input memory. Output collects in the outbox until the link
 calls `take_output()` at the end of the turn.
 
-A session can be *blocked* (see Blocked): it keeps its unread bytes, the link stops reading, and
+A session can be *blocked* (see Blocked): it stores its unread bytes, the link stops reading, and
 `unblock` continues.
 
-Input is run by the link that has read it, or at the end of a turn (`resume`), and by nobody else:
-whoever unblocks a session may itself have been called by an operation of that session, whose bytes
-are still being parsed. Such a session continues when the operation returns.
+Input is run only by the link that has read it, or at the end of a turn (`resume`): the code that
+unblocks a session may itself have been called by an operation of that session, whose bytes are
+still being parsed. Such a session continues when the operation returns.
 """
 
 cimport cython
@@ -53,7 +53,7 @@ cdef enum:
     # Up to this many unfinished bytes are copied in front of the next read; longer ones stay and
     # grow in place.
     PARTIAL_COPY_MAX = 65536
-    # What a connection may make us hold before it has authenticated.
+    # The limit for data that a connection can make the server hold before it has authenticated.
     UNAUTHENTICATED_BYTES_MAX = 32768
     SERVICES_PENDING_MAX = 128
     OUTBOX_KEEP_BYTES = 4096
@@ -124,7 +124,7 @@ cdef class Session:
         self.stall_enabled = not limits.no_fast_producer_stall
 
     def configure(self, options, headers, trace):
-        """Apply what CONNECT asked for."""
+        """Apply the settings of CONNECT."""
         self.options = options
         self.request_info = None
         self.verbose = options.verbose
@@ -137,8 +137,8 @@ cdef class Session:
 
     def enter(self, Account account not None, user, Permissions permissions, limits,
               connected=True):
-        """Make it a member of `account`, now that the gate has let it in (`connected`: by a CONNECT
-        of its own).
+        """Make the session a member of `account`, after the gate has accepted it (`connected`: by a
+        CONNECT of its own).
         """
         self._move_subscriptions(account)
         self._account = account
@@ -151,7 +151,7 @@ cdef class Session:
             self.subscribe_rules = len(permissions.rules.subscribe_allow or ()) + len(
                 permissions.rules.subscribe_deny)
         self.state.permissions = NULL if permissions is None else <void*>permissions
-        # Until `recheck_subscriptions` has looked at what it subscribed to before.
+        # Until `recheck_subscriptions` has checked the earlier subscriptions.
         self.state.filtered = permissions is not None and self.state.sids.count != 0
         self.state.tracks_responses = permissions is not None and permissions.tracks_responses
         self.responses = AllowedResponses(permissions.rules.responses) \
@@ -177,7 +177,7 @@ cdef class Session:
     # -------------------------------------------------------------- reaching into other accounts
 
     def reshadow(self):
-        """The account's imports have changed: rebuild what its subscriptions reach."""
+        """Rebuild the shadows of subscriptions. Called when the account's imports have changed."""
         cdef uint32_t index
         cdef Subscription* subscription
         if self._account.bridge is None and not self.state.has_shadows:
@@ -222,12 +222,12 @@ cdef class Session:
         self._tell_gone()
 
     def require_auth(self):
-        """Accept nothing but CONNECT until `enter`."""
+        """Accept only CONNECT until `enter`."""
         self.awaiting_auth = True
 
     @property
     def must_authenticate(self):
-        """Whether it still has to authenticate."""
+        """Whether the session still has to authenticate."""
         return self.awaiting_auth
 
     @property
@@ -237,22 +237,22 @@ cdef class Session:
 
     @property
     def account(self):
-        """The account it is a member of."""
+        """The account that the session is a member of."""
         return self._account
 
     @property
     def permissions(self):
-        """The permissions that apply to it, or None."""
+        """The permissions that apply to the session, or None."""
         return None if self._permissions is None else self._permissions.rules
 
     @property
     def publish_rules(self):
-        """The PermissionRules that decide what it may publish, or None."""
+        """The PermissionRules that decide what the session may publish, or None."""
         return self.permissions
 
     @property
     def trace(self):
-        """Whether its protocol lines are logged."""
+        """Whether the session's protocol lines are logged."""
         return self._trace
 
     @trace.setter
@@ -262,7 +262,7 @@ cdef class Session:
     # -------------------------------------------------------------- input
 
     def read_buffer(self):
-        """Where the next read goes; a writable view that is valid until `received`."""
+        """The buffer for the next read; a writable view that is valid until `received`."""
         cdef char* start = self.offer()
         return PyMemoryView_FromMemory(start, self.offered_room, PyBUF_WRITE)
 
@@ -292,7 +292,7 @@ cdef class Session:
         return self.partial.data + self.partial.end
 
     cdef int _begin_turn(self, int64_t now_ns) except -1:
-        """Bytes have arrived: everything they cause happens at this time."""
+        """Set the time of the turn, which applies to everything that the arrived bytes cause."""
         cdef Turn turn = self.router.turn
         turn.now_ns = now_ns
         if turn.monotonic_clock is not None:
@@ -300,7 +300,7 @@ cdef class Session:
         return 0
 
     def received(self, size_t size, int64_t now_ns):
-        """`size` bytes are in the view that `read_buffer` gave: run what is complete."""
+        """Run the complete operations in the `size` bytes read into the view of `read_buffer`."""
         self.run_read(size, now_ns)
 
     cdef int run_read(self, size_t size, int64_t now_ns) except -1:
@@ -327,7 +327,7 @@ cdef class Session:
         return 0
 
     def feed(self, bytes data not None, int64_t now_ns):
-        """`received` for bytes that do not come from a socket (WebSocket frames, tests)."""
+        """Run bytes that do not come from a socket (WebSocket frames, tests)."""
         cdef size_t consumed = 0
         cdef const char* start = data
         cdef size_t size = len(data)
@@ -352,7 +352,7 @@ cdef class Session:
         return 0
 
     cdef int _enter(self, const char* data, size_t size, size_t* consumed) except -1:
-        """Call `_run`, the only caller of which this is. After a fault nothing is left to run: the
+        """Call `_run`; this is its only caller. After an error nothing is left to run: the
         operations before it must not run again.
         """
         self._check_idle()
@@ -367,7 +367,7 @@ cdef class Session:
         return 0
 
     cdef int _run_partial(self) except -1:
-        """Run the kept bytes in place, and drop those that were consumed."""
+        """Run the stored bytes in place, and drop the consumed ones."""
         cdef size_t consumed = 0
         self._enter(self.partial.data + self.partial.begin, buffer_size(&self.partial), &consumed)
         if self.state.closed:
@@ -379,7 +379,7 @@ cdef class Session:
         return 0
 
     cdef int _keep(self, const char* data, size_t size) except -1:
-        """Keep the bytes of an unfinished operation; `partial` is empty when this is called."""
+        """Store the bytes of an unfinished operation; `partial` is empty when this is called."""
         if size == 0 or self.state.closed:
             buffer_free(&self.partial)
             return 0
@@ -389,7 +389,7 @@ cdef class Session:
 
     @property
     def input_pending_bytes(self):
-        """Bytes kept of unfinished or blocked input."""
+        """The size of the stored unfinished or blocked input."""
         return buffer_size(&self.partial)
 
     def block(self, uint32_t flag):
@@ -398,8 +398,8 @@ cdef class Session:
         self.router.touch(&self.state)
 
     def unblock(self, uint32_t flag):
-        """Continue with the kept bytes, unless something else still blocks: where they are being
-        run, if they are, else at the end of the turn.
+        """Continue with the stored bytes, unless something else still blocks: immediately if they
+        are being run, else at the end of the turn.
         """
         if not self.blocked & flag:
             return
@@ -413,7 +413,7 @@ cdef class Session:
             self.router.resuming.append(self)
 
     cdef int _give_way(self) except -1:
-        """Leave the rest of the input to a later turn, because others wait for the end of this
+        """Leave the rest of the input to a later turn, because other work waits for the end of this
         one.
         """
         self.block(BLOCKED_TURN)
@@ -423,8 +423,8 @@ cdef class Session:
         return 0
 
     def resume(self):
-        """Run the bytes that were kept while it was blocked, or that `_give_way` has left; called
-        at the end of a turn.
+        """Run the bytes that were stored while the session was blocked, or that `_give_way` has
+        left; called at the end of a turn.
         """
         self.is_resuming = False
         if self.state.closed:
@@ -436,20 +436,22 @@ cdef class Session:
             self._run_partial()
 
     def hold_back(self):
-        """Delay the next operation, because it publishes to a crowded receiver or stream."""
+        """Delay the next operation, because the session publishes to a crowded receiver or
+        stream.
+        """
         if self.stall_enabled and not self.blocked & BLOCKED_STALL:
             self.stalls += 1
             self.block(BLOCKED_STALL)
             self.broker.stalled(self)
 
     cpdef int service_queued(self) except -1:
-        """Count a message of it that went to one of the server's services."""
+        """Count a message that went to one of the server's services."""
         self.services_pending += 1
         if self.services_pending >= SERVICES_PENDING_MAX:
             self.block(BLOCKED_SERVICE)
 
     cpdef int service_done(self) except -1:
-        """Count a message of it that a service has finished."""
+        """Count a message that a service has finished."""
         self.services_pending -= 1
         if self.services_pending <= SERVICES_PENDING_MAX // 2 and self.blocked:
             self.unblock(BLOCKED_SERVICE)
@@ -466,7 +468,7 @@ cdef class Session:
         while (not self.state.closed and not self.state.doom and not self.blocked
                and position < size):
             if self.awaiting_auth and (data[position] | 0x20) != 99:
-                self.broker.refuse(self, "an operation came before CONNECT")
+                self.broker.refuse(self, "an operation arrived before CONNECT")
                 break
             status = parse_operation(&self.parser, data + position, size - position, &operation)
             if status == PARSE_DONE:
@@ -584,7 +586,9 @@ cdef class Session:
         return 0
 
     cdef int _may_publish(self, Operation* operation) except -1:
-        """The rare path: the user has permissions, or the subject may be reserved."""
+        """Check a publish on the rare path: the user has permissions, or the subject may be
+        reserved.
+        """
         cdef bint allowed = self._may_use(operation.subject, operation.subject_size)
         if allowed and self._permissions is not None:
             allowed = self._may_publish_to(operation.subject, operation.subject_size)
@@ -593,24 +597,28 @@ cdef class Session:
         return allowed
 
     cdef int _may_use(self, const char* subject, uint32_t size) except -1:
-        """Some subjects are reserved for servers; the system account may use a part of them."""
+        """Whether a subject is free for clients: some are reserved for servers; the system account
+        may use a part of these.
+        """
         return not reserved_subject(subject, size) or (
             subject[0] == 36 and self.broker.is_system_account(self._account))
 
     cdef int _may_publish_to(self, const char* subject, uint32_t size) except -1:
-        """Whether the user's permissions allow it."""
+        """Whether the user's permissions allow publishing to a subject."""
         return self._permissions.publish_allowed(subject, size) or (
             self.state.tracks_responses and self._response_allowed(subject, size))
 
     def may_send_to(self, bytes subject not None):
-        """Whether the server may send there on its behalf; permission to answer does not count."""
+        """Whether the server may publish there on the session's behalf; permission to respond does
+        not count.
+        """
         return self._may_use(subject, <uint32_t>len(subject)) and (
             self._permissions is None
             or self._permissions.publish_allowed(subject, <uint32_t>len(subject)))
 
     cdef int _answer_no_responders(self, Operation* operation) except -1:
-        """Nobody received it: tell the publisher through its own subscription to the reply, if it
-        has one.
+        """Notify the publisher that there is no receiver, through its own subscription to the
+        reply, if it has one.
         """
         cdef Match* match = self._account.sublist.match(operation.reply, operation.reply_size)
         cdef uint32_t index
@@ -665,7 +673,7 @@ cdef class Session:
 
     cdef int _may_subscribe(self, Operation* operation) except -1:
         """Check permissions and limits, nearly in nats-server's order; a refusal is sent to the
-        peer. The number of tokens comes first: it bounds what comparing with the rules costs.
+        peer. The number of tokens comes first: it bounds the cost of comparing with the rules.
         """
         cdef int64_t account_max = self._account.limits.subscriptions_max
         cdef bint allowed = not (
@@ -682,7 +690,7 @@ cdef class Session:
                 operation.subject[:operation.subject_size].decode("utf-8", "surrogateescape"),
                 operation.queue[:operation.queue_size].decode("utf-8", "surrogateescape"))
             if filtered:
-                # From now on for everything that it receives, as on nats-server.
+                # Applies to everything that it receives from now on, as on nats-server.
                 self.state.filtered = 1
         if not allowed:
             self.broker.subscribe_denied(self, operation.subject[:operation.subject_size],
@@ -717,14 +725,14 @@ cdef class Session:
         self._free(subscription)
 
     cdef void _free(self, Subscription* subscription) noexcept:
-        """Remove from routing a subscription that is no longer in the table of ids."""
+        """Remove a subscription from routing that is no longer in the table of ids."""
         if self.state.has_shadows:
             self._drop_shadows(subscription)
         self._account.sublist.remove(subscription)
         subscription_free(subscription)
 
     cdef int _tell_gone(self) except -1:
-        """Stop expecting answers whose subscriber is gone."""
+        """Stop expecting responses without a subscriber."""
         if self._account.bridge is not None:
             subject_trie.walked += len(self._account.bridge.services)
             self._account.bridge.subscription_gone()
@@ -742,7 +750,7 @@ cdef class Session:
         self._tell_gone()
 
     def drop_some(self):
-        """Remove as many of a closed session's subscriptions as may go in this turn; false if there
+        """Remove as many of a closed session's subscriptions as may go in this turn; False if there
         are more.
         """
         cdef Subscription* subscription
@@ -784,7 +792,7 @@ cdef class Session:
     # -------------------------------------------------------------- allow_responses
 
     def track_response(self, bytes reply not None):
-        """Allow answers for a while after a message with a reply was delivered."""
+        """Allow responses for a while after a message with a reply was delivered."""
         self.responses.allow(reply, self.broker.monotonic_ns())
 
     cdef int _response_allowed(self, const char* subject, uint32_t size) except -1:
@@ -828,18 +836,18 @@ cdef class Session:
         outbox.begin += size
         if outbox.begin < outbox.end:
             return
-        # Busy connections keep their buffer; idle ones must not cost memory.
+        # Busy connections retain their buffer; idle ones must not cost memory.
         if size <= OUTBOX_KEEP_BYTES or outbox.capacity > 16 * size:
             buffer_free(outbox)
         else:
             buffer_clear(outbox)
 
     def touch(self):
-        """Have the link check this session at the end of the turn."""
+        """Let the link check this session at the end of the turn."""
         self.router.touch(&self.state)
 
     def mark_clean(self):
-        """Called when the router has handed this session over to the end of the turn."""
+        """Called when the router has passed this session to the end of the turn."""
         if invariants.checked:
             assert self.state.dirty, "a session is listed once in a turn"
             assert invariants.is_sound(&self.state.outbox)
@@ -848,7 +856,7 @@ cdef class Session:
 
     @property
     def pending_bytes(self):
-        """Output that has not reached the socket."""
+        """The size of the output that has not reached the socket."""
         return buffer_size(&self.state.outbox) + self.state.link_pending
 
     @property
@@ -871,8 +879,8 @@ cdef class Session:
         """Leave routing immediately and for good; `error` is queued as the last line. The link
         closes after the output.
 
-        Nothing is delivered to it from now on; a very large number of subscriptions is removed in
-        steps.
+        Nothing is delivered to the session any more; a very large number of subscriptions is
+        removed in steps.
         """
         if self.state.closed:
             return
@@ -880,7 +888,7 @@ cdef class Session:
             self.send_error(error)
         self.state.closed = 1
         self.close_reason = reason
-        # Nothing of it is run any more. Bytes that are being run, or read into, go later.
+        # No input is run any more. Bytes that are being run, or read into, are freed later.
         if not self.is_running and self.offer_kind != OFFER_PARTIAL:
             buffer_free(&self.partial)
         try:
@@ -905,12 +913,12 @@ cdef class Session:
 
     @property
     def client_type(self):
-        """How it is connected."""
+        """The kind of connection, "websocket" or "nats"."""
         return "websocket" if self.connection_type in ("WEBSOCKET", "LEAFNODE_WS") else "nats"
 
     @property
     def name(self):
-        """The name that CONNECT gave."""
+        """The name in CONNECT."""
         return self.options.name
 
     @property
@@ -925,37 +933,37 @@ cdef class Session:
 
     @property
     def tls_version(self):
-        """Empty without TLS."""
+        """The TLS version; empty without TLS."""
         return self.tls.version if self.tls is not None else ""
 
     @property
     def tls_cipher(self):
-        """Empty without TLS."""
+        """The TLS cipher suite; empty without TLS."""
         return self.tls.cipher if self.tls is not None else ""
 
     @property
     def tls_peer_certs(self):
-        """The certificates that the peer presented, in DER."""
+        """The certificate that the peer presented, in DER; empty without one."""
         return (self.tls.certificate,) if self.tls is not None and self.tls.certificate else ()
 
     @property
     def in_msgs(self):
-        """Messages published by the peer."""
+        """Number of messages published by the peer."""
         return self.state.in_msgs
 
     @property
     def in_bytes(self):
-        """Bytes of those, headers included."""
+        """Size of those messages, including headers."""
         return self.state.in_bytes
 
     @property
     def out_msgs(self):
-        """Messages delivered to the peer."""
+        """Number of messages delivered to the peer."""
         return self.state.out_msgs
 
     @property
     def out_bytes(self):
-        """Bytes of those, headers included."""
+        """Size of those messages, including headers."""
         return self.state.out_bytes
 
     @property

@@ -1,4 +1,4 @@
-"""The C side of one connection: what routing touches for every message.
+"""The C side of one connection: the fields that routing uses for every message.
 
 Owned and explained by session.pyx.
 """
@@ -22,7 +22,7 @@ ctypedef struct LeafState:
     uint8_t is_listed           # among the receivers of the current message
     uint8_t tracks_acks         # the peer may only acknowledge messages of `consumers`
     Table consumers             # those whose messages it was sent, by the start of ack subjects
-    uint8_t is_unproven         # the message that the peer sent shows what it may not publish to
+    uint8_t is_unproven         # the peer's message shows a subject it may not publish to
 
 ctypedef struct SessionState:
     void* session               # the Session object, borrowed: it outlives every use of this struct
@@ -42,7 +42,7 @@ ctypedef struct SessionState:
     uint8_t tracks_responses
     uint8_t filtered            # a deny rule covers a part of a subscription: check deliveries
     uint8_t dirty               # listed by the router for this turn
-    uint8_t trace_only          # what it publishes now must reach nobody
+    uint8_t trace_only          # a message it publishes now must reach no receiver
     uint8_t has_shadows         # some of its subscriptions reach into other accounts
     LeafState* leaf             # of a leaf connection, which owns it; else NULL
 
@@ -57,21 +57,21 @@ ctypedef struct Message:
     size_t total_size
 
 cdef inline bint is_trace_only(const Message* message) noexcept nogil:
-    """Whether a message must reach nobody, although it counts as received."""
+    """Whether a message must reach no receiver, although it counts as received."""
     return message.origin != NULL and message.origin.trace_only
 
 
-# What the server's own subscriptions do with a delivered message, one that shows another subject
-# than it is routed by. A request never does that. Services and most hooks refuse it: otherwise they
-# would act on a subject that no permission was checked for.
+# How the server's own subscriptions treat a delivered message that shows another subject than its
+# route. A request never does that. Services and most hooks refuse it: otherwise they would act on a
+# subject without a permission check.
 cdef enum TakesDeliveries:
     TAKES_NONE = 0
     TAKES_SHOWN = 1             # by the subject it shows: the inbox of a mirror or source
     TAKES_PERMITTED = 2         # by the subject it shows if the sender may use that, else the route
 
-# Called for each message that reaches an attached subscription, in the middle of its delivery. It
-# must not publish or change subscriptions, and copies what it keeps. Returns 1 if it took the
-# message and 0 if it is not a receiver.
+# Called for each message that reaches an attached subscription, in the middle of its delivery. The
+# hook must not publish or change subscriptions, and must copy data that it stores. Returns 1 if it
+# took the message and 0 if it is not a receiver.
 ctypedef int (*Hook)(void* target, Message* message) except -1
 
 # Called for each message that reaches a crossing subscription on `route`, once its delivery in the

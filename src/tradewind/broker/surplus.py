@@ -1,8 +1,8 @@
 """Connections above a limit that was lowered while they were open.
 
 Owns which of them are closed: the newest, until the others are within the limit. nats-server closes
-some at random where the limit is in its configuration, and the newest where it is in a JWT. It goes
-in steps: new connections are refused meanwhile, and those that leave by themselves count.
+random ones if the limit is in its configuration, and the newest if it is in a JWT. Connections are
+closed in steps: new ones are refused meanwhile, and those that leave by themselves count.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def close_account_surplus(broker: Broker, account: Account) -> Iterator[None]:
 
 
 def _above(sessions: dict[int, Session], limit: Callable[[], int]) -> Iterator[Session]:
-    """The newest, as long as there are more than the limit of today; a negative one is none."""
+    """The newest sessions, as long as there are more than the current limit; a negative limit is
+    none.
+    """
     if not 0 <= limit() < len(sessions):
         return
     for cid in sorted(sessions, reverse=True):

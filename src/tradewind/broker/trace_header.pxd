@@ -1,4 +1,4 @@
-"""What a header requests about message tracing: whether the message must leave the fast path.
+"""Requests for message tracing in a header: whether the message must leave the fast path.
 
 Owns nothing; consulted once for every publish with a header. `broker.message_trace` decides what
 happens to a message that asks for a trace, and reads the fields again. They are read exactly as

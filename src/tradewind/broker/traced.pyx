@@ -1,7 +1,7 @@
 """A publish that asks for a trace: off the fast path, and back onto it with a trace attached.
 
 Owns nothing. It is imported when the first such message arrives. While the message is published,
-the router holds its `MessageTrace`, in which every part on the way records what it did; the trace
+the router holds its `MessageTrace`, in which every part on the way records its actions; the trace
 is sent once the message has been handled.
 """
 

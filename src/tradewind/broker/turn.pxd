@@ -13,15 +13,15 @@ cdef class Turn:
     cdef list dirty
     cdef list woken
     cdef list deferred
-    # Rider, while a stream publishes a copy of a message: the acknowledgement to send once the
-    # copy is safe too. Whoever stores the copy takes it. None: there is none.
+    # Rider, while a stream publishes a copy of a message: the acknowledgement to send once the copy
+    # is durable, too. The code that stores the copy takes it. None: there is none.
     cdef object rider
-    # Which time lifetimes are measured by, see `steady_ns`.
-    cdef int64_t offset_ns              # it is this much more than the monotonic clock
-    cdef int64_t ahead_since_ns         # the clock has been ahead of it since then; 0: it is not
+    # The clock that lifetimes are measured by, see `steady_ns`.
+    cdef int64_t offset_ns              # its lead over the monotonic clock
+    cdef int64_t ahead_since_ns         # when the clock began to be ahead of it; 0: it is not
     cdef int64_t ahead_offset_ns        # ... with this offset
     cdef bint is_set                    # the offset is known
-    # None, or called with how far the clock has moved; negative: back; 0: it is ahead.
+    # None, or called with the change of the clock; negative: back; 0: it is ahead.
     cdef public object clock_watch
 
     cpdef int64_t steady_ns(self) except? -1

@@ -1,8 +1,8 @@
-"""What one turn of the event loop leaves to do for the engine: who has changed, who may continue.
+"""The work that one turn of the event loop leaves to the engine.
 
 Owns the times of the turn and three lists: participants that have something to write (`dirty`),
 participants that may have something to send (`woken`), and messages that the server published to
-itself, which are handed on only when no delivery is under way (`deferred`). It calls nobody: the
+itself, which are handled only when no delivery is in progress (`deferred`). It makes no calls: the
 engine takes the lists at the end of the turn.
 """
 
@@ -10,17 +10,17 @@ engine takes the lists at the end of the turn.
 from tradewind cimport invariants
 from tradewind.saturated cimport CLOCK_SLACK_NS, distance, later
 
-# A clock that has jumped ahead is believed when it has stayed there for this long.
+# A clock that has jumped ahead is trusted when it has stayed there for this long.
 CLOCK_BELIEVED_NS = 30_000_000_000
 cdef int64_t BELIEVED_NS = CLOCK_BELIEVED_NS
 
 
 cdef class Participant:
-    """Anything a turn can list, each at most once: streams and consumers."""
+    """A stream or consumer: what a turn can list, each at most once."""
 
 
 cdef class Turn:
-    """One per broker, reused for every turn."""
+    """The turn of a broker; the object is reused for every turn."""
 
     def __cinit__(self):
         self.dirty = []
@@ -30,8 +30,9 @@ cdef class Turn:
     cpdef int64_t steady_ns(self) except? -1:
         """The wall time by which messages expire and schedules are due.
 
-        A clock that goes back is followed at once: nothing is lost by that. One that jumps ahead is
-        followed when it has stayed there for a while: what is removed too early does not come back.
+        A clock that goes back is followed at once: nothing is lost by that. A clock that jumps
+        ahead is followed when it has stayed there for a while: messages that are removed too early
+        do not come back.
         """
         cdef int64_t offset_ns = later(self.now_ns, -self.monotonic_ns)
         cdef int64_t ahead_ns, moved_ns
@@ -62,7 +63,7 @@ cdef class Turn:
 
     @property
     def believed_at_ns(self):
-        """When a clock that is ahead will be believed (monotonic); 0: it is not ahead."""
+        """The monotonic time at which a clock that is ahead will be trusted; 0: it is not ahead."""
         return self.ahead_since_ns + BELIEVED_NS if self.ahead_since_ns else 0
 
     cpdef int mark_dirty(self, Participant participant) except -1:
@@ -107,7 +108,7 @@ cdef class Turn:
         return taken
 
     cdef int put_back(self, list dirty, list woken) except -1:
-        """List those again for which there was no time; they come first in the next turn."""
+        """List participants again for which there was no time; they come first in the next turn."""
         cdef Participant participant
         cdef list rest = [one for one in dirty if not (<Participant>one).is_dirty]
         if rest:
@@ -130,7 +131,9 @@ cdef class Turn:
         return taken
 
     def return_deferred(self, list rest not None):
-        """There was no time for these: they come first in the next turn."""
+        """Return deferred messages for which there was no time: they come first in the next
+        turn.
+        """
         self.deferred[:0] = rest
 
     cpdef bint is_busy(self) noexcept:

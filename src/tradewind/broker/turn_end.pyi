@@ -8,15 +8,15 @@ from tradewind.broker.session import Session
 from tradewind.broker.turn_watch import TurnWatch
 
 class TurnOwner(Protocol):
-    """Whose turn ends: the broker."""
+    """The owner of the turn: the broker."""
 
     engine: Engine | None
     def service_failed(self, message: InternalMessage, error: Exception) -> None:
-        """A service of the server has ended by a fault."""
+        """Called when a service of the server has failed with an error."""
     def session_failed(self, session: Session, error: Exception) -> None:
-        """The same for what a session does."""
+        """Called when the work of a session has failed with an error."""
     def close_doomed(self, session: Session) -> None:
-        """Routing has found a reason to close it."""
+        """Called when routing has found a reason to close a session."""
 
 def end_turn(owner: TurnOwner, router: Router, watch: TurnWatch) -> list[Session]: ...
 def next_deadline_ns(owner: TurnOwner, deadlines: Deadlines) -> int | None: ...

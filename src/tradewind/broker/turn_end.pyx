@@ -1,6 +1,6 @@
 """The end of a turn: services and engine run, and the sessions with output are collected.
 
-Owns nothing but the order. Compiled, because it runs for every read of a client that waits for each
+Owns only the order. Compiled, because it runs for every read of a client that waits for each
 answer.
 """
 
@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class TurnOwner(Protocol):
-    """The owner of the turn: the broker. The stub declares what it must have."""
+    """The owner of the turn: the broker. The stub declares its interface."""
 
 
 def end_turn(owner not None, Router router not None, watch not None):
@@ -44,7 +44,7 @@ def end_turn(owner not None, Router router not None, watch not None):
 
 
 def next_deadline_ns(owner not None, deadlines not None):
-    """When the owner's `tick` next has something to do, by the monotonic clock; None: never."""
+    """The monotonic time at which the owner's `tick` next has something to do; None: never."""
     due_ns = deadlines.next_ns()
     engine = owner.engine
     engine_ns = None if engine is None else engine.next_deadline_ns()

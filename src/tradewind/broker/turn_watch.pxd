@@ -15,7 +15,7 @@ cdef class TurnWatch:
     cdef int64_t turn_ns                # when the turn began, which is the end of the previous one
     cdef int64_t step_ns                # when the step began
     cdef int64_t read_ns                # when the processor time was last read
-    cdef int64_t used_ns                # its value then
+    cdef int64_t used_ns                # the value of the processor time at `read_ns`
     cdef dict steps                     # kind -> StepSum, of this turn
 
     cpdef int64_t begin(self) except -1

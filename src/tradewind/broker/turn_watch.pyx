@@ -1,25 +1,26 @@
-"""Which turns kept everybody else waiting, and with what kind of work.
+"""Measures turns that blocked all other work, and finds the kind of work that did.
 
 Owns the budget of a turn, the counts of turns above it by kind of work, and their lines in the log:
 one per kind and minute, however many there are. It interrupts nothing.
 
-A turn is all that the event loop does between the end of one turn and the end of the next, reading
-from sockets included. It is measured by the processor time of the thread, so neither an idle loop
-nor a busy machine looks like a long turn. Reading that time is a system call, so it is read only if
-some time has passed since the last reading, as it always has in a turn above the budget. Every turn
-therefore costs two readings of a plain clock, and the result is at most `REFRESH_NS` too high.
+A turn is everything that the event loop does between the end of one turn and the end of the next,
+reading from sockets included. It is measured by the processor time of the thread, so neither an
+idle loop nor a busy machine looks like a long turn. Reading that time is a system call, so it is
+read only if some time has passed since the last reading, as it always has in a turn above the
+budget. Every turn therefore costs two readings of a plain clock, and the result is at most
+`REFRESH_NS` too high.
 
 Within a turn, work whose cost depends on a request is divided into steps: `begin`, and `lap` with
 its kind when the step is done. Kinds form a fixed set (endpoints, pages, the parts of a turn) and
 never come from a client, because each has a metric. Time outside all steps counts as `input`, the
-sockets and what runs for them, or as `commit` if a commit has ended in that turn.
+sockets and the code that runs for them, or as `commit` if a commit has ended in that turn.
 """
 
 from libc.stdint cimport int64_t
 
 from tradewind.broker.contracts import printable
 
-# Nobody should wait longer than this for work that somebody else requested.
+# No client should wait longer than this for work requested by another.
 BUDGET_NS = 50_000_000
 # The processor time is read again after this interval.
 REFRESH_NS = 2_000_000
@@ -54,7 +55,7 @@ cdef class StepSum:
 
 
 cdef class TurnWatch:
-    """One per broker. `clock` is a `Clock`, `log` a `BrokerLog`."""
+    """The watch of one broker. `clock` is a `Clock`, `log` a `BrokerLog`."""
 
     def __init__(self, clock not None, log not None, int64_t budget_ns=BUDGET_NS):
         self.budget_ns = budget_ns
@@ -66,7 +67,7 @@ cdef class TurnWatch:
         self.start()
 
     def start(self):
-        """Begin a turn now; time before it is ignored, because nobody has waited for it."""
+        """Begin a turn now; the time before it is ignored, because no client has waited for it."""
         self.turn_ns = self.step_ns = self.read_ns = self.monotonic_ns()
         self.used_ns = self.thread_ns()
         self.steps.clear()

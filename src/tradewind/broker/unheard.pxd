@@ -2,7 +2,7 @@
 
 from tradewind.wire.parser cimport Operation
 
-# How many brokers of this process have a taker for such messages: checked first.
+# The number of brokers in this process that have a taker for such messages: checked first.
 cdef Py_ssize_t takers_count
 
 cdef bint is_taken(object session, Operation* operation) except -1

@@ -1,15 +1,16 @@
 """Publishes of clients that have no receiver, offered to a taker that can provide one.
 
-Owns the single check that such a publish costs: a number that is 0 while nobody takes any. A taker
-is called in the middle of a delivery, so it only records the message; its return value tells
-whether it took it.
+Owns the single check that such a publish costs: a number that is 0 while there is no taker. A taker
+is called in the middle of a delivery, so it only records the message; its return value says whether
+it took the message.
 """
 
 takers_count = 0
 
 
 def add_taker(broker not None, taker not None):
-    """Offer such messages of a broker from now on: taker(session, subject, reply, header, payload).
+    """Offer such messages of a broker from now on: taker(session, subject, reply, header,
+    payload).
     """
     global takers_count
     if broker.unheard_taker is None:

@@ -24,7 +24,7 @@ POLL_SECONDS: Final = 0.1
 
 
 class NodeHealth(msgspec.Struct, frozen=True):
-    """What is known of a node. `problem` is empty if it is well."""
+    """The state of a node. `problem` is empty if the node is well."""
 
     number: int
     name: str
@@ -47,18 +47,18 @@ class ClusterHealth(msgspec.Struct, frozen=True):
 
     @property
     def is_well(self) -> bool:
-        """All nodes are well and one of them leads."""
+        """Whether all nodes are well and one of them leads."""
         return bool(self.leader) and not any(node.problem for node in self.nodes)
 
 
 def look(plan: ClusterPlan, processes: list[NodeProcess]) -> ClusterHealth:
-    """Ask all nodes at once."""
+    """Query all nodes at once."""
     with ThreadPoolExecutor(len(processes)) as pool:
         answers = list(pool.map(_look_at, processes))
     running = {node.name for node in plan.nodes} - {
         health.name for health, _ in answers if health.pid is None
     }
-    # A node that has lost the others remembers a leader that is gone.
+    # A node that has lost the others remembers a leader that has left.
     claims = [leader for health, leader in answers if leader in running and not health.problem]
     leader = max(set(claims), key=claims.count) if claims else ""
     nodes = (
@@ -74,10 +74,10 @@ def wait_until_well(
     progress: Callable[[ClusterHealth], None],
     steady_seconds: float = 0.0,
 ) -> ClusterHealth:
-    """Wait until every node is well and JetStream has a leader; ClusterError says what is not.
+    """Wait until every node is well and JetStream has a leader; ClusterError names the problems.
 
-    A node that has just started says for a moment that it is well, before it finds its streams
-    behind: `steady_seconds` is for how long all must have been.
+    A node that has just started claims for a moment to be well, before it finds that its streams
+    lag behind: `steady_seconds` is how long all nodes must have been well.
     """
     deadline = time.monotonic() + seconds
     well_since: float | None = None
@@ -99,7 +99,7 @@ def wait_until_well(
 
 
 def _look_at(process: NodeProcess) -> tuple[NodeHealth, str]:
-    """One node, and whom it takes for the leader."""
+    """The health of one node, and its view of who leads."""
     node = process.node
     pid = process.pid
     if pid is None:
@@ -126,13 +126,13 @@ def _look_at(process: NodeProcess) -> tuple[NodeHealth, str]:
 
 
 def _ask(node: Node, page: str) -> dict[str, Any]:
-    """A monitoring page; OSError if there is no answer that makes sense."""
+    """The document of a monitoring page; OSError if there is no valid response."""
     try:
         address = node.monitor_url + page
         with urllib.request.urlopen(address, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
             body = answer.read(ANSWER_BYTES_MAX)
     except urllib.error.HTTPError as error:
-        # An unwell server says so with a status of its own.
+        # An unwell server responds with a status of its own.
         with error:
             body = error.read(ANSWER_BYTES_MAX)
     try:

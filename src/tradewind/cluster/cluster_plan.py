@@ -20,14 +20,14 @@ PLAN_FILE: Final = "cluster.json"
 NODES_MIN: Final = 2
 NODES_MAX: Final = 15
 PORT_MAX: Final = 65535
-# What a node listens for, in the order of the ports of `plan_local`.
+# The listeners of a node, in the order of the ports of `plan_local`.
 PORT_KINDS: Final = ("clients", "routes", "monitoring", "leaf nodes")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _HOST: Final = re.compile(r"[A-Za-z0-9._:-]{1,253}")
 
 
 class ClusterError(TradewindError):
-    """A cluster cannot be planned, started or stopped as asked."""
+    """A cluster cannot be planned, started or stopped as requested."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -39,32 +39,32 @@ class Node(msgspec.Struct, frozen=True):
     client_port: int
     route_port: int
     monitor_port: int
-    leaf_port: int = 0  # none: leaf nodes are not accepted
+    leaf_port: int = 0  # 0: leaf nodes are not accepted
 
     @property
     def url(self) -> str:
-        """Where clients connect."""
+        """The URL that clients connect to."""
         return f"nats://{_bracketed(self.host)}:{self.client_port}"
 
     @property
     def route_address(self) -> str:
-        """Where the other nodes connect."""
+        """The address that the other nodes connect to."""
         return f"{_bracketed(self.host)}:{self.route_port}"
 
     @property
     def monitor_url(self) -> str:
-        """Where its monitoring pages are."""
+        """The URL of its monitoring pages."""
         return f"http://{_bracketed(self.host)}:{self.monitor_port}"
 
     @property
     def leaf_url(self) -> str:
-        """Where leaf nodes connect; "" if they cannot."""
+        """The URL that leaf nodes connect to; "" if they cannot."""
         return f"nats-leaf://{_bracketed(self.host)}:{self.leaf_port}" if self.leaf_port else ""
 
 
 class ClusterPlan(msgspec.Struct, frozen=True):
-    """All that the files of a cluster are made from. The passwords are for its own servers and for
-    whoever governs it; clients of the global account need none.
+    """All inputs of a cluster's files. The passwords are for the cluster's own servers and its
+    administrators; clients of the global account need none.
     """
 
     name: str
@@ -75,16 +75,16 @@ class ClusterPlan(msgspec.Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """What a client is given: all nodes."""
+        """The URL for clients: all nodes."""
         return ",".join(node.url for node in self.nodes)
 
     @property
     def leaf_urls(self) -> tuple[str, ...]:
-        """What a leaf node is given: all nodes that accept any."""
+        """The URLs for leaf nodes: all nodes that accept any."""
         return tuple(node.leaf_url for node in self.nodes if node.leaf_port)
 
     def node(self, number: int) -> Node:
-        """The node of a number; ClusterError if there is none."""
+        """The node with a number; ClusterError if there is none."""
         for node in self.nodes:
             if node.number == number:
                 return node
@@ -94,7 +94,9 @@ class ClusterPlan(msgspec.Struct, frozen=True):
 
 
 def plan_local(name: str, count: int, ports: list[int], domain: str = "") -> ClusterPlan:
-    """A cluster on loopback; `ports` has four per node: clients, routes, monitoring, leaf nodes."""
+    """The plan of a cluster on loopback; `ports` has four per node: clients, routes, monitoring,
+    leaf nodes.
+    """
     each = len(PORT_KINDS)
     assert len(ports) == each * count
     nodes = (
@@ -112,7 +114,9 @@ def plan_hosts(
     leaf_port: int = 0,
     domain: str = "",
 ) -> ClusterPlan:
-    """A cluster of machines: the same ports on each. Monitoring is for the machine itself."""
+    """The plan of a cluster of machines, with the same ports on each. Monitoring is only reachable
+    on the machine itself.
+    """
     check_count(len(hosts))
     for host in hosts:
         if not _HOST.fullmatch(host):
@@ -125,7 +129,7 @@ def plan_hosts(
         given["--leaf-port"] = leaf_port
     for what, port in given.items():
         if not 1 <= port <= PORT_MAX:
-            raise ClusterError(f"{what}: {port} is not a port (1 to {PORT_MAX})")
+            raise ClusterError(f"{what} must be a port from 1 to {PORT_MAX}, not {port}")
     if len(set(given.values())) < len(given):
         raise ClusterError(f"{' and '.join(given)} must differ")
     nodes = (
@@ -138,18 +142,20 @@ def plan_hosts(
 def _plan(name: str, nodes: tuple[Node, ...], domain: str) -> ClusterPlan:
     if not _NAME.fullmatch(name):
         raise ClusterError(
-            f"{name!r} cannot be the name of a cluster: up to 64 letters, digits, '-' and '_'"
+            f"the name of a cluster must be up to 64 letters, digits, '-' and '_', not {name!r}"
         )
     if domain and not _NAME.fullmatch(domain):
-        raise ClusterError(f"{domain!r} cannot be a domain: up to 64 letters, digits, '-' and '_'")
+        raise ClusterError(f"domain must be up to 64 letters, digits, '-' and '_', not {domain!r}")
     passwords = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
     return ClusterPlan(name, nodes, *passwords, domain)
 
 
 def check_count(count: int) -> int:
-    """As many nodes as a cluster may have; ClusterError for any other number."""
+    """The number if a cluster may have that many nodes; ClusterError otherwise."""
     if not NODES_MIN <= count <= NODES_MAX:
-        raise ClusterError(f"{count} nodes: a cluster has {NODES_MIN} to {NODES_MAX}, usually 3")
+        raise ClusterError(
+            f"a cluster must have {NODES_MIN} to {NODES_MAX} nodes, usually 3, not {count}"
+        )
     return count
 
 
@@ -161,7 +167,7 @@ def _bracketed(host: str) -> str:
 
 
 def save_plan(folder: Path, plan: ClusterPlan) -> None:
-    """Write the plan for its owner only; it is there as a whole or not at all."""
+    """Write the plan, readable by its owner only; the file is replaced as a whole."""
     folder.mkdir(parents=True, exist_ok=True)
     replace_private(folder / PLAN_FILE, msgspec.json.format(msgspec.json.encode(plan)))
 

@@ -58,7 +58,7 @@ _TLS: Final = """
 
 
 class TlsFiles(msgspec.Struct, frozen=True):
-    """Where the certificates are on each host; nodes prove themselves to each other with them."""
+    """The paths of the certificates on each host; nodes authenticate each other with them."""
 
     cert: str
     key: str
@@ -66,7 +66,7 @@ class TlsFiles(msgspec.Struct, frozen=True):
 
 
 def local_configuration(plan: ClusterPlan, node: Node, folder: str) -> str:
-    """Of a node on this machine, with all its files in a folder."""
+    """The configuration of a node on this machine, with all its files in a folder."""
     return _configuration(
         plan,
         node,
@@ -80,7 +80,7 @@ def local_configuration(plan: ClusterPlan, node: Node, folder: str) -> str:
 def host_configuration(
     plan: ClusterPlan, node: Node, store: str, tls: TlsFiles | None = None
 ) -> str:
-    """Of a node that has a host for itself; it logs to its standard error."""
+    """The configuration of a node with its own host; it logs to its standard error."""
     return _configuration(
         plan,
         node,
@@ -92,7 +92,9 @@ def host_configuration(
 
 
 def systemd_unit(plan: ClusterPlan, node: Node, binary: str, config: str, store: str) -> str:
-    """A unit that runs a node; SIGUSR2 is lame duck mode, in which clients and leaderships move."""
+    """A unit that runs a node; SIGUSR2 enters lame duck mode, in which clients and leaderships
+    move.
+    """
     return ServiceUnit(
         description=f"nats-server, node {node.name} of the cluster {plan.name}",
         command=f"{binary} -c {config}",

@@ -25,14 +25,14 @@ from tradewind.private_files import replace_private
 PROCESS_FILE: Final = "process.json"
 CONFIG_FILE: Final = "server.conf"
 LOG_FILE: Final = "server.log"
-OUTPUT_FILE: Final = "output.log"  # what comes before the log is open, and panics
+OUTPUT_FILE: Final = "output.log"  # the output before the log is open, and panics
 STOP_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 0.05
 _TAIL_BYTES: Final = 65536
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """A process that was started. `began` is in clock ticks since the machine has run."""
+    """A process that was started. `began` is in clock ticks since the start of the machine."""
 
     pid: int
     began: int
@@ -57,7 +57,7 @@ class NodeProcess:
 
     @property
     def pid(self) -> int | None:
-        """Of the running process; None if there is none."""
+        """The id of the running process; None if there is none."""
         try:
             record = msgspec.json.decode(
                 (self.folder / PROCESS_FILE).read_bytes(), type=ProcessRecord
@@ -67,7 +67,7 @@ class NodeProcess:
         return record.pid if _began(record.pid) == record.began else None
 
     def start(self, binary: str) -> None:
-        """Start the node unless it runs."""
+        """Start the node unless it is running."""
         if self.pid is not None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,9 @@ class NodeProcess:
         replace_private(self.folder / PROCESS_FILE, msgspec.json.encode(ProcessRecord(pid, began)))
 
     def stop(self, seconds: float = STOP_SECONDS) -> bool:
-        """End the node in order; it hands its leaderships over. False if it did not run."""
+        """End the node in an orderly way; it hands over its leaderships. False if it was not
+        running.
+        """
         pid = self.pid
         if pid is None:
             return False
@@ -94,7 +96,7 @@ class NodeProcess:
         return True
 
     def kill(self) -> bool:
-        """End the node as a crash would. False if it did not run."""
+        """End the node like a crash. False if it was not running."""
         pid = self.pid
         if pid is None:
             return False
@@ -103,7 +105,7 @@ class NodeProcess:
         return True
 
     def last_words(self) -> str:
-        """The last line that the node has written which says what is wrong, or its last line."""
+        """The last line of the node's output that reports an error, or simply the last line."""
         lines = [line for name in (LOG_FILE, OUTPUT_FILE) for line in self._tail(name)]
         wrong = [line for line in lines if "[FTL]" in line or "[ERR]" in line or "error" in line]
         return (wrong or lines or ["no output"])[-1]
@@ -127,7 +129,7 @@ class NodeProcess:
 
 
 def _spawn(command: list[str], output: str) -> int:
-    """Start a process that outlives this one; its number."""
+    """Start a process that outlives this one; returns its id."""
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
@@ -137,25 +139,27 @@ def _spawn(command: list[str], output: str) -> int:
 
 
 def _began(pid: int) -> int | None:
-    """When a process began; None if it is gone, or has ended and only its parent does not know.
+    """The start time of a process; None if it has ended, even if its parent has not been notified
+    yet.
 
-    One that was killed seems to have ended while its threads still do, and with them its sockets.
+    A process that was killed seems to have ended while its threads still exist, and with them its
+    sockets.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name of the program is in brackets and may hold anything.
+    # The name of the program is in brackets and may contain anything.
     fields = text[text.rindex(")") + 2 :].split()
     if fields[0] == "Z" and not _has_threads(pid):
-        with suppress(ChildProcessError):  # somebody else has started it
+        with suppress(ChildProcessError):  # another process has started it
             os.waitpid(pid, os.WNOHANG)
         return None
     return int(fields[19])
 
 
 def _has_threads(pid: int) -> bool:
-    """Whether a process has threads beside its first."""
+    """Whether a process has threads besides the first."""
     try:
         return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
     except OSError:

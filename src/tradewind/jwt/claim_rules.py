@@ -1,4 +1,4 @@
-"""Validates claims, with the error texts of other tools.
+"""Validate claims, with the error texts of other tools.
 
 Owns the rules for a single JWT. It never decides whether an issuer is trusted, nor compares several
 JWTs, which is up to the callers.
@@ -47,7 +47,7 @@ _TIME = re.compile(r"([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,][0-9]+)?")
 
 
 class Issue(msgspec.Struct, frozen=True):
-    """One thing that is wrong. A warning does not keep anybody out; times may be right later."""
+    """One problem. A warning refuses no login; times may become valid later."""
 
     text: str
     is_blocking: bool = True
@@ -55,12 +55,12 @@ class Issue(msgspec.Struct, frozen=True):
 
 
 def issues(claims: Claims, now_seconds: int) -> list[Issue]:
-    """Everything that is wrong at this time (seconds since 1970)."""
+    """All problems at this time (seconds since 1970)."""
     return list(_all_issues(claims, now_seconds))
 
 
 def blocking_texts(claims: Claims, now_seconds: int) -> list[str]:
-    """The texts of those that keep the claims from being used, times included."""
+    """The texts of the problems that prevent using the claims, including time checks."""
     return [
         issue.text
         for issue in _all_issues(claims, now_seconds)
@@ -104,7 +104,7 @@ def _user_problems(claims: UserClaims) -> Iterator[str]:
 
 
 def permission_problems(permissions: PermissionClaims) -> Iterator[str]:
-    """Subjects that no rule can have."""
+    """Yield the subjects that are not valid in a rule."""
     for text in (*(permissions.sub.allow or ()), *(permissions.sub.deny or ())):
         yield from _permission_problems(text, with_queue=True)
     for text in (*(permissions.pub.allow or ()), *(permissions.pub.deny or ())):
@@ -141,7 +141,9 @@ def _restriction_problems(limits: UserRestrictions) -> Iterator[str]:
 
 
 def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """The addresses of `10.0.0.0/8`; None when it is no such text. The length is not optional."""
+    """The network of a text such as `10.0.0.0/8`; None if it is not valid. The prefix length is
+    required.
+    """
     if not _CIDR.fullmatch(text):
         return None
     try:
@@ -151,7 +153,7 @@ def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 def time_of_day(text: str) -> int | None:
-    """Seconds since midnight of `HH:MM:SS`; None when it is no such text."""
+    """Seconds since midnight of `HH:MM:SS`; None if the text is not valid."""
     match = _TIME.fullmatch(text)
     if match is None:
         return None
@@ -162,7 +164,7 @@ def time_of_day(text: str) -> int | None:
 def _is_location(name: str) -> bool:
     if name in ("Local", "UTC"):
         return True
-    # The library follows the parts of a name one by one, each a call deeper.
+    # The library resolves the parts of a name one by one, each in a deeper call.
     if len(name) > _LOCATION_LENGTH_MAX:
         return False
     # Loaded when it is needed: few users have times.
@@ -297,7 +299,7 @@ def _operator_problems(claims: OperatorClaims) -> Iterator[str]:
 
 
 def server_version(text: str) -> tuple[int, int, int] | None:
-    """Major, minor and update of `2.10.3`; None when it is no such text."""
+    """Major, minor and update of `2.10.3`; None if the text is not valid."""
     parts = text.split(".")
     if len(parts) != 3 or not all(part.isascii() and part.isdecimal() for part in parts):
         return None

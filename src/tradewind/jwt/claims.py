@@ -38,28 +38,30 @@ class Part(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class SubjectClaims(Part):
-    """Subjects that are allowed and denied."""
+    """Lists of allowed and denied subjects."""
 
     allow: Texts = None
     deny: Texts = None
 
 
 class ResponseClaims(Part, omit_defaults=False):
-    """How many answers may be published without a permission of their own, for how long (ns)."""
+    """How many responses may be published without a permission of their own, and for how long
+    (ns).
+    """
 
     max: Integer = 0
     ttl: Integer = 0
 
 
 class TimeRange(Part):
-    """A part of every day, `HH:MM:SS` to `HH:MM:SS`; it may cross midnight."""
+    """A part of every day, `HH:MM:SS` to `HH:MM:SS`; may cross midnight."""
 
     start: str = ""
     end: str = ""
 
 
 class PermissionClaims(Part):
-    """What may be published and subscribed to."""
+    """The subjects that may be published and subscribed to."""
 
     pub: SubjectClaims = msgspec.field(default_factory=SubjectClaims)
     sub: SubjectClaims = msgspec.field(default_factory=SubjectClaims)
@@ -67,7 +69,7 @@ class PermissionClaims(Part):
 
 
 class UserRestrictions(PermissionClaims):
-    """All that a user, or the template of a scoped key, can be restricted in."""
+    """All restrictions of a user, or of the template of a scoped key."""
 
     src: Texts = None
     times: list[TimeRange] | None = None
@@ -81,7 +83,7 @@ class UserRestrictions(PermissionClaims):
 
 
 class UserFields(UserRestrictions):
-    """The part of a user's JWT that is only its own."""
+    """The fields that only a user's JWT has."""
 
     issuer_account: str = ""
     tags: Texts = None
@@ -90,7 +92,9 @@ class UserFields(UserRestrictions):
 
 
 class ScopeTemplate(UserRestrictions, omit_defaults=False):
-    """Restrictions of everybody whom a scoped key signs; here an absent limit is none."""
+    """The restrictions of all users whom a scoped key signs; here an absent limit means no
+    limit.
+    """
 
     subs: Integer = NO_LIMIT
     data: Integer = NO_LIMIT
@@ -98,7 +102,7 @@ class ScopeTemplate(UserRestrictions, omit_defaults=False):
 
 
 class UserScope(Part, omit_defaults=False):
-    """A signing key of an account that can only make users of one kind."""
+    """A signing key of an account that can only create users of one kind."""
 
     kind: str = "user_scope"
     key: str = ""
@@ -108,14 +112,14 @@ class UserScope(Part, omit_defaults=False):
 
 
 class Latency(Part):
-    """Where the latency of a service is told, and of how many requests in a hundred."""
+    """The subject for latencies of a service, and the percentage of measured requests."""
 
     sampling: Integer | str = 0
     results: str = ""
 
 
 class Export(Part):
-    """What an account offers to others."""
+    """An offer of an account to other accounts."""
 
     name: str = ""
     subject: str = ""
@@ -133,7 +137,7 @@ class Export(Part):
 
 
 class Import(Part):
-    """What an account takes from another."""
+    """A use of another account's export."""
 
     name: str = ""
     subject: str = ""
@@ -147,7 +151,7 @@ class Import(Part):
 
 
 class JetStreamLimits(Part):
-    """How much an account may store; 0 bytes: nothing of that kind."""
+    """The storage limits of an account; 0 bytes: nothing of that kind."""
 
     mem_storage: Integer = 0
     disk_storage: Integer = 0
@@ -175,7 +179,7 @@ class AccountClaimLimits(JetStreamLimits):
 
 
 class WeightedMapping(Part):
-    """One destination of a mapping; no weight means all of it."""
+    """One destination of a mapping; without a weight, all messages go there."""
 
     subject: str = ""
     weight: Weight = 0
@@ -183,7 +187,7 @@ class WeightedMapping(Part):
 
 
 class ExternalAuthorization(Part):
-    """Logins that a service decides."""
+    """The delegation of logins to a service."""
 
     auth_users: Texts = None
     allowed_accounts: Texts = None
@@ -191,14 +195,14 @@ class ExternalAuthorization(Part):
 
 
 class TraceFields(Part):
-    """Where traces of messages go."""
+    """The destination of message traces."""
 
     dest: str = ""
     sampling: Integer = 0
 
 
 class OperatorFields(Part):
-    """The part of an operator's JWT that is only its own."""
+    """The fields that only an operator's JWT has."""
 
     signing_keys: Texts = None
     account_server_url: str = ""
@@ -212,7 +216,7 @@ class OperatorFields(Part):
 
 
 class AccountFields(Part):
-    """The part of an account's JWT that is only its own."""
+    """The fields that only an account's JWT has."""
 
     imports: list[Import] = msgspec.field(default_factory=list)
     exports: list[Export] = msgspec.field(default_factory=list)
@@ -232,7 +236,9 @@ class AccountFields(Part):
 
 
 class ActivationFields(Part):
-    """Permission to import: `subject` of the exporter's, for the account that is the JWT's."""
+    """A permission to import the exporter's `subject`, for the account that is the subject of the
+    JWT.
+    """
 
     subject: str = ""
     kind: str = ""
@@ -243,7 +249,7 @@ class ActivationFields(Part):
 
 
 class AuthorizationRequestFields(Part):
-    """A login that a service is asked about; its parts are as the server has written them."""
+    """A login about which a service is asked; its parts are as the server has written them."""
 
     server_id: dict[str, Any] = msgspec.field(default_factory=dict)
     user_nkey: str = ""
@@ -257,7 +263,7 @@ class AuthorizationRequestFields(Part):
 
 
 class AuthorizationResponseFields(Part):
-    """What the service says: a user's JWT, or why not."""
+    """The decision of the service: a user's JWT, or an error."""
 
     jwt: str = ""
     error: str = ""
@@ -268,7 +274,7 @@ class AuthorizationResponseFields(Part):
 
 
 class Claims(Part):
-    """The fields that every JWT has. Times are seconds; 0 is none."""
+    """The fields that every JWT has. Times are in seconds; 0 is none."""
 
     aud: str = ""
     exp: Integer = 0
@@ -281,18 +287,18 @@ class Claims(Part):
 
     @property
     def is_self_signed(self) -> bool:
-        """Whether whom it is about has signed it."""
+        """Whether the subject of the JWT has signed it."""
         return self.iss == self.sub
 
 
 class OperatorClaims(Claims):
-    """Who runs servers, and which keys sign accounts for it."""
+    """An operator of servers, and the keys that sign accounts for it."""
 
     nats: OperatorFields = msgspec.field(default_factory=OperatorFields)
 
 
 class AccountClaims(Claims):
-    """An account as its operator has signed it."""
+    """An account, as signed by its operator."""
 
     nats: AccountFields = msgspec.field(default_factory=AccountFields)
 
@@ -313,42 +319,42 @@ class AccountClaims(Claims):
 
 
 class UserClaims(Claims):
-    """A user as its account has signed it."""
+    """A user, as signed by its account."""
 
     nats: UserFields = msgspec.field(default_factory=UserFields)
 
     @property
     def account(self) -> str:
-        """The account that it belongs to; a signing key names it."""
+        """The account of the user; a signing key names it explicitly."""
         return self.nats.issuer_account or self.iss
 
 
 class ActivationClaims(Claims):
-    """Permission of an exporter that somebody imports."""
+    """The permission of an exporter for one importer."""
 
     nats: ActivationFields = msgspec.field(default_factory=ActivationFields)
 
 
 class AuthorizationRequest(Claims):
-    """A server asks about a login."""
+    """The request of a server about a login."""
 
     nats: AuthorizationRequestFields = msgspec.field(default_factory=AuthorizationRequestFields)
 
 
 class AuthorizationResponse(Claims):
-    """The answer to it."""
+    """The response to an AuthorizationRequest."""
 
     nats: AuthorizationResponseFields = msgspec.field(default_factory=AuthorizationResponseFields)
 
 
 class GenericClaims(Claims):
-    """Anything else that somebody signs."""
+    """The claims of any other signed JWT."""
 
     nats: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 def new_operator(key: str, name: str = "") -> OperatorClaims:
-    """An operator with nothing but its key."""
+    """An operator with only its key."""
     return OperatorClaims(sub=key, name=name)
 
 
@@ -368,7 +374,7 @@ def new_account(key: str, name: str = "") -> AccountClaims:
 
 
 def new_user(key: str, name: str = "", *, is_scoped: bool = False) -> UserClaims:
-    """A user without limits; one of a scoped key leaves them to its template."""
+    """A user without limits; a user of a scoped key leaves them to its template."""
     if is_scoped:
         return UserClaims(sub=key, name=name)
     fields = UserFields(subs=NO_LIMIT, data=NO_LIMIT, payload=NO_LIMIT)

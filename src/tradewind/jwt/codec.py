@@ -1,10 +1,10 @@
-"""Encodes claims as signed text, and decodes them.
+"""Encode claims as signed text, and decode them.
 
     base64url(header) . base64url(claims) . base64url(signature)        without padding
 
 Owns the three parts, the signature and the order of the checks. It never reads a clock and never
 decides about trust: decoded claims were signed by the key that they name as issuer, of a kind that
-may issue them, and nothing more is known.
+may issue them; nothing else is checked.
 
 Version 2 also signs the header. Version 1 (`type` beside the other fields and not in `nats`) signs
 the claims only; it can be read, and is converted to version 2. Field names are case-insensitive and
@@ -58,7 +58,8 @@ _KINDS: Final[dict[str, type[Claims]]] = {
     AUTHORIZATION_RESPONSE: AuthorizationResponse,
 }
 _NAMES: Final = {claims: kind for kind, claims in _KINDS.items()}
-# Which keys may sign what, in the order in which an error lists them; absent: any.
+# The kinds of keys that may sign each kind of claims, in the order in which an error lists them;
+# absent: any.
 _ISSUERS: Final[dict[type[Claims], tuple[str, ...]]] = {
     OperatorClaims: (nkeys.OPERATOR,),
     AccountClaims: (nkeys.ACCOUNT, nkeys.OPERATOR),
@@ -67,7 +68,7 @@ _ISSUERS: Final[dict[type[Claims], tuple[str, ...]]] = {
     AuthorizationRequest: (nkeys.SERVER,),
     AuthorizationResponse: (nkeys.ACCOUNT,),
 }
-# Whom it may be about; only looked at when it is signed.
+# The kind of key that the claims may be about; only checked when they are signed.
 _SUBJECTS: Final[dict[type[Claims], tuple[str, str]]] = {
     OperatorClaims: (nkeys.OPERATOR, "an operator"),
     AccountClaims: (nkeys.ACCOUNT, "an account"),
@@ -78,14 +79,14 @@ _SUBJECTS: Final[dict[type[Claims], tuple[str, str]]] = {
 _FREE_KEYS = frozenset(("revocations", "mappings", "tiered_limits", "server_id", "client_info"))
 _KEPT_WHOLE = frozenset(("connect_opts", "client_tls"))
 _OLD_FIELDS = ("tags", "type", "issuer_account")
-# Limits that a user of version 1 does not name are none, unlike those of version 2.
+# Limits that a user of version 1 does not name are unlimited, unlike those of version 2.
 _OLD_USER_LIMITS: Final = {"subs": NO_LIMIT, "data": NO_LIMIT, "payload": NO_LIMIT}
 
 _Claims = TypeVar("_Claims", bound=Claims)
 
 
 class JwtError(TradewindError):
-    """A text is not the JWT that it should be. The text itself is never repeated."""
+    """A text is not the expected JWT. The text itself is never repeated."""
 
 
 def encode(claims: Claims, key: nkeys.KeyPair, issued_at: int) -> str:
@@ -110,8 +111,8 @@ def encode(claims: Claims, key: nkeys.KeyPair, issued_at: int) -> str:
 
 
 def decode(token: str) -> Claims:
-    """The claims of a text whose signature is right; JwtError otherwise."""
-    # The size comes first: nothing below sees an endless text.
+    """The claims of a text with a valid signature; JwtError otherwise."""
+    # The size is checked first: nothing below sees an endless text.
     if len(token) > TOKEN_BYTES_MAX:
         raise JwtError(f"the JWT has {len(token)} bytes, at most {TOKEN_BYTES_MAX} are allowed")
     chunks = token.split(".")
@@ -131,7 +132,7 @@ def decode(token: str) -> Claims:
 
 
 def decode_as(kind: type[_Claims], token: str) -> _Claims:
-    """The same for one kind of claims; JwtError if it is another."""
+    """The claims of a text, which must be of one kind; JwtError otherwise."""
     claims = decode(token)
     if type(claims) is not kind:
         raise JwtError(f"not {_NAMES.get(kind, GENERIC)} claim")
@@ -139,10 +140,10 @@ def decode_as(kind: type[_Claims], token: str) -> _Claims:
 
 
 def reader(kind: type[_Claims], entries_max: int, bytes_max: int) -> Callable[[str], _Claims]:
-    """`decode_as` that remembers its newest answers: a signature stays right.
+    """`decode_as` with a cache of the newest results: a signature stays valid.
 
-    Connections of one user show the same text over and over. Refusals are not remembered, nor are
-    texts above `bytes_max`.
+    Connections of one user present the same text repeatedly. Refusals are not cached, nor are texts
+    above `bytes_max`.
     """
     known: dict[str, _Claims] = {}
 
@@ -177,7 +178,7 @@ def _read_header(chunk: str) -> str:
 
 
 def _typed(document: dict[str, Any], algorithm: str) -> tuple[Claims, int]:
-    """The claims, and the version by which they are signed."""
+    """The claims, and the version of their signature."""
     fields = {key.lower(): value for key, value in document.items() if value is not None}
     own = fields.get("nats", {})
     if not isinstance(own, dict):
@@ -194,7 +195,7 @@ def _typed(document: dict[str, Any], algorithm: str) -> tuple[Claims, int]:
         raise JwtError(f"{kind.title()}Claims are not supported")
     claims = _KINDS.get(kind)
     if claims is None:
-        # Of other kinds the header says how they are signed.
+        # For other kinds, the header determines the version of the signature.
         version = 1 if algorithm == _OLD_ALGORITHM else VERSION
         return _converted(GenericClaims, {"nats": {}, **fields}), version
     if version not in (1, VERSION):
@@ -207,7 +208,9 @@ def _typed(document: dict[str, Any], algorithm: str) -> tuple[Claims, int]:
 
 
 def _plain(value: Any, key: str = "") -> Any:
-    """Without nulls, with names of fields in lower case, and with the old forms of some lists."""
+    """The value without nulls, with field names in lower case, and with the old forms of some lists
+    converted.
+    """
     if isinstance(value, dict):
         if key in _KEPT_WHOLE:
             return value
@@ -243,11 +246,11 @@ def _converted(kind: type[_Claims], fields: dict[str, Any]) -> _Claims:
 
 
 def _set_kind(claims: Claims) -> None:
-    """Into a copy: the caller's claims stay as they are."""
+    """Set kind and version, in a copy: the caller's claims stay unchanged."""
     if isinstance(claims, GenericClaims):
         claims.nats = {**claims.nats, "version": VERSION}
         return
-    # Each of the others has these two.
+    # All other kinds have these two fields.
     fields: Any = claims.nats  # type: ignore[attr-defined]
     claims.nats = msgspec.structs.replace(  # type: ignore[attr-defined]
         fields, type=_NAMES[type(claims)], version=VERSION
@@ -255,7 +258,7 @@ def _set_kind(claims: Claims) -> None:
 
 
 def _identifier(claims: Claims) -> str:
-    """A hash of the fields that every JWT has: equal ones are found by it."""
+    """A hash of the fields that every JWT has, by which equal ones are found."""
     common = Claims(**{name: getattr(claims, name) for name in Claims.__struct_fields__})
     digest = hashlib.new("sha512_256", msgspec.json.encode(common)).digest()
     return b32encode(digest).rstrip(b"=").decode()
@@ -279,7 +282,7 @@ def _to_base64(data: bytes) -> str:
 
 
 def _from_base64(chunk: str) -> bytes:
-    # Line ends are left out, as other implementations do: the signature covers the rest.
+    # Line ends are dropped, as in other implementations: the signature covers the rest.
     text = chunk.replace("\r", "").replace("\n", "") if "\n" in chunk or "\r" in chunk else chunk
     match = _BASE64.match(text)
     end = match.end() if match is not None else 0
@@ -294,12 +297,12 @@ def _json_object(data: bytes, what: str) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(data.decode("utf-8", "replace"))
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise JwtError(f"{what}: no JSON that can be read: {error}") from None
+        raise JwtError(f"{what} must be valid JSON: {error}") from None
     if not isinstance(document, dict):
-        raise JwtError(f"{what}: must be a JSON object")
+        raise JwtError(f"{what} must be a JSON object")
     return document
 
 
 def _quoted(text: str) -> str:
-    """Whatever somebody else wrote, short and on one line."""
+    """A text of unknown origin, shortened and escaped to one line."""
     return '"' + text[:64].encode("unicode_escape").decode("ascii") + '"'

@@ -1,4 +1,4 @@
-"""Validates the exports and imports of an account, and subjects in any claim.
+"""Validate the exports and imports of an account, and subjects in any claim.
 
 Owns these rules for the JWT of one account. It never looks at the JWTs of other accounts.
 """
@@ -18,13 +18,13 @@ _RESPONSE_TYPES = ("", "Singleton", "Stream", "Chunked")
 
 
 def quoted(text: str) -> str:
-    """A text of somebody else's on one line, in quotes."""
+    """A text of unknown origin on one line, in quotes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else ascii(c)[1:-1] for c in escaped) + '"'
 
 
 def subject_problems(subject: str) -> Iterator[str]:
-    """Why a subject is none."""
+    """Yield why a subject is not valid."""
     if not subject:
         yield "subject cannot be empty"
         return
@@ -37,7 +37,7 @@ def subject_problems(subject: str) -> Iterator[str]:
 
 
 def info_problems(description: str, url: str) -> Iterator[str]:
-    """What is meant for people must be short, and a link must be one."""
+    """Yield problems of texts for people: a description must be short, and a link must be valid."""
     if len(description.encode("utf-8", "surrogatepass")) > INFO_LENGTH_MAX:
         yield "Description is too long"
     if url:
@@ -56,11 +56,11 @@ def info_problems(description: str, url: str) -> Iterator[str]:
 
 
 def export_problems(exports: Sequence[Export]) -> Iterator[str]:
-    """Each by itself, and those of a kind that overlap."""
+    """Yield problems of each export, and of exports of one kind that overlap."""
     for export in exports:
         yield from _export_problems(export)
     for kind in reversed(_KINDS):
-        # Whatever is no service counts with the streams, as it does elsewhere.
+        # Everything that is not a service counts with the streams, as elsewhere.
         subjects = [
             export.subject
             for export in exports
@@ -134,7 +134,9 @@ def _position_problems(export: Export) -> Iterator[str]:
 
 
 def import_problems(imports: Sequence[Import], account: str) -> Iterator[str]:
-    """Each by itself, and services of one account that would answer the same requests."""
+    """Yield problems of each import, and of services of one account that would receive the same
+    requests.
+    """
     seen: list[tuple[str, str]] = []
     for entry in imports:
         if entry.type == "service":
@@ -215,7 +217,7 @@ def _token_problems(entry: Import, account: str) -> Iterator[str]:
 
 
 def _wildcards(renamed: str) -> str:
-    """A local subject with its references as the wildcards that they stand for."""
+    """A local subject with its references replaced by the wildcards that they stand for."""
     return ".".join(
         "*" if token[:1] == "$" and token[1:].isdecimal() else token for token in renamed.split(".")
     )

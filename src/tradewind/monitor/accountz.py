@@ -1,5 +1,5 @@
-"""Builds /accountz and /accstatz: the accounts, and their sent and received messages. It keeps no
-state.
+"""Build /accountz and /accstatz: the accounts, and their sent and received messages. The module has
+no state.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from tradewind.monitor.views import AccountView, BrokerView
 
 
-# Accounts that are looked at in one step.
+# The number of accounts in one step.
 ACCOUNTS_STEP = 256
 
 
 def account_title(broker: BrokerView, name: str) -> str:
-    """The name that people have given an account: in operator mode its own name is a key."""
+    """The readable name of an account: in operator mode its own name is a key."""
     claims, _ = broker.account_claims.get(name, (None, ""))
     return claims.name if claims is not None and claims.name else name
 
 
 def account_detail(broker: BrokerView, name: str) -> AccountDetail:
-    """One account; raises PageError when there is none of that name."""
+    """The details of one account; raises PageError if there is none of that name."""
     from tradewind.monitor.subsz import merged_stats
 
     account = broker.accounts.get(name)
@@ -83,8 +83,8 @@ def _mappings(account: AccountView) -> dict[str, list[MappedTo]]:
 
 
 def build_accountz(broker: BrokerView, options: AccountzOptions, now_ns: int) -> Accountz:
-    """All names, or with `account` the detail of one; raises PageError when there is none of that
-    name.
+    """The page with all names, or with `account` the details of one; raises PageError if there is
+    none of that name.
     """
     system = broker.system_account
     page = Accountz(
@@ -100,9 +100,7 @@ def build_accountz(broker: BrokerView, options: AccountzOptions, now_ns: int) ->
 
 
 def account_stat(broker: BrokerView, account: AccountView) -> AccountStat:
-    """Counters of one account. `total_conns` is across a cluster, so here it is the same as
-    `conns`.
-    """
+    """Counters of one account. `total_conns` covers a cluster, so here it equals `conns`."""
     leafs = broker.leaf_traffic(account.name)
     return AccountStat(
         acc=account.name,
@@ -128,8 +126,8 @@ def account_stat(broker: BrokerView, account: AccountView) -> AccountStat:
 def build_accstatz(
     broker: BrokerView, options: AccountStatzOptions, now_ns: int
 ) -> Stepped[AccountStatz]:
-    """The accounts with connections, or with `include_unused` all, in steps; `accounts` narrows
-    either to these names.
+    """The statistics of accounts with connections, or with `include_unused` of all, in steps;
+    `accounts` restricts either to these names.
     """
     wanted = set(options.accounts)
     shown: list[AccountStat] = []

@@ -18,7 +18,7 @@ from tradewind.monitor.monitor_documents import PeerCertificate
 
 @lru_cache(maxsize=1024)
 def describe_peer(der: bytes) -> PeerCertificate | None:
-    """Subject and fingerprints of one certificate, or None when it cannot be read."""
+    """Subject and fingerprints of one certificate, or None if it cannot be parsed."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -37,7 +37,9 @@ def describe_peer(der: bytes) -> PeerCertificate | None:
 
 @lru_cache(maxsize=16)
 def _read_not_after(path: str, modified_ns: int) -> str:
-    """The file's time is part of the key only: a replaced certificate is read again."""
+    """The end of validity of a certificate file. The file's time is only part of the cache key: a
+    replaced certificate is read again.
+    """
     from cryptography import x509
 
     del modified_ns
@@ -46,7 +48,7 @@ def _read_not_after(path: str, modified_ns: int) -> str:
 
 
 def expiry_of_file(path: str) -> str:
-    """When the first certificate in a PEM file ends, or "" when that cannot be told."""
+    """The end of validity of the first certificate in a PEM file, or "" if it is unknown."""
     try:
         return _read_not_after(path, Path(path).stat().st_mtime_ns)
     except (OSError, ValueError):

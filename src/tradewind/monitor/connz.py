@@ -1,6 +1,6 @@
-"""Builds /connz: selects, sorts and pages connections, and describes only the requested page.
+"""Build /connz: select, sort and page connections, and describe only the requested page.
 
-Owns the options of the page. It copies figures from the broker and keeps no state.
+Owns the options of the page. It copies figures from the broker and has no state.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLIENT = "Client"
 # Lists of subscriptions can dwarf the connections that hold them: a page ends early once it lists
 # this many.
 SUBSCRIPTIONS_LISTED_MAX = 50_000
-# Subscriptions, or connections, that are looked at in one step.
+# The number of subscriptions, or connections, in one step.
 SUBSCRIPTIONS_STEP = 4096
 CONNECTIONS_STEP = 1024
 
@@ -53,7 +53,7 @@ def _reason(connection: ConnectionView) -> str:
     return reason
 
 
-# What is compared, at the time of the page. Ties keep the order of connection ids.
+# The sort keys, at the time of the page. Ties keep the order of connection ids.
 SORTS: dict[str, SortKey] = {
     "cid": lambda c, _: c.cid,
     "start": lambda c, _: c.start_ns,
@@ -70,14 +70,14 @@ SORTS: dict[str, SortKey] = {
     "reason": lambda c, _: _reason(c),
     "rtt": lambda c, _: c.rtt_ns,
 }
-# All others show the largest first.
+# All other orders show the largest first.
 _SORTS_ASCENDING = ("cid", "start", "uptime", "reason")
 _SORTS_OF_CLOSED = ("stop", "reason")
 
 
 def subscription_detail(subscription: SubscriptionView, title: str = "") -> SubscriptionDetail:
-    """One subscription as /connz lists it, or, with the title of its account, /subsz. What a leaf
-    node asks for has no id of its own.
+    """One subscription as in /connz or, with the title of its account, /subsz. Interest of a leaf
+    node has no id of its own.
     """
     words = filter(None, (subscription.subject, subscription.queue))
     detail = SubscriptionDetail(
@@ -117,7 +117,7 @@ def _describe(connection: AnyConnection, options: ConnzOptions, now_ns: int) -> 
         out_bytes=connection.out_bytes,
         stalls=present(connection.stalls),
         subscriptions=connection.subscription_count,
-        # The peer that was dialled has sent no CONNECT, which is where nats-server has it from.
+        # The peer that was dialled has sent no CONNECT, from which nats-server takes this.
         name=UNSET if is_dialled else present(connection.name),
         lang=present(connection.lang),
         version=UNSET if is_dialled else present(connection.version),
@@ -142,8 +142,8 @@ def _add_identity(document: ConnzConnection, connection: ConnectionView) -> None
 
 
 def _add_claims(document: ConnzConnection, claims: ShownClaims | None, *, with_auth: bool) -> None:
-    """What the JWT of a user says, and who has let it in. The JWT itself is not shown: that of a
-    bearer is a password. Connections that have ended are shown with the name of the user.
+    """Add the claims of a user's JWT, and the key that admitted the user. The JWT itself is
+    omitted: that of a bearer is a password. Closed connections are shown with the name of the user.
     """
     if claims is None:
         return
@@ -159,7 +159,9 @@ def _add_subscriptions(
     options: ConnzOptions,
     title: str,
 ) -> Stepped[int]:
-    """Gives how many were listed. Those that come or go meanwhile may be missing."""
+    """Add the subscriptions; returns their number. Subscriptions that change meanwhile may be
+    missing.
+    """
     details: list[SubscriptionDetail] = []
     subjects: list[str] = []
     for offset in range(0, connection.subscription_count, SUBSCRIPTIONS_STEP):
@@ -176,7 +178,7 @@ def _add_subscriptions(
 
 def _claims_of(broker: BrokerView, connection: AnyConnection) -> ShownClaims | None:
     claims: ShownClaims | None = getattr(connection, "claims", None)
-    if claims is None:  # an open one has none, and a closed one no identity
+    if claims is None:  # an open one has none, and a closed one has no identity
         claims = shown_claims(broker.identity_of(connection.cid))
     if claims is None and connection.account is not None:
         is_key = nkeys.is_public(connection.user, nkeys.USER)
@@ -198,8 +200,8 @@ def _validate(options: ConnzOptions) -> None:
 
 
 def _candidates(broker: BrokerView, options: ConnzOptions) -> list[AnyConnection]:
-    """All connections in the asked state and account; their number is the page's `total`. There are
-    none in a state that does not exist.
+    """All connections in the requested state and account; their number is the page's `total`. Empty
+    for a state that does not exist.
     """
     chosen: list[AnyConnection] = []
     if options.state in (STATE_OPEN, STATE_ANY):
@@ -236,7 +238,7 @@ def _filtered(chosen: list[AnyConnection], options: ConnzOptions) -> Stepped[lis
 
 
 def _wants(connection: AnyConnection, subject: str) -> Stepped[bool]:
-    """Whether a subscription of the connection and a subject have anything in common."""
+    """Whether a subscription of the connection overlaps with a subject."""
     for offset in range(0, connection.subscription_count, SUBSCRIPTIONS_STEP):
         part = connection.subscriptions(SUBSCRIPTIONS_STEP, offset)
         yield
@@ -248,7 +250,9 @@ def _wants(connection: AnyConnection, subject: str) -> Stepped[bool]:
 def _sorted(
     chosen: list[AnyConnection], options: ConnzOptions, now_ns: int
 ) -> Stepped[list[AnyConnection]]:
-    """In the wanted order; ties are in that of connection ids, whatever the direction."""
+    """The connections in the requested order; ties are in the order of connection ids, in either
+    direction.
+    """
     if options.sort in ("", "cid"):
         return sorted(chosen, key=lambda c: c.cid)
     key = SORTS[options.sort]
@@ -289,7 +293,7 @@ def build_connz(broker: BrokerView, options: ConnzOptions, now_ns: int) -> Stepp
         if options.auth or document.stop is not UNSET:
             _add_claims(document, _claims_of(broker, connection), with_auth=options.auth)
         if options.subscriptions or options.subscriptions_detail:
-            # For connections that have ended, nats-server names the account each time.
+            # For closed connections, nats-server names the account each time.
             title = "" if document.stop is UNSET else _account_title(broker, connection)
             listed += yield from _add_subscriptions(document, connection, options, title)
         connections.append(document)

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 
 class JetStreamPages(Protocol):
-    """What JetStream adds to monitoring once it runs; documents are anything that msgspec can
-    encode.
+    """The additions of JetStream to monitoring while it runs; documents are anything that msgspec
+    can encode.
     """
 
     def varz(self) -> Any:
@@ -55,16 +55,16 @@ class JetStreamPages(Protocol):
         """The `jetstream` object of STATSZ."""
 
     def jsz(self, options: JszOptions) -> Stepped[Any]:
-        """The document of /jsz; raises PageError when it cannot be built as asked."""
+        """The document of /jsz; raises PageError if it cannot be built as requested."""
 
     def account_jsz(self, name: str, options: JszOptions) -> Stepped[Any]:
-        """What it says about one account; raises PageError if that has no JetStream."""
+        """The part of /jsz about one account; raises PageError if the account has no JetStream."""
 
 
 class MonitorView:
     """Every page of one server; those that can be long are built in steps.
 
-    `jetstream` is set by that part when it runs.
+    `jetstream` is set while JetStream runs.
     """
 
     def __init__(self, broker: BrokerView, meter: UsageMeter | None = None) -> None:
@@ -77,15 +77,15 @@ class MonitorView:
         self._metric_sources: list[Callable[[], Iterable[Family]]] = []
 
     def add_metrics(self, source: Callable[[], Iterable[Family]]) -> None:
-        """Have `source` asked for its metrics at each scrape."""
+        """Add a source of metrics, which is called at each scrape."""
         self._metric_sources.append(source)
 
     def usage(self) -> ProcessUsage:
-        """Memory and processor use of this process."""
+        """The memory and processor usage of this process."""
         return self._meter.read()
 
     def varz(self) -> Varz:
-        """/varz."""
+        """The document of /varz."""
         jetstream = self.jetstream.varz() if self.jetstream is not None else {}
         return build_varz(
             self.broker,
@@ -97,27 +97,27 @@ class MonitorView:
         )
 
     def connz(self, options: ConnzOptions) -> Stepped[Connz]:
-        """/connz."""
+        """The document of /connz, in steps."""
         from tradewind.monitor.connz import build_connz
 
         return build_connz(self.broker, options, self.broker.now_ns())
 
     def subsz(self, options: SubszOptions) -> Stepped[Subsz]:
-        """/subsz."""
+        """The document of /subsz, in steps."""
         from tradewind.monitor.subsz import build_subsz
 
         return build_subsz(self.broker, options, self.broker.now_ns())
 
     def accountz(self, options: AccountzOptions) -> Accountz:
-        """/accountz."""
+        """The document of /accountz."""
         return build_accountz(self.broker, options, self.broker.now_ns())
 
     def accstatz(self, options: AccountStatzOptions) -> Stepped[AccountStatz]:
-        """/accstatz."""
+        """The document of /accstatz, in steps."""
         return build_accstatz(self.broker, options, self.broker.now_ns())
 
     def routez(self) -> Routez:
-        """/routez."""
+        """The document of /routez."""
         broker = self.broker
         return Routez(
             server_id=broker.server_id,
@@ -126,27 +126,27 @@ class MonitorView:
         )
 
     def leafz(self, options: LeafzOptions) -> Stepped[Leafz]:
-        """/leafz."""
+        """The document of /leafz, in steps."""
         from tradewind.monitor.leafz import build_leafz
 
         return build_leafz(self.broker, options, self.broker.now_ns())
 
     def gatewayz(self) -> Gatewayz:
-        """/gatewayz."""
+        """The document of /gatewayz."""
         return Gatewayz(server_id=self.broker.server_id, now=timestamp(self.broker.now_ns()))
 
     def jsz(self, options: JszOptions) -> Stepped[Any]:
-        """/jsz."""
+        """The document of /jsz, in steps."""
         if self.jetstream is not None:
             return (yield from self.jetstream.jsz(options))
         return JszDisabled(server_id=self.broker.server_id, now=timestamp(self.broker.now_ns()))
 
     def healthz(self, options: HealthzOptions) -> tuple[int, Health]:
-        """/healthz: the HTTP status and the document."""
+        """The HTTP status and the document of /healthz."""
         return self.health.report(options)
 
     def metrics(self) -> bytes:
-        """/metrics, for Prometheus."""
+        """The text of /metrics, for Prometheus."""
         from tradewind.monitor.prometheus import render, server_families
 
         healthy = self.health.report(HealthzOptions())[0] == 200

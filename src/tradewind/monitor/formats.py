@@ -23,17 +23,19 @@ _T = TypeVar("_T")
 
 
 def present(value: _T) -> _T | UnsetType:
-    """The value, or UNSET when it is empty, zero or False."""
+    """The value, or UNSET if it is empty, zero or False."""
     return value or UNSET
 
 
 def number(value: float) -> float | int:
-    """A whole float as an int, so that it is written `2` and not `2.0`."""
+    """A whole float as an int, so that it is written as `2` and not as `2.0`."""
     return int(value) if value == int(value) else value
 
 
 def uptime(duration_ns: int) -> str:
-    """Whole seconds in the units that matter: `18s`, `1m2s`, `3d0h0m1s`, `1y0d5h0m0s`."""
+    """A duration in whole seconds, with the units that matter: `18s`, `1m2s`, `3d0h0m1s`,
+    `1y0d5h0m0s`.
+    """
     minutes, seconds = divmod(max(duration_ns, 0) // SECOND_NS, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -48,18 +50,20 @@ def uptime(duration_ns: int) -> str:
 
 
 def rounded_rtt_ns(rtt_ns: int) -> int:
-    """Below a millisecond a round trip is shown in whole microseconds."""
+    """The round trip time as shown: below a millisecond in whole microseconds."""
     return rtt_ns - rtt_ns % MICROSECOND_NS if MICROSECOND_NS < rtt_ns < MILLISECOND_NS else rtt_ns
 
 
 @lru_cache(maxsize=4096)
 def _whole_seconds(seconds: int) -> str:
-    """Kept, because a page repeats the same few: this is most of the time that one takes."""
+    """The time up to the seconds; cached, because a page repeats the same few: this is most of the
+    cost of a timestamp.
+    """
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def timestamp(time_ns: int) -> str:
-    """RFC 3339 in UTC with as many of nine fractional digits as the time has."""
+    """The time in RFC 3339 in UTC, with as many of nine fractional digits as it has."""
     seconds, fraction = divmod(time_ns, SECOND_NS)
     digits = f"{fraction:09d}".rstrip("0")
     return f"{_whole_seconds(seconds)}.{digits}Z" if digits else f"{_whole_seconds(seconds)}Z"
@@ -71,7 +75,7 @@ def _html_safe(document: bytes) -> bytes:
 
 
 def _readable(value: Any) -> Any:
-    """The same plain data with a replacement character for what is not text."""
+    """The same plain data with a replacement character for everything that is not text."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     if isinstance(value, dict):
@@ -80,7 +84,9 @@ def _readable(value: Any) -> Any:
 
 
 def _encode(document: Any) -> bytes:
-    """Subjects are bytes on the wire and need not be text: that must not cost anybody the page."""
+    """The document as JSON. Subjects are bytes on the wire and need not be text: that must not make
+    the page fail.
+    """
     try:
         return _ENCODER.encode(document)
     except UnicodeEncodeError:
@@ -88,10 +94,10 @@ def _encode(document: Any) -> bytes:
 
 
 def compact_json(document: Any) -> bytes:
-    """One line, as in replies and events of the system account."""
+    """The document in one line, as in replies and events of the system account."""
     return _html_safe(_encode(document))
 
 
 def indented_json(document: Any) -> bytes:
-    """Two spaces per level, as the HTTP pages are."""
+    """The document with two spaces per level, as on the HTTP pages."""
     return _html_safe(msgspec.json.format(_encode(document), indent=2))

@@ -17,7 +17,7 @@ from tradewind.monitor.page_options import HealthzOptions
 
 
 class HealthProblem(msgspec.Struct, frozen=True):
-    """One thing that is wrong: `status` 503 unavailable, 404 not found, 400 a wrong question, 200 a
+    """One problem: `status` 503 means unavailable, 404 not found, 400 an invalid request, 200 a
     warning.
     """
 
@@ -43,17 +43,19 @@ def _question_problems(options: HealthzOptions) -> list[HealthProblem]:
 
 
 class HealthRegistry:
-    """The checks of this server, asked in the order they were added."""
+    """The health checks of this server, called in the order in which they were added."""
 
     def __init__(self) -> None:
         self._checks: list[HealthCheck] = []
 
     def add(self, check: HealthCheck) -> None:
-        """Have `check` asked from now on; it must be quick and must not raise."""
+        """Add a check; it must be quick and must not raise."""
         self._checks.append(check)
 
     def report(self, options: HealthzOptions) -> tuple[int, Health]:
-        """The HTTP status and the document; without `details` only the first problem is told."""
+        """The HTTP status and the document; without `details` only the first problem is
+        included.
+        """
         problems = _question_problems(options)
         if not problems:
             problems = [problem for check in self._checks for problem in check(options)]

@@ -1,4 +1,4 @@
-"""Serves the monitoring pages from the server's event loop.
+"""Serve the monitoring pages from the server's event loop.
 
 Owns the listening socket and the limits per HTTP client: header size, number of connections, and
 the time for one request and its response. It never installs signal handlers and never writes an
@@ -27,15 +27,15 @@ from tradewind.own_addresses import Sockets, listen_on, listen_reason
 HEADER_BYTES_MAX = 16 * 1024
 CONNECTIONS_MAX = 256
 KEEP_ALIVE_SECONDS = 5
-# From the end of one answer (or the connect) to the end of the next: also ends visitors that drip
-# or do not read.
+# From the end of one response (or the connect) to the end of the next: also ends clients that send
+# or read too slowly.
 REQUEST_SECONDS = 30.0
 STOP_SECONDS = 2
 _BACKLOG = 128
 
 
 class _BoundedProtocol(H11Protocol):
-    """HTTP/1.1 with a limit on the time for each request together with its answer."""
+    """HTTP/1.1 with a time limit for each request together with its response."""
 
     request_seconds = REQUEST_SECONDS
     _deadline: asyncio.TimerHandle | None = None
@@ -50,24 +50,24 @@ class _BoundedProtocol(H11Protocol):
             self._deadline = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A visitor came."""
+        """Called when a client has connected."""
         super().connection_made(transport)
         self._restart_deadline()
 
     def on_response_complete(self) -> None:
-        """An answer was written."""
+        """Called when a response was written."""
         super().on_response_complete()
         if not self.transport.is_closing():
             self._restart_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The visitor left."""
+        """Called when the connection has closed."""
         self._stop_deadline()
         super().connection_lost(exc)
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """uvicorn as a guest: the signals belong to the host, and so does the end."""
+    """uvicorn inside another program, which handles the signals and the shutdown."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -76,11 +76,11 @@ class _EmbeddedServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them alone."""
+        """Leave the signal handlers unchanged."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tell `ready` once connections are accepted."""
+        """Start serving, and set `ready` once connections are accepted."""
         await super().startup(sockets)
         self.ready.set_result(None)
 
@@ -92,13 +92,13 @@ class _EmbeddedServer(uvicorn.Server):
                 await asyncio.wait_for(self._stopping.wait(), 1.0)
 
     def ask_to_stop(self) -> None:
-        """Have `serve` return soon."""
+        """Let `serve` return soon."""
         self.should_exit = True
         self._stopping.set()
 
 
 def _bind(host: str, port: int) -> Sockets:
-    """Listen; ServerStartError in the words that tools know from nats-server."""
+    """Listen on all addresses; ServerStartError with the text that tools know from nats-server."""
     try:
         return listen_on(host, port, _BACKLOG)
     except OSError as error:
@@ -107,7 +107,9 @@ def _bind(host: str, port: int) -> Sockets:
 
 
 class MonitorServer:
-    """The monitoring listener. `host` empty means loopback only, `port` -1 or 0 any free one."""
+    """The monitoring listener. An empty `host` means loopback only, `port` -1 or 0 any free
+    port.
+    """
 
     def __init__(
         self,
@@ -124,13 +126,13 @@ class MonitorServer:
         self._ssl_context = ssl_context
         self._base_path = base_path
         self._guests = guests
-        self.urls: list[str] = []  # of all addresses, once it is started
+        self.urls: list[str] = []  # of all addresses, once it has started
         self._server: _EmbeddedServer | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> int:
-        """Begin to serve; returns the bound port. Raises ServerStartError when the address cannot
-        be had.
+        """Start serving; returns the bound port. Raises ServerStartError if the address is not
+        available.
         """
         sockets = _bind(self._host, self._port)
         port: int = sockets[0].getsockname()[1]
@@ -146,7 +148,7 @@ class MonitorServer:
         return port
 
     async def stop(self) -> None:
-        """Close the listener and all connections; safe to call when never started."""
+        """Close the listener and all connections; does nothing if it never started."""
         server, task = self._server, self._task
         self._server = self._task = None
         if server is not None and task is not None:

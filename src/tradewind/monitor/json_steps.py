@@ -1,4 +1,4 @@
-"""Encodes monitoring documents as JSON in steps, because some have millions of lines.
+"""Encode monitoring documents as JSON in steps, because some have millions of lines.
 
 Owns the division of a document into pieces. Pieces are encoded by `formats`, and the text is the
 same as if the document were encoded at once.
@@ -16,7 +16,7 @@ from msgspec import UNSET
 from tradewind.monitor.formats import compact_json, indented_json
 from tradewind.monitor.stepping import Stepped
 
-# Values that are encoded in one step; a document with fewer is not divided.
+# The number of values that are encoded in one step; a document with fewer is not divided.
 PIECE_VALUES_MAX: Final = 512
 _INDENT: Final = b"  "
 _SCALARS: Final = (
@@ -29,8 +29,8 @@ _SCALARS: Final = (
 
 
 def json_steps(document: Any, *, indented: bool) -> Stepped[list[bytes]]:
-    """The text in pieces. The document is used up: its lists are emptied as they are written,
-    because to free all of it at the end would be a long step.
+    """The text in pieces. The document is consumed: its lists are emptied as they are written,
+    because freeing all of it at the end would be a long step.
     """
     pieces: list[bytes] = []
     for piece in _Writer(indented=indented).value(document, 0):
@@ -47,7 +47,7 @@ class _Writer:
         self._colon = b": " if indented else b":"
 
     def value(self, value: Any, depth: int) -> Iterator[bytes]:
-        """Any value, which begins where the last piece ended."""
+        """The pieces of a value, which begins where the last piece ended."""
         if _count(value, PIECE_VALUES_MAX) < PIECE_VALUES_MAX:
             yield self._whole(value, depth)
         elif isinstance(value, list | tuple):
@@ -67,7 +67,7 @@ class _Writer:
         before, line = b"[", self._line(depth + 1)
         for part in _parts(values):
             if len(part) > 1 or _count(part, PIECE_VALUES_MAX) < PIECE_VALUES_MAX:
-                # Without the brackets and the line breaks beside them.
+                # Without the brackets and the line breaks next to them.
                 end = -1 - len(self._line(depth))
                 yield before + self._whole(part, depth)[1:end]
             else:
@@ -80,7 +80,7 @@ class _Writer:
     def _whole(self, value: Any, depth: int) -> bytes:
         if not self._indented:
             return compact_json(value)
-        # A line break inside of a string is written as an escape.
+        # A line break inside a string is written as an escape.
         return indented_json(value).replace(b"\n", self._line(depth))
 
     def _line(self, depth: int) -> bytes:
@@ -88,7 +88,9 @@ class _Writer:
 
 
 def _parts(values: list[Any] | tuple[Any, ...]) -> Iterator[list[Any]]:
-    """Stretches that are small enough for one step; one that has a single value may be larger."""
+    """The values in groups that are small enough for one step; a group of a single value may be
+    larger.
+    """
     emptied = values if isinstance(values, list) else None
     kind: Any = type(values[0])
     if _is_flat(kind):
@@ -116,7 +118,7 @@ def _parts(values: list[Any] | tuple[Any, ...]) -> Iterator[list[Any]]:
 
 
 def _members(value: Any) -> Iterator[tuple[str, Any]]:
-    """The members that are written."""
+    """The members of an object or struct that are written."""
     if isinstance(value, dict):
         yield from value.items()
         return
@@ -126,7 +128,7 @@ def _members(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _count(value: Any, limit: int) -> int:
-    """How many values there are in it, up to the limit."""
+    """The number of values in a value, up to the limit."""
     if isinstance(value, list | tuple):
         inner: Iterable[Any] = value
         if len(value) >= limit:
@@ -149,14 +151,14 @@ def _count(value: Any, limit: int) -> int:
 
 @lru_cache(maxsize=256)
 def _is_divisible(kind: type[msgspec.Struct]) -> bool:
-    """Whether its text is that of its fields."""
+    """Whether the text of a struct is that of its fields."""
     config = kind.__struct_config__
     return not (config.omit_defaults or config.array_like or config.tag is not None)
 
 
 @lru_cache(maxsize=256)
 def _is_flat(kind: type) -> bool:
-    """Whether none of its fields has parts."""
+    """Whether no field of a type has parts."""
     if not issubclass(kind, msgspec.Struct):
         return kind in (str, int, float, bool)
     info = msgspec.inspect.type_info(kind)

@@ -25,10 +25,10 @@ from tradewind.monitor.prometheus import Family, Sample
 from tradewind.monitor.stepping import Stepped
 from tradewind.store.commits.syncer import HISTOGRAM_NS, INTERVAL_NS
 
-# Streams of one account on a page.
+# The number of streams of one account on a page.
 STREAMS_SHOWN_MAX: Final = 10_000
 _UINT64: Final = 2**64
-# Limits as they are shown, and as the options name them.
+# The limits by their names on the page and in the options.
 _LIMITS: Final = {
     "max_request_batch": "max_request_batch",
     "max_ack_pending": "max_ack_pending",
@@ -42,7 +42,7 @@ _LIMITS: Final = {
 
 
 class JetStreamMonitor:
-    """Reads one engine."""
+    """Builds the JetStream parts of monitoring from one engine."""
 
     def __init__(self, engine: JetStreamEngine) -> None:
         self._engine = engine
@@ -62,7 +62,7 @@ class JetStreamMonitor:
             config["sync_always"] = True
         if self._engine.domain:
             config["domain"] = self._engine.domain
-        # nats-server says so unless it has chosen one of the two sizes itself.
+        # nats-server reports this unless it has chosen one of the two sizes itself.
         if settings.options.max_memory_bytes > 0 and settings.options.max_file_bytes > 0:
             config["compress_ok"] = True
         if settings.options.unique_tag:
@@ -108,7 +108,7 @@ class JetStreamMonitor:
         engine.set_time()
         streams = list(engine.hosted_streams())
         consumers = sum(len(hosted.consumers) for hosted in streams)
-        # Alone, this server leads them all.
+        # As a single server, it leads all of them.
         counts = {
             "streams": len(streams),
             "streams_leader": len(streams) if options.raft else 0,
@@ -150,7 +150,7 @@ class JetStreamMonitor:
         return details
 
     def account_jsz(self, name: str, options: JszOptions) -> Stepped[dict[str, Any]]:
-        """What /jsz has in its list of accounts, for one of them."""
+        """The entry of one account in /jsz."""
         if name not in self._engine.broker.accounts:
             raise PageError(f"account {quoted(name)} not found")
         tenant = self._engine.accounts.get(name)
@@ -213,7 +213,9 @@ class JetStreamMonitor:
     def _consumers(
         self, hosted: HostedStream, options: JszOptions, document: dict[str, Any]
     ) -> Stepped[None]:
-        """Add the consumers; those of mirrors and sources are hidden, and shown on demand."""
+        """Add the consumers of a stream; those of mirrors and sources are hidden, and shown on
+        demand.
+        """
         for consumer in list(hosted.consumers.values()):
             yield
             is_hidden = consumer.config.direct
@@ -230,7 +232,7 @@ class JetStreamMonitor:
     # ---------------------------------------------------------------- health
 
     def _problems(self) -> list[dict[str, str]]:
-        """What could not be opened, and streams whose disk has failed."""
+        """Assets that could not be opened, and streams whose disk has failed."""
         return [
             {"account": one.account, "stream": one.stream, "error": one.text}
             for one in self._all_problems()
@@ -269,7 +271,7 @@ class JetStreamMonitor:
                     )
 
     def health(self, options: HealthzOptions) -> list[HealthProblem]:
-        """What is wrong with JetStream, or with the one asset that is asked for."""
+        """The problems of JetStream, or of the one asset that is requested."""
         if options.js_enabled_only or options.js_server_only or options.js_meta_only:
             return []
         if options.account:
@@ -312,7 +314,7 @@ class JetStreamMonitor:
     # ---------------------------------------------------------------- metrics
 
     def families(self) -> Iterator[Family]:
-        """For /metrics: totals of the server, and how its syncs go."""
+        """The metric families for /metrics: totals of the server, and figures about its syncs."""
         engine = self._engine
         streams = list(engine.hosted_streams())
         statistics = engine.syncer.statistics
@@ -349,7 +351,7 @@ class JetStreamMonitor:
         yield _histogram(statistics.histogram)
 
     def _own_counters(self) -> list[tuple[str, str, float]]:
-        """Of what only this server has."""
+        """Counters of features that only this server has."""
         engine = self._engine
         rounds = [one.transactions for one in engine.accounts.values() if one.transactions]
         letters = engine.dead_letters
@@ -374,14 +376,14 @@ class JetStreamMonitor:
 
 
 def _with_sorted_metadata(config: dict[str, Any]) -> dict[str, Any]:
-    """The same one, with metadata in the order of nats-server."""
+    """The configuration with its metadata in the order of nats-server."""
     if metadata := config.get("metadata"):
         config["metadata"] = dict(sorted(metadata.items()))
     return config
 
 
 def _histogram(counts: list[int]) -> Family:
-    """How long commits took, as a gauge per upper bound: each includes the ones below."""
+    """The durations of commits, as a gauge per upper bound: each includes the ones below."""
     samples, total = [], 0
     bounds = [*(f"{bound_ns / 1e9:g}" for bound_ns in HISTOGRAM_NS), "+Inf"]
     for bound, count in zip(bounds, counts, strict=True):
@@ -392,7 +394,9 @@ def _histogram(counts: list[int]) -> Family:
 
 
 def _broken_chain(account: str, stream: str, index: int, reason: str) -> HealthProblem:
-    """The stream works: it is a warning, and the server is healthy."""
+    """The problem of a broken chain: a warning, since the stream works and the server is
+    healthy.
+    """
     text = (
         f"JetStream stream '{account} > {stream}': the chain is broken at entry {index}: {reason}"
     )

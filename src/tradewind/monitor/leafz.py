@@ -1,6 +1,6 @@
-"""Builds /leafz, and the leaf node part of /varz.
+"""Build /leafz, and the leaf node part of /varz.
 
-Owns the options of the page. It copies figures from the broker and keeps no state.
+Owns the options of the page. It copies figures from the broker and has no state.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 def leafz_from_query(query: Mapping[str, str]) -> LeafzOptions:
-    """/leafz?subs=1&acc=A."""
+    """The options of a query such as /leafz?subs=1&acc=A."""
     from tradewind.monitor.page_options import LeafzOptions
 
     return LeafzOptions(subscriptions=boolean(query, "subs"), account=query.get("acc", ""))
 
 
 def build_leafz(broker: BrokerView, options: LeafzOptions, now_ns: int) -> Stepped[Leafz]:
-    """The page, in steps."""
+    """The page /leafz, in steps."""
     chosen = [
         session
         for session in broker.leaf_sessions.values()
@@ -98,7 +98,7 @@ def leaf_settings(options: ServerOptions, listening: Listening) -> dict[str, Any
 
 
 def _remote(remote: LeafRemoteOptions) -> dict[str, Any]:
-    """One that is dialled, without any login."""
+    """A remote that is dialled, without its login."""
     denied = {"exports": list(remote.deny_exports), "imports": list(remote.deny_imports)}
     shown = {
         "local_account": remote.account,

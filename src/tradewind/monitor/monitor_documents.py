@@ -13,11 +13,13 @@ from msgspec import UNSET, UnsetType
 
 
 class MonitorDocument(msgspec.Struct, kw_only=True, gc=False):
-    """Base of all pages; fields are given by name. They are trees, nothing for the collector."""
+    """Base of all pages; fields are given by name. Documents are trees, which the garbage collector
+    need not track.
+    """
 
 
 class PerKind(MonitorDocument):
-    """A count for each kind of connection; there are clients and leaf nodes here."""
+    """A count for each kind of connection; this server has clients and leaf nodes."""
 
     clients: int = 0
     routes: int = 0
@@ -42,7 +44,7 @@ class TurnsOfKind(MonitorDocument):
 
 
 class TurnExcess(MonitorDocument):
-    """How long turns of the event loop were, by processor time."""
+    """The longest turns of the event loop, by processor time."""
 
     budget_ms: float
     longest_ms: float
@@ -51,7 +53,7 @@ class TurnExcess(MonitorDocument):
 
 
 class WebsocketSettings(MonitorDocument):
-    """The websocket listener in /varz; an empty object when there is none."""
+    """The websocket listener in /varz; an empty object without one."""
 
     host: str | UnsetType = UNSET
     port: int | UnsetType = UNSET
@@ -68,7 +70,9 @@ class WebsocketSettings(MonitorDocument):
 
 
 class Varz(MonitorDocument):
-    """/varz: the server in general. `version` is the protocol's, ours is `tradewind_version`."""
+    """The page /varz: general information. `version` is that of the protocol, `tradewind_version`
+    that of this server.
+    """
 
     server_id: str
     server_name: str
@@ -145,7 +149,9 @@ class Varz(MonitorDocument):
 
 
 class SubscriptionDetail(MonitorDocument, kw_only=True):
-    """One subscription; the account is named only where subscriptions of several can be listed."""
+    """One subscription; the account is included only where subscriptions of several can be
+    listed.
+    """
 
     account: str | UnsetType = UNSET
     account_tag: str | UnsetType = UNSET
@@ -158,7 +164,7 @@ class SubscriptionDetail(MonitorDocument, kw_only=True):
 
 
 class PeerCertificate(msgspec.Struct, kw_only=True, frozen=True):
-    """A certificate that a client showed."""
+    """A certificate that a client presented."""
 
     subject: str
     spki_sha256: str
@@ -203,7 +209,7 @@ class ConnzConnection(MonitorDocument):
 
 
 class Connz(MonitorDocument):
-    """/connz: a page of the connections; `total` counts what the page was cut from."""
+    """The page /connz: a part of the connections; `total` counts all of them."""
 
     server_id: str
     now: str
@@ -228,7 +234,7 @@ class SublistStats(MonitorDocument):
 
 
 class Subsz(MonitorDocument):
-    """/subsz: the routing tables, and on request a page of their subscriptions."""
+    """The page /subsz: the routing tables, and on request a page of their subscriptions."""
 
     server_id: str
     now: str
@@ -255,14 +261,14 @@ class MappedTo(MonitorDocument):
 
 
 class SharedLatency(MonitorDocument):
-    """Which requests to a service are timed, and where that is told."""
+    """The requests to a service that are measured, and the subject of the results."""
 
     sampling: int | str
     results: str
 
 
 class SharedExport(MonitorDocument, kw_only=True):
-    """What an account lets others have."""
+    """An export of an account."""
 
     subject: str
     type: str
@@ -273,7 +279,7 @@ class SharedExport(MonitorDocument, kw_only=True):
 
 
 class SharedImport(MonitorDocument, kw_only=True):
-    """What an account takes from another; as an answer that is waited for its `type` is 2."""
+    """An import of an account; a pending response has `type` 2."""
 
     subject: str
     account: str
@@ -311,7 +317,7 @@ class AccountDetail(MonitorDocument):
 
 
 class Accountz(MonitorDocument):
-    """/accountz: all account names, or one account."""
+    """The page /accountz: all account names, or one account."""
 
     server_id: str
     now: str
@@ -328,7 +334,7 @@ class Traffic(MonitorDocument):
 
 
 class AccountTraffic(Traffic):
-    """Messages and bytes of an account; of other servers only leaf nodes have a share here."""
+    """Messages and bytes of an account; among other servers, only leaf nodes have a share here."""
 
     gateways: Traffic = msgspec.field(default_factory=Traffic)
     routes: Traffic = msgspec.field(default_factory=Traffic)
@@ -350,7 +356,7 @@ class AccountStat(MonitorDocument):
 
 
 class AccountStatz(MonitorDocument):
-    """/accstatz: counters per account."""
+    """The page /accstatz: counters per account."""
 
     server_id: str
     now: str
@@ -358,7 +364,7 @@ class AccountStatz(MonitorDocument):
 
 
 class Routez(MonitorDocument):
-    """/routez: no routes on a single server."""
+    """The page /routez: no routes on a single server."""
 
     server_id: str
     server_name: str
@@ -388,7 +394,7 @@ class Leaf(MonitorDocument, kw_only=True):
 
 
 class Leafz(MonitorDocument):
-    """/leafz."""
+    """The page /leafz."""
 
     server_id: str
     now: str
@@ -397,7 +403,7 @@ class Leafz(MonitorDocument):
 
 
 class Gatewayz(MonitorDocument):
-    """/gatewayz: no gateways on a single server."""
+    """The page /gatewayz: no gateways on a single server."""
 
     server_id: str
     now: str
@@ -414,14 +420,14 @@ class JetStreamApiStats(MonitorDocument):
 
 
 class JszLimits(MonitorDocument):
-    """What JetStream may use, in /jsz."""
+    """The limits of JetStream in /jsz."""
 
     max_memory: int = 0
     max_storage: int = 0
 
 
 class JszDisabled(MonitorDocument, kw_only=True):
-    """/jsz of a server without JetStream: everything zero and `disabled`."""
+    """The page /jsz of a server without JetStream: only zeros and `disabled`."""
 
     memory: int = 0
     storage: int = 0
@@ -442,7 +448,7 @@ class JszDisabled(MonitorDocument, kw_only=True):
 
 
 class HealthError(MonitorDocument, kw_only=True):
-    """One thing that is wrong, in a detailed health report."""
+    """One problem in a detailed health report."""
 
     type: str
     account: str | UnsetType = UNSET
@@ -452,8 +458,8 @@ class HealthError(MonitorDocument, kw_only=True):
 
 
 class Health(MonitorDocument):
-    """/healthz. `status_code` is set only in replies of the system account: over HTTP it is the
-    status line.
+    """The page /healthz. `status_code` is set only in replies of the system account: over HTTP it
+    is the status line.
     """
 
     status: str

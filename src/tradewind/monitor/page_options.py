@@ -29,7 +29,7 @@ _STATES = {
 
 
 class Options(msgspec.Struct, kw_only=True):
-    """Base of all: which servers are meant. A single server either is the one, or stays silent."""
+    """The common options: a filter for servers. A single server either matches, or stays silent."""
 
     server_name: str = ""
     cluster: str = ""
@@ -40,14 +40,14 @@ class Options(msgspec.Struct, kw_only=True):
 
 
 class LeafzOptions(Options):
-    """/leafz."""
+    """The options of /leafz."""
 
     subscriptions: bool = False
     account: str = ""
 
 
 class ConnzOptions(Options):
-    """/connz."""
+    """The options of /connz."""
 
     sort: str = ""
     auth: bool = False
@@ -64,7 +64,7 @@ class ConnzOptions(Options):
 
 
 class SubszOptions(Options):
-    """/subsz."""
+    """The options of /subsz."""
 
     offset: int = 0
     limit: int = 0
@@ -74,20 +74,20 @@ class SubszOptions(Options):
 
 
 class AccountzOptions(Options):
-    """/accountz."""
+    """The options of /accountz."""
 
     account: str = ""
 
 
 class AccountStatzOptions(Options):
-    """/accstatz; without `accounts` all that are in use."""
+    """The options of /accstatz; without `accounts`, all accounts in use are included."""
 
     accounts: list[str] = []
     include_unused: bool = False
 
 
 class HealthzOptions(Options):
-    """/healthz."""
+    """The options of /healthz."""
 
     js_enabled_only: bool = msgspec.field(default=False, name="js-enabled-only")
     js_server_only: bool = msgspec.field(default=False, name="js-server-only")
@@ -99,7 +99,7 @@ class HealthzOptions(Options):
 
 
 class ProfilezOptions(Options):
-    """PROFILEZ."""
+    """The options of PROFILEZ."""
 
     name: str = ""
     debug: int = 0
@@ -107,7 +107,7 @@ class ProfilezOptions(Options):
 
 
 class JszOptions(Options):
-    """/jsz."""
+    """The options of /jsz."""
 
     account: str = ""
     accounts: bool = False
@@ -126,7 +126,7 @@ _O = TypeVar("_O", ConnzOptions, SubszOptions, JszOptions)
 
 
 def paged(options: _O) -> _O:
-    """The same options with offset and limit brought into their bounds."""
+    """The options with offset and limit brought into their bounds."""
     limit = options.limit if options.limit > 0 else PAGE_SIZE_DEFAULT
     options.limit = min(limit, PAGE_SIZE_MAX)
     options.offset = max(options.offset, 0)
@@ -134,8 +134,8 @@ def paged(options: _O) -> _O:
 
 
 def connz_from_query(query: Mapping[str, str]) -> ConnzOptions:
-    """The parameters of /connz. The subject filter exists only in the JSON form, as on the official
-    server.
+    """The options in the query of /connz. The subject filter exists only in the JSON form, as on
+    the official server.
     """
     state = query.get("state", "").lower()
     if state not in _STATES:
@@ -157,7 +157,7 @@ def connz_from_query(query: Mapping[str, str]) -> ConnzOptions:
 
 
 def subsz_from_query(query: Mapping[str, str]) -> SubszOptions:
-    """The parameters of /subsz."""
+    """The options in the query of /subsz."""
     return SubszOptions(
         offset=integer(query, "offset"),
         limit=integer(query, "limit"),
@@ -168,7 +168,7 @@ def subsz_from_query(query: Mapping[str, str]) -> SubszOptions:
 
 
 def health_from_query(query: Mapping[str, str]) -> HealthzOptions:
-    """The parameters of /healthz; `js-enabled` is the older name of `js-enabled-only`."""
+    """The options in the query of /healthz; `js-enabled` is the older name of `js-enabled-only`."""
     return HealthzOptions(
         js_enabled_only=boolean(query, "js-enabled-only") or boolean(query, "js-enabled"),
         js_server_only=boolean(query, "js-server-only"),
@@ -181,7 +181,7 @@ def health_from_query(query: Mapping[str, str]) -> HealthzOptions:
 
 
 def jsz_from_query(query: Mapping[str, str]) -> JszOptions:
-    """The parameters of /jsz."""
+    """The options in the query of /jsz."""
     return JszOptions(
         account=query.get("acc", ""),
         accounts=boolean(query, "accounts"),

@@ -1,8 +1,8 @@
 """The HTTP pages as an ASGI application: one small function per page, all based on a MonitorView.
 
-Owns paths, status codes and content types. It never opens a socket (`http` does) and keeps no state
-but the view's request counts. Pages are for people and scrapers on a trusted network, so there is
-no login; they never show a secret.
+Owns paths, status codes and content types. It never opens a socket (`http` does) and has no state
+except the view's request counts. Pages are for people and scrapers on a trusted network, so there
+is no login; they never show a secret.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Page = Callable[[MonitorView, Query], Response | Stepped[Response]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 _CORS = {"Access-Control-Allow-Origin": "*"}
-# Bytes of a long page that are written at a time.
+# The number of bytes of a long page that are written at a time.
 _PART_BYTES = 64 * 1024
 _PLAIN = "text/plain; charset=utf-8"
 # label, path: the links of the index
@@ -63,7 +63,7 @@ _INDEX = (
 
 
 def _json(view: MonitorView, document: Any) -> Stepped[Response]:
-    """A document, or the steps to one, encoded in steps."""
+    """A document, which may be built in steps, encoded in steps."""
     pieces = yield from json_steps((yield from result_of(document)), indented=True)
     if len(pieces) == 1:
         return Response(pieces[0], headers=_CORS, media_type="application/json")
@@ -71,7 +71,7 @@ def _json(view: MonitorView, document: Any) -> Stepped[Response]:
 
 
 class _LongPage(Response):
-    """A document that is sent in parts, each in a turn of its own."""
+    """A document that is sent in parts, each in its own turn."""
 
     def __init__(self, view: MonitorView, pieces: list[bytes]) -> None:
         headers = {**_CORS, "Content-Length": str(sum(map(len, pieces)))}
@@ -80,7 +80,9 @@ class _LongPage(Response):
         self._pieces = pieces
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """Send it. The pieces are used up, because to free all of them would be a long step."""
+        """Send the document. The pieces are consumed, because freeing all of them would be a long
+        step.
+        """
         status, headers = self.status_code, self.raw_headers
         await send({"type": "http.response.start", "status": status, "headers": headers})
         pieces, part, size = self._pieces[::-1], [], 0
@@ -185,7 +187,7 @@ _UNCOUNTED: tuple[tuple[str, Page], ...] = (("/raftz", _raftz), ("/ipqueuesz", _
 
 @dataclass(frozen=True)
 class Guest:
-    """An application of another package below a path of its own, with a link on the index."""
+    """An application of another package below its own path, with a link on the index."""
 
     label: str
     path: str
@@ -195,12 +197,12 @@ class Guest:
         taken = {path for paths, _ in _COUNTED for path in paths} | {p for p, _ in _UNCOUNTED}
         if not re.fullmatch(r"/[A-Za-z0-9_-]+", self.path) or self.path in taken:
             raise ValueError(
-                f"path of a monitoring application: {self.path!r} is taken or not like /name"
+                f"path of a monitoring application must be free and like /name, not {self.path!r}"
             )
 
 
 def _contained(view: MonitorView, guest: Guest) -> ASGIApp:
-    """The application, whose exceptions are counted and said once like those of our own pages."""
+    """The application, whose exceptions are counted and logged once, like those of other pages."""
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -221,7 +223,7 @@ def _contained(view: MonitorView, guest: Guest) -> ASGIApp:
 
 
 def _index_page(base_path: str, guests: Sequence[Guest]) -> Page:
-    """Links are relative, so that they work behind a proxy that adds a path of its own."""
+    """The index. Its links are relative, so that they work behind a proxy that adds a path."""
     # The page itself is at the base path without a final slash, so its last part is repeated in the
     # links.
     prefix = "." + ("/" + base_path.rsplit("/", 1)[-1] if base_path else "")
@@ -272,7 +274,7 @@ async def _unknown(_request: Request, _error: Exception) -> Response:
 
 
 def normal_base_path(text: str) -> str:
-    """`/nats` for any of `nats`, `/nats`, `/nats/`; empty for `/` and nothing."""
+    """The path `/nats` for any of `nats`, `/nats`, `/nats/`; empty for `/` and nothing."""
     parts = [part for part in text.split("/") if part]
     return "".join(f"/{part}" for part in parts)
 
@@ -285,7 +287,7 @@ def build_application(
     index = _endpoint(view, _index_page(base, guests), "/")
     routes: list[BaseRoute] = [Route(base or "/", index)]
     for guest in guests:
-        # Relative, so that it works behind a proxy that adds a path of its own.
+        # Relative, so that it works behind a proxy that adds a path.
         slash = RedirectResponse(guest.path.removeprefix("/") + "/")
         routes.append(Route(base + guest.path, slash))
         routes.append(Mount(base + guest.path, _contained(view, guest)))

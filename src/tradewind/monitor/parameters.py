@@ -1,4 +1,4 @@
-"""Reads the query parameters of monitoring pages, with nats-server's texts for invalid ones.
+"""Read the query parameters of monitoring pages, with nats-server's texts for invalid ones.
 
 Owns decoding only; the page interprets the values. A missing or empty parameter gets its default.
 """
@@ -14,12 +14,12 @@ _TRUE = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _FALSE = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 _INTEGER_MAX = 2**63 - 1
 _UNSIGNED_MAX = 2**64 - 1
-# Longer values are cut in the error text: it is a mirror for whatever a client sent.
+# Longer values are cut in the error text, which would otherwise echo whatever a client sent.
 _ECHO_LENGTH_MAX = 64
 
 
 class PageError(TradewindError):
-    """The page cannot be built as asked; `status` is the HTTP status, the text is shown to the
+    """The page cannot be built as requested; `status` is the HTTP status, the text is shown to the
     client.
     """
 
@@ -44,7 +44,7 @@ def _fail(
 
 
 def boolean(query: Mapping[str, str], name: str) -> bool:
-    """A flag; absent is false."""
+    """The value of a flag; False if it is absent."""
     text = query.get(name, "")
     if text in _TRUE:
         return True
@@ -58,21 +58,21 @@ def _is_decimal(text: str) -> bool:
 
 
 def integer(query: Mapping[str, str], name: str) -> int:
-    """A signed number; absent is 0."""
+    """The value of a signed number; 0 if it is absent."""
     text = query.get(name, "")
     if not text:
         return 0
     digits = text[1:] if text[0] in "+-" else text
     if not _is_decimal(digits):
         _fail("int", name, "Atoi", text)
-    # The length is checked first: turning a very long number into an int takes quadratic time.
+    # The length is checked first: converting a very long number takes quadratic time.
     if len(digits) > 19 or int(digits) > _INTEGER_MAX:
         _fail("int", name, "Atoi", text, "value out of range")
     return -int(digits) if text[0] == "-" else int(digits)
 
 
 def unsigned(query: Mapping[str, str], name: str) -> int:
-    """A number that is not negative; absent is 0."""
+    """The value of a number that is not negative; 0 if it is absent."""
     text = query.get(name, "")
     if not text:
         return 0

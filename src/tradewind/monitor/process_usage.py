@@ -24,8 +24,8 @@ _SYSTEM_TICKS = 12
 
 
 class ProcessUsage(msgspec.Struct, frozen=True):
-    """`cpu_percent` is of one core, so it can exceed 100; `cores` exist, `cores_usable` are allowed
-    to us.
+    """Memory and processor usage. `cpu_percent` refers to one core, so it can exceed 100; `cores`
+    exist, `cores_usable` are allowed to this process.
     """
 
     memory_bytes: int
@@ -43,7 +43,9 @@ def _processor_ns(stat: str) -> int:
 
 
 class UsageMeter:
-    """Reads this process's use on demand; the clock and the folder can be replaced for tests."""
+    """Reads the usage of this process on demand; the clock and the folder can be replaced for
+    tests.
+    """
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class UsageMeter:
         self._cpu_percent = 0.0
 
     def _read(self, name: str) -> str:
-        # Not pathlib: nothing else of a plain start needs it.
+        # Not pathlib: nothing else in a plain start needs it.
         with open(f"{self._proc}/{name}", encoding="ascii") as file:  # noqa: PTH123
             return file.read()
 
@@ -74,7 +76,7 @@ class UsageMeter:
             return 0
 
     def read(self) -> ProcessUsage:
-        """The current figures; zeros where /proc does not tell."""
+        """The current figures; zeros if /proc does not provide them."""
         now_ns = self._monotonic_ns()
         elapsed_ns = now_ns - self._sampled_at_ns
         if elapsed_ns >= _SAMPLE_NS_MIN:

@@ -32,7 +32,9 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One metric: its name says what and in which unit; a counter's name ends in `_total`."""
+    """One metric: its name contains the quantity and the unit; a counter's name ends in
+    `_total`.
+    """
 
     name: str
     kind: Kind
@@ -55,7 +57,7 @@ def _line(name: str, sample: Sample) -> str:
 
 
 def render(families: Iterable[Family]) -> bytes:
-    """The page of all families."""
+    """The text of all families."""
     lines: list[str] = []
     for family in families:
         lines.append(f"# HELP {family.name} {_escape_help(family.help)}")
@@ -73,7 +75,7 @@ def _counter(name: str, help_text: str, value: float) -> Family:
 
 
 def server_families(broker: BrokerView, usage: ProcessUsage, *, healthy: bool) -> Iterator[Family]:
-    """The server as a whole, then its accounts."""
+    """The families of the server as a whole, then those of its accounts."""
     totals, options = broker.totals, broker.options
     identity = {
         "version": __version__,
@@ -135,7 +137,7 @@ def server_families(broker: BrokerView, usage: ProcessUsage, *, healthy: bool) -
 
 
 def _turn_families(watch: TurnWatchView) -> Iterator[Family]:
-    """Turns of the event loop; the kinds of work are a fixed set."""
+    """The families about turns of the event loop; the kinds of work are a fixed set."""
     kinds = sorted(watch.kinds.items())
     yield _gauge(
         "turn_budget_seconds",
@@ -202,8 +204,8 @@ _ACCOUNT_METRICS: tuple[tuple[str, Kind, str, _Reading], ...] = (
 
 
 def _account_families(accounts: list[AccountView]) -> Iterator[Family]:
-    """The first accounts as configured have their own series: which ones must not change between
-    scrapes.
+    """The families of accounts. The first accounts as configured have their own series: the choice
+    must not change between scrapes.
     """
     labelled, others = accounts[:ACCOUNTS_LABELLED_MAX], accounts[ACCOUNTS_LABELLED_MAX:]
     for name, kind, help_text, reading in _ACCOUNT_METRICS:

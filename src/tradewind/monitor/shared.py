@@ -1,4 +1,4 @@
-"""Exports, imports and pending responses of accounts, for /accountz. It keeps no state."""
+"""Exports, imports and pending responses of accounts, for /accountz. The module has no state."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _import(wanted: Import, offered: Mapping[str, ExportIndex[ServiceExport]]) -
 
 
 def shown_responses(broker: BrokerView, name: str) -> dict[str, SharedImport]:
-    """The answers that members of other accounts wait for, by the subject that stands for them."""
+    """The pending responses to members of other accounts, by the subject that stands for each."""
     return {
         subject: SharedImport(
             subject=reply,

@@ -1,7 +1,7 @@
-"""Runs work of the control plane in steps, so that no turn of the event loop is long.
+"""Run work of the control plane in steps, so that no turn of the event loop is long.
 
 Owns the size of a step in time. The work is a generator that yields wherever it may be interrupted,
-and often: what it yields means nothing. Everything can change between two steps, so a generator
+and often: the yielded values mean nothing. Everything can change between two steps, so a generator
 copies the keys of what it walks over.
 """
 
@@ -15,12 +15,12 @@ _Result = TypeVar("_Result")
 # Work that may be interrupted at each `yield`, and its result.
 Stepped: TypeAlias = Generator[None, None, _Result]
 
-# A step ends after this time; then everybody else has a turn.
+# A step ends after this time; then all other work has a turn.
 STEP_NS: Final = 5_000_000
 
 
 class StepWatch(Protocol):
-    """What is needed of a `TurnWatch`."""
+    """The part of a `TurnWatch` that steps need."""
 
     def begin(self) -> int:
         """Begin a step and return the time."""
@@ -33,7 +33,7 @@ class StepWatch(Protocol):
 
 
 async def in_steps(watch: StepWatch, kind: str, detail: object, work: Stepped[_Result]) -> _Result:
-    """The result of the work; its steps count as `kind`, and others have turns between them."""
+    """The result of the work; its steps count as `kind`, and other work has turns between them."""
     began_ns = watch.begin()
     while True:
         try:
@@ -50,13 +50,13 @@ async def in_steps(watch: StepWatch, kind: str, detail: object, work: Stepped[_R
 
 
 def is_done_in_one_step(watch: StepWatch, kind: str, detail: object, work: Stepped[None]) -> bool:
-    """Do work for the time of a step; false if some is left."""
+    """Do work for the time of a step; False if some is left."""
     began_ns = watch.begin()
     return all(watch.lap(kind, detail) - began_ns < STEP_NS for _ in work)
 
 
 def at_once(work: Stepped[_Result]) -> _Result:
-    """The result of the work, in one step: nobody waits."""
+    """The result of the work, in one step: nothing is waiting for a turn."""
     while True:
         try:
             next(work)
@@ -66,17 +66,17 @@ def at_once(work: Stepped[_Result]) -> _Result:
 
 
 def result_of(built: _Result | Stepped[_Result]) -> Stepped[_Result]:
-    """The result of what may be built already."""
+    """The result of a page that is built already, or is built in steps."""
     if isinstance(built, Generator):
         result: _Result = yield from built
         return result
     return built
 
 
-# Begins work whose result nobody waits for; its kind and detail are those of `in_steps`.
+# Begins work without waiting for its result; its kind and detail are those of `in_steps`.
 StartWork: TypeAlias = Callable[[str, object, Stepped[None]], None]
 
 
 def start_at_once(_kind: str, _detail: object, work: Stepped[None]) -> None:
-    """Do it, in one step."""
+    """Do the work in one step."""
     at_once(work)

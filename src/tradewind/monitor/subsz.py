@@ -1,7 +1,7 @@
-"""Builds /subsz: totals of the routing tables and, on request, a page of subscriptions.
+"""Build /subsz: totals of the routing tables and, on request, a page of subscriptions.
 
 Only subscriptions of clients are listed, never those of the server itself or of leaf nodes; the
-totals count those of leaf nodes, too. It keeps no state.
+totals count those of leaf nodes, too. The module has no state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tradewind.subjects import is_valid_literal
 
 
 def merged_stats(accounts: Iterable[AccountView]) -> SublistStats:
-    """Counts are added; the rates are averages weighted by what they are rates of."""
+    """The figures of several accounts: counts are added, and rates averaged with their weights."""
     merged = SublistStats()
     hits = fanout = 0.0
     for account in accounts:
@@ -46,7 +46,7 @@ def _page(
     offset: int,
     limit: int,
 ) -> Stepped[list[SubscriptionView]]:
-    """The wanted stretch of all accounts' subscriptions in a row. What lies before it is only
+    """The requested part of the subscriptions of all accounts in a row. The part before it is only
     listed in accounts with `hidden` subscriptions.
     """
     page: list[SubscriptionView] = []
@@ -75,7 +75,7 @@ def _page(
 
 
 def _hidden(broker: BrokerView) -> Stepped[dict[str, int]]:
-    """How many subscriptions of each account are of leaf nodes, and so not listed."""
+    """The number of subscriptions of leaf nodes by account, which are not listed."""
     hidden: Counter[str] = Counter()
     for index, leaf in enumerate(list(broker.leaf_sessions.values())):
         hidden[leaf.account.name] += leaf.subscription_count
@@ -85,7 +85,7 @@ def _hidden(broker: BrokerView) -> Stepped[dict[str, int]]:
 
 
 def build_subsz(broker: BrokerView, options: SubszOptions, now_ns: int) -> Stepped[Subsz]:
-    """The page, in steps; raises PageError when nobody can publish on the test subject."""
+    """The page, in steps; raises PageError if the test subject cannot be published to."""
     options = paged(options)
     if options.test and not is_valid_literal(options.test):
         shown = quoted(options.test)[1:-1]

@@ -1,4 +1,4 @@
-"""Answers requests of the system account, and the few that every account may send about itself.
+"""Answer requests of the system account, and the few that every account may send about itself.
 
 Owns the subjects and the filter that selects servers. The contents of responses come from
 `system_requests` and MonitorView. It never performs actions itself (reload, kick, lame duck): it
@@ -68,16 +68,16 @@ _COUNT_REQUEST: Final = msgspec.json.Decoder(CountRequest)
 _CONNECTIONS_REQUEST: Final = msgspec.json.Decoder(ConnectionsRequest)
 _CLIENT_REQUEST: Final = msgspec.json.Decoder(ClientRequest)
 
-# Answers a request, perhaps in steps.
+# Responds to a request, possibly in steps.
 Handler: TypeAlias = "Callable[[MessageView], Stepped[None] | None]"
 
 
 class SystemServices:
     """The server's services in the system account and in all others, and its events.
 
-    `reload` reads the configuration again and calls back with None, or with the error when that
+    `reload` reads the configuration again and calls back with None, or with the error if that
     fails; `kick` closes one connection and `lame_duck` asks one client to move elsewhere, both by
-    id, false when there is no such connection.
+    id, and return False if there is no such connection.
     """
 
     def __init__(
@@ -102,11 +102,13 @@ class SystemServices:
     # ---------------------------------------------------------------- life
 
     def start(self) -> None:
-        """Serve every account. Call it again whenever accounts were added, removed or replaced."""
+        """Serve every account. Must be called again when accounts were added, removed or
+        replaced.
+        """
         at_once(self.start_steps())
 
     def start_steps(self) -> Stepped[None]:
-        """The same in steps."""
+        """Serve every account, in steps."""
         system = self._broker.system_account
         if system is not self._system:
             self.stop()
@@ -151,25 +153,25 @@ class SystemServices:
         return self.events.tick(now_ns)
 
     def on_connect(self, session: SessionView) -> None:
-        """A client was accepted."""
+        """Called when a client was accepted."""
         self.events.on_connect(session)
 
     def on_disconnect(self, closed: ClosedSessionView) -> None:
-        """A connection ended."""
+        """Called when a connection has ended."""
         self.events.on_disconnect(closed)
 
     def on_auth_error(
         self, session: SessionView, reason: str, told: AccountView | None = None
     ) -> None:
-        """A login was refused."""
+        """Called when a login was refused."""
         self.events.on_auth_error(session, reason, told)
 
     def announce_shutdown(self) -> None:
-        """The server is about to end."""
+        """Called when the server is about to end."""
         self.events.announce_shutdown()
 
     def announce_lame_duck(self) -> None:
-        """The server begins to send its clients away."""
+        """Called when the server begins to disconnect its clients."""
         self.events.announce_lame_duck()
 
     # ---------------------------------------------------------------- subjects
@@ -212,7 +214,7 @@ class SystemServices:
     ) -> Stepped[None]:
         try:
             yield from result_of(handler(message))
-        except Exception:  # whoever asks must not wait for an answer that never comes
+        except Exception:  # a requester must not wait for a response that never comes
             if message.reply:
                 error = RequestError(FAILED, INTERNAL_ERROR)
                 reply = MonitorReply(server=self.events.server_info(), error=error)
@@ -256,7 +258,7 @@ class SystemServices:
         where.publish(message.reply, body, header=header)
 
     def _is_meant(self, options: Options) -> bool:
-        """Whether a filter leaves this server in; names match by part unless exact."""
+        """Whether a filter includes this server; names match by part unless exact."""
         settings = self._broker.options
         host = self._view.listening.host or settings.host
         domain = settings.jetstream.domain if self._view.jetstream is not None else ""
@@ -356,8 +358,8 @@ class SystemServices:
             self._refuse(message, BAD_REQUEST, str(error))
 
     def _on_client(self, act: Callable[[int], bool], missing: str, message: MessageView) -> None:
-        """A body that cannot be read is answered by silence, as by the official server; one whose
-        filter cannot be read is refused.
+        """Act on one client by id. A body that cannot be parsed gets no response, as on the
+        official server; one whose filter cannot be parsed is refused.
         """
         try:
             request = decode_nullable(_CLIENT_REQUEST, message.payload) or ClientRequest()

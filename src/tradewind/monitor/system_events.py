@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 STATSZ_INTERVAL_NS = 10 * SECOND_NS
 ACCOUNT_INTERVAL_NS = 30 * SECOND_NS
-# Accounts whose event is published in one turn.
+# The number of accounts whose event is published in one turn.
 ACCOUNTS_AT_ONCE_MAX = 256
 
-# A server with JetStream; it sends and takes states of streams as bytes; it can have streams whose
-# servers talk in the account of the stream. What a server of 2.15 with JetStream says.
+# The flags of nats-server 2.15 with JetStream: it has JetStream, exchanges stream states as bytes,
+# and can have streams whose servers communicate in the account of the stream.
 JETSTREAM_FLAGS = 1 | 2 | 4
-# Of another server that has not logged in.
+# The account of another server that has not logged in.
 NO_ACCOUNT = "N/A"
 
 _TYPE_PREFIX = "io.nats.server.advisory.v1."
@@ -48,7 +48,7 @@ _ID_LENGTH = 22
 
 
 class SystemEventServer(msgspec.Struct, kw_only=True):
-    """Which server speaks; `seq` grows by one with each message that carries it."""
+    """The server that publishes; `seq` grows by one with each message that carries it."""
 
     name: str
     host: str
@@ -66,7 +66,7 @@ class SystemEventServer(msgspec.Struct, kw_only=True):
 
 
 class SystemEventClient(msgspec.Struct, kw_only=True):
-    """Which client an event is about."""
+    """The client that an event is about."""
 
     start: str
     host: str
@@ -86,7 +86,7 @@ class SystemEventClient(msgspec.Struct, kw_only=True):
 
 
 class TypedEvent(msgspec.Struct, kw_only=True):
-    """What all advisories begin with."""
+    """The common first fields of all advisories."""
 
     type: str
     id: str
@@ -95,13 +95,15 @@ class TypedEvent(msgspec.Struct, kw_only=True):
 
 
 class ConnectEvent(TypedEvent, kw_only=True):
-    """A client logged in."""
+    """The event of a client that logged in."""
 
     client: SystemEventClient
 
 
 class DisconnectEvent(TypedEvent, kw_only=True):
-    """A client left or was refused. Seen from the client: `sent` is what it published."""
+    """The event of a client that left or was refused. Seen from the client: `sent` is what it
+    published.
+    """
 
     client: SystemEventClient
     sent: Traffic
@@ -110,7 +112,7 @@ class DisconnectEvent(TypedEvent, kw_only=True):
 
 
 class AccountConnections(TypedEvent, kw_only=True):
-    """How many connections an account has; the fields of an AccountStat follow."""
+    """The number of connections of an account; the fields of an AccountStat follow."""
 
     acc: str
     name: str
@@ -149,14 +151,14 @@ class ServerStats(msgspec.Struct, kw_only=True):
 
 
 class StatszMessage(msgspec.Struct, kw_only=True):
-    """A STATSZ message, as event and as answer."""
+    """A STATSZ message, as an event and as a response."""
 
     server: SystemEventServer
     statsz: ServerStats
 
 
 def event_id() -> str:
-    """A name that no other event has: 22 characters, as the ids of nats-server are."""
+    """A unique name of an event: 22 characters, like the ids of nats-server."""
     number_left = int.from_bytes(os.urandom(17), "big")
     characters = []
     for _ in range(_ID_LENGTH):
@@ -168,7 +170,7 @@ def event_id() -> str:
 def _client_info(
     connection: ConnectionView, account_name: str, identity: Identity | None
 ) -> SystemEventClient:
-    """Who it is. The JWT itself is not told: that of a bearer is a password."""
+    """The description of a client. The JWT itself is omitted: that of a bearer is a password."""
     client = SystemEventClient(
         start=timestamp(connection.start_ns),
         host=connection.remote_ip,
@@ -195,12 +197,14 @@ def _client_info(
 
 
 def _account_name(connection: ConnectionView) -> str:
-    """A client that was refused before it had an account counts as one of the global account."""
+    """The account of a client; one that was refused before it had an account counts as the global
+    account's.
+    """
     return connection.account.name if connection.account is not None else GLOBAL_ACCOUNT
 
 
 class SystemEvents:
-    """Publishes in the system account; without one it does nothing."""
+    """Publishes events in the system account; does nothing without one."""
 
     def __init__(self, view: MonitorView) -> None:
         self._view = view
@@ -230,7 +234,7 @@ class SystemEvents:
         )
 
     def statsz(self) -> StatszMessage:
-        """How the server fares now."""
+        """The present statistics of the server."""
         broker, totals, usage = self._broker, self._broker.totals, self._view.usage()
         sent = Traffic(msgs=totals.out_msgs, bytes=totals.out_bytes)
         received = Traffic(msgs=totals.in_msgs, bytes=totals.in_bytes)
@@ -265,7 +269,7 @@ class SystemEvents:
         return StatszMessage(server=self.server_info(), statsz=stats)
 
     def account_connections(self, account: AccountView) -> AccountConnections:
-        """How many connections an account has now."""
+        """The present number of connections of an account."""
         stat: AccountStat = account_stat(self._broker, account)
         return AccountConnections(
             **self._typed("account_connections"),
@@ -283,7 +287,7 @@ class SystemEvents:
     # ---------------------------------------------------------------- told by the broker
 
     def on_connect(self, session: SessionView) -> None:
-        """A client was accepted."""
+        """Called when a client was accepted."""
         name = _account_name(session)
         self._account_changed(name)
         subject = f"$SYS.ACCOUNT.{name}.CONNECT"
@@ -292,7 +296,7 @@ class SystemEvents:
             self._publish(subject, ConnectEvent(**self._typed("client_connect"), client=client))
 
     def on_disconnect(self, closed: ClosedSessionView) -> None:
-        """A connection ended, or a login was refused and the connection with it."""
+        """Called when a connection ended, or a login was refused and its connection closed."""
         name = _account_name(closed)
         if closed.is_connected:
             self._account_changed(name)
@@ -303,11 +307,13 @@ class SystemEvents:
     def on_auth_error(
         self, session: SessionView, reason: str, told: AccountView | None = None
     ) -> None:
-        """A login was refused: its account is told, and the system account. The reason stays in the
-        server's log, but for members of the account `told`, whose service has refused it.
+        """Called when a login was refused: notify its account and the system account. The reason
+        stays in the server's log, except for members of the account `told`, whose service has
+        refused the login.
 
-        One that was never a member of an account counts as one of the global account. That of
-        strangers is not told: whom it claimed to be is no business of theirs.
+        A connection that was never a member of an account counts as the global account's. The
+        account of clients without credentials is not notified: the claimed name does not concern
+        it.
         """
         own = self._broker.account_of(session) or self._broker.accounts.get(GLOBAL_ACCOUNT)
         account = told or own
@@ -327,8 +333,8 @@ class SystemEvents:
     # server
 
     def tick(self, now_ns: int) -> int:
-        """Publish what is due, or a part of it; `now_ns` is the wall clock. Gives the time of the
-        next call.
+        """Publish due events, or a part of them; `now_ns` is the wall clock. Returns the time of
+        the next call.
         """
         if now_ns >= self._statsz_due_ns:
             self._statsz_due_ns = now_ns + STATSZ_INTERVAL_NS
@@ -341,11 +347,11 @@ class SystemEvents:
         return min([self._statsz_due_ns, *self._account_due_ns.values()])
 
     def announce_shutdown(self) -> None:
-        """The server is about to end."""
+        """Called when the server is about to end."""
         self._announce("SHUTDOWN")
 
     def announce_lame_duck(self) -> None:
-        """The server begins to send its clients away."""
+        """Called when the server begins to disconnect its clients."""
         self._announce("LAMEDUCK")
 
     # ---------------------------------------------------------------- how
@@ -380,7 +386,7 @@ class SystemEvents:
         )
 
     def _account_changed(self, name: str) -> None:
-        """Tell the number of connections now, and again later as long as there are any."""
+        """Publish the number of connections now, and again later while there are any."""
         account = self._broker.accounts.get(name)
         if account is None or account.session_count == 0:
             self._account_due_ns.pop(name, None)
@@ -394,7 +400,7 @@ class SystemEvents:
             return
         event = self.account_connections(account)
         self._publish(wanted[0], event)
-        for subject in wanted[1:]:  # the same event again, under its older or newer name
+        for subject in wanted[1:]:  # the same event under its older or newer name
             event.server = self.server_info()
             self._publish(subject, event)
 

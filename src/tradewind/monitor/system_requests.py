@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _Document = TypeVar("_Document")
 
 _SCAN_PAGE = 4096
-# With the header of gzip, and a window of 32 KiB.
+# The zlib window bits: a header of gzip, and a window of 32 KiB.
 _GZIP_FORMAT = 31
 _COMPRESSION_LEVEL = 1
 _PING = "PING"
@@ -49,14 +49,14 @@ _COMMAND = "tradewind-server"
 
 
 class RequestError(msgspec.Struct):
-    """Why a request was not answered with data."""
+    """The reason why a request was not answered with data."""
 
     code: int
     description: str
 
 
 class MonitorReply(msgspec.Struct, kw_only=True):
-    """The envelope of almost every answer."""
+    """The envelope of almost every response."""
 
     server: SystemEventServer
     data: Any = UNSET
@@ -64,7 +64,7 @@ class MonitorReply(msgspec.Struct, kw_only=True):
 
 
 class ServerId(msgspec.Struct, kw_only=True):
-    """The answer to IDZ, which has no envelope."""
+    """The response to IDZ, which has no envelope."""
 
     name: str
     host: str
@@ -72,14 +72,14 @@ class ServerId(msgspec.Struct, kw_only=True):
 
 
 class SubjectRules(msgspec.Struct, kw_only=True):
-    """Allowed and denied subjects."""
+    """Lists of allowed and denied subjects."""
 
     allow: list[str] | UnsetType = UNSET
     deny: list[str] | UnsetType = UNSET
 
 
 class ResponseRules(msgspec.Struct, kw_only=True):
-    """How many answers may be published without a permission of their own, and for how long
+    """How many responses may be published without a permission of their own, and for how long
     (nanoseconds).
     """
 
@@ -88,7 +88,7 @@ class ResponseRules(msgspec.Struct, kw_only=True):
 
 
 class UserPermissions(msgspec.Struct, kw_only=True):
-    """What a user may do."""
+    """The permissions of a user."""
 
     publish: SubjectRules
     subscribe: SubjectRules
@@ -96,7 +96,7 @@ class UserPermissions(msgspec.Struct, kw_only=True):
 
 
 class UserInfo(msgspec.Struct, kw_only=True):
-    """Who the asking client is."""
+    """The identity of the requesting client."""
 
     user: str
     account: str
@@ -113,7 +113,7 @@ class ClientRequest(msgspec.Struct):
 
 
 class ConnectionsRequest(msgspec.Struct):
-    """The body of CONNS, whose subject names the account, too."""
+    """The body of CONNS, whose subject names the account as well."""
 
     acc: str = ""
 
@@ -126,11 +126,11 @@ class CountRequest(msgspec.Struct):
 
 
 class SystemEndpoint(NamedTuple):
-    """One kind of request: the type of its body, and what makes the answer's data, or the steps to
-    it.
+    """One kind of request: the type of its body, and the function that builds the data of the
+    response, or the steps to build it.
 
-    `build` also gets the name of the account that is asked about, empty when it is the whole
-    server.
+    `build` also receives the name of the account that the request is about, empty if it is about
+    the whole server.
     """
 
     options: type[Options]
@@ -138,7 +138,7 @@ class SystemEndpoint(NamedTuple):
 
 
 class NoAnswerError(Exception):
-    """This request is answered by silence."""
+    """Raised for a request that gets no response."""
 
 
 def _health(view: MonitorView, options: HealthzOptions, _name: str) -> Any:
@@ -154,8 +154,8 @@ def _jsz(view: MonitorView, options: JszOptions, _name: str) -> Any:
 
 
 def _variables(view: MonitorView) -> dict[str, Any]:
-    """What Go programs publish of themselves, as far as this one has it. Flags may hold passwords,
-    so the command is only named.
+    """The variables that Go programs publish about themselves, as far as this one has them. Flags
+    may hold passwords, so only the name of the command is included.
     """
     size = view.usage().memory_bytes
     collections = sum(generation["collections"] for generation in gc.get_stats())
@@ -166,7 +166,7 @@ def _variables(view: MonitorView) -> dict[str, Any]:
 
 
 def _profile(options: ProfilezOptions) -> dict[str, Any]:
-    """The profiles are those of Go, of which this server has none."""
+    """The response about a profile: profiles are those of Go, of which this server has none."""
     reason = f"Profile {quoted(options.name)} not found"
     if not options.name:
         reason = "Profile name not specified"
@@ -199,7 +199,9 @@ def _account_connz(view: MonitorView, options: ConnzOptions, name: str) -> Any:
 
 
 def _account_subsz(view: MonitorView, options: SubszOptions, name: str) -> Any:
-    """Always with the list, whatever the body says, as the official server answers."""
+    """The subscriptions of an account, always with the list, whatever the body says, as on the
+    official server.
+    """
     options.account = name
     options.subscriptions = True
     return view.subsz(options)
@@ -214,7 +216,9 @@ def _account_jsz(view: MonitorView, options: JszOptions, name: str) -> Any:
 def _account_statz(
     view: MonitorView, options: AccountStatzOptions, name: str
 ) -> Stepped[AccountStatz]:
-    """Of one account, or with the name PING of all; silent when there is nothing to tell."""
+    """The statistics of one account, or of all accounts under the name PING; no response if there
+    are none.
+    """
     if name != _PING:
         options.accounts = [name]
     page = yield from view.accstatz(options)
@@ -234,7 +238,7 @@ ACCOUNT_ENDPOINTS: dict[str, SystemEndpoint] = {
     "INFO": SystemEndpoint(Options, lambda view, _options, name: account_detail(view.broker, name)),
     "STATZ": SystemEndpoint(AccountStatzOptions, _account_statz),
 }
-# What every account may ask about itself: subject -> endpoint.
+# The requests that every account may send about itself: subject -> endpoint.
 OWN_ENDPOINTS = {
     "$SYS.REQ.ACCOUNT.PING.CONNZ": "CONNZ",
     "$SYS.REQ.SERVER.PING.CONNZ": "CONNZ",
@@ -247,17 +251,19 @@ _DECODERS: dict[type[Options], msgspec.json.Decoder[Any]] = {
 
 
 def decode_options(payload: bytes, kind: type[Options]) -> Any:
-    """The body of a request; an empty one asks for nothing special. Raises msgspec.DecodeError."""
+    """The options in the body of a request; an empty body means the defaults. Raises
+    msgspec.DecodeError.
+    """
     return (decode_nullable(_DECODERS[kind], payload) if payload else None) or kind()
 
 
 def decode_nullable(decoder: msgspec.json.Decoder[_Document], body: bytes) -> _Document | None:
-    """The same, where null stands for a request without anything special."""
+    """The decoded body; None if it is null, which means the defaults."""
     return None if body.strip() == b"null" else decode_body(decoder, body)
 
 
 def decode_body(decoder: msgspec.json.Decoder[_Document], body: bytes) -> _Document:
-    """Whatever is wrong with the body is a msgspec.DecodeError."""
+    """The decoded body; every error in it is a msgspec.DecodeError."""
     try:
         return decoder.decode(body)
     except (RecursionError, UnicodeDecodeError) as error:
@@ -265,7 +271,7 @@ def decode_body(decoder: msgspec.json.Decoder[_Document], body: bytes) -> _Docum
 
 
 def user_permissions(rules: PermissionRules) -> UserPermissions:
-    """A user's rules as USER.INFO shows them."""
+    """A user's rules in the form of USER.INFO."""
     responses: ResponseRules | UnsetType = UNSET
     if rules.responses is not None:
         responses = ResponseRules(max=rules.responses.count_max, ttl=rules.responses.expires_ns)
@@ -282,7 +288,7 @@ def user_permissions(rules: PermissionRules) -> UserPermissions:
 
 
 def accepted_encoding(header: bytes) -> str:
-    """The value of Accept-Encoding in a header block, lower case; empty when there is none."""
+    """The value of Accept-Encoding in a header block, in lower case; empty if it is missing."""
     for line in header.split(b"\r\n")[1:]:
         key, _, value = line.partition(b":")
         if key.strip().lower() == b"accept-encoding":
@@ -291,8 +297,8 @@ def accepted_encoding(header: bytes) -> str:
 
 
 def encoded(pieces: list[bytes], encoding: str) -> Stepped[tuple[bytes, bytes]]:
-    """The header block and the body, in steps. Only gzip is spoken; for anything else the answer
-    says it is not encoded.
+    """The header block and the body, in steps. Only gzip is supported; for other encodings, the
+    response says that it is not encoded.
     """
     if not encoding:
         return b"", b"".join(pieces)
@@ -308,7 +314,7 @@ def encoded(pieces: list[bytes], encoding: str) -> Stepped[tuple[bytes, bytes]]:
 
 
 def count_subscribers(account: AccountView, subject: str, queue: str = "") -> Stepped[int]:
-    """How many client subscriptions a subject reaches, in steps; a wildcard counts the
+    """The number of client subscriptions that a subject reaches, in steps; a wildcard counts the
     subscriptions that it covers.
     """
     if is_valid_literal(subject):

@@ -1,5 +1,5 @@
-"""Builds /varz: general information about the server, its settings and totals. It keeps no state
-and never shows a secret.
+"""Build /varz: general information about the server, its settings and totals. The module has no
+state and never shows a secret.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tradewind.jwt import OperatorClaims
     from tradewind.monitor.views import BrokerView, TurnWatchView
 
-# What nats-server 2.15 can be asked to do in another way, unless the configuration switches it.
+# The features of nats-server 2.15 that can be switched, unless the configuration does so.
 FEATURE_FLAGS: Final = {
     "js_ack_fc_v2": False,
     "js_api_reply_v2": False,
@@ -42,20 +42,20 @@ _TLS_TIMEOUT_NS = 2 * SECOND_NS
 
 @dataclass(slots=True)
 class Listening:
-    """Where clients really connect: configured ports may be -1. Filled in by whoever opens the
-    listeners.
+    """The addresses that clients really connect to: configured ports may be -1. Filled in by the
+    code that opens the listeners.
     """
 
     host: str = ""
     port: int = 0
     websocket_port: int = 0
     leaf_port: int = 0
-    connect_urls: tuple[str, ...] = ()  # what INFO says
+    connect_urls: tuple[str, ...] = ()  # those of INFO
     websocket_urls: tuple[str, ...] = ()
 
 
 def auth_required(options: ServerOptions) -> bool:
-    """Whether logins are checked, also where `no_auth_user` stands in for those without one."""
+    """Whether logins are checked, even if `no_auth_user` replaces missing credentials."""
     rules = options.authorization
     return bool(
         (options.operator is not None and options.operator.is_active)
@@ -67,9 +67,7 @@ def auth_required(options: ServerOptions) -> bool:
 
 
 def auth_timeout_seconds(options: ServerOptions) -> float:
-    """How long a client may take to show who it is; with TLS it has a second more than for the
-    handshake.
-    """
+    """The time that a client has for its login; with TLS one second more than for the handshake."""
     if options.authorization.timeout_ns:
         return number(options.authorization.timeout_ns / SECOND_NS)
     if options.tls is not None:
@@ -113,18 +111,20 @@ def _leaf_settings(options: ServerOptions, listening: Listening) -> dict[str, An
 
 
 def cluster_name(broker: BrokerView) -> str:
-    """A server that dials others as a leaf node is a cluster of its own, with its name."""
+    """The cluster name: a server that dials others as a leaf node is its own cluster, with its own
+    name.
+    """
     leafnodes = broker.options.leafnodes
     return broker.server_name if leafnodes is not None and leafnodes.remotes else ""
 
 
 def subscription_total(broker: BrokerView) -> int:
-    """All subscriptions of clients."""
+    """The number of all client subscriptions."""
     return sum(account.subscription_count for account in broker.accounts.values())
 
 
 def _usage(usage: ProcessUsage) -> dict[str, Any]:
-    """What the process takes of the machine."""
+    """The resources of the machine that the process uses."""
     return {
         "mem": usage.memory_bytes,
         "cores": usage.cores,
@@ -134,7 +134,7 @@ def _usage(usage: ProcessUsage) -> dict[str, Any]:
 
 
 def _counters(broker: BrokerView) -> dict[str, Any]:
-    """The totals since the start; what is not of leaf nodes is of clients."""
+    """The totals since the start; traffic that is not of leaf nodes is of clients."""
     totals, leafs = broker.totals, broker.leaf_traffic()
     return {
         "total_connections": totals.total_connections,
@@ -158,7 +158,7 @@ def per_kind(total: int, leafs: int) -> PerKind:
 
 
 def _labels(options: ServerOptions) -> dict[str, Any]:
-    """What describes the server, and in operator mode whose accounts are trusted."""
+    """The description of the server, and in operator mode the trusted operators."""
     tokens = options.operator.operators if options.operator is not None else ()
     return {
         "tags": present(list(options.server_tags)),
@@ -170,7 +170,9 @@ def _labels(options: ServerOptions) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def _operator_claims(token: str) -> OperatorClaims:
-    """What a trusted operator says; the configuration has been checked, so it can be read."""
+    """The claims of a trusted operator; the configuration has been checked, so they can be
+    decoded.
+    """
     from tradewind.jwt.claims import OperatorClaims
     from tradewind.jwt.codec import decode_as
 
@@ -199,7 +201,7 @@ def build_varz(
     jetstream: Any,
     now_ns: int,
 ) -> Varz:
-    """The page; `jetstream` is the document of that part, an empty object when it is off."""
+    """The page; `jetstream` is the document of JetStream, an empty object if it is off."""
     options, totals, tls = broker.options, broker.totals, broker.options.tls
     system = broker.system_account
     return Varz(

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 class SubscriptionView(Protocol):
-    """One subscription of a client; `queue` is empty for a plain one, `max_msgs` 0 for one without
-    an end.
+    """One subscription of a client; `queue` is empty for a plain one, `max_msgs` is 0 for one
+    without a limit.
     """
 
     @property
@@ -48,7 +48,7 @@ class SubscriptionView(Protocol):
 
 class MessageView(Protocol):
     """A message to one of the server's own services; `session` is the client that published it, if
-    one did.
+    there is one.
     """
 
     @property
@@ -64,8 +64,8 @@ class MessageView(Protocol):
 
 
 class AccountView(Protocol):
-    """One account: its members, counters, routing table, and the way to serve and publish inside
-    it.
+    """One account: its members, counters and routing table, and the methods for serving and
+    publishing in it.
     """
 
     @property
@@ -90,8 +90,8 @@ class AccountView(Protocol):
     def mappings(self) -> AccountMappings | None: ...
 
     def sublist_stats(self) -> Mapping[str, Any]:
-        """num_subscriptions, num_cache, num_inserts, num_removes, num_matches, cache_hit_rate,
-        max_, avg_fanout.
+        """The keys num_subscriptions, num_cache, num_inserts, num_removes, num_matches,
+        cache_hit_rate, max_, avg_fanout.
         """
 
     def matching(self, subject: str) -> Sequence[SubscriptionView]:
@@ -101,10 +101,10 @@ class AccountView(Protocol):
         """A page of the client subscriptions."""
 
     def has_interest(self, subject: str) -> bool:
-        """Whether anybody would receive a message on this subject."""
+        """Whether any subscription would receive a message on this subject."""
 
     def subscribe(self, subject: str, handler: Callable[[Any], None], queue: str = "") -> Any:
-        """Have `handler` called with each message; returns the token for `unsubscribe`."""
+        """Call `handler` with each message; returns the token for `unsubscribe`."""
 
     def unsubscribe(self, token: Any) -> None:
         """Undo `subscribe`."""
@@ -114,7 +114,7 @@ class AccountView(Protocol):
 
 
 class ConnectionView(Protocol):
-    """What an open and a closed connection have in common. `account` is None before a login
+    """The common properties of an open and a closed connection. `account` is None before a login
     succeeded.
     """
 
@@ -160,7 +160,7 @@ class ConnectionView(Protocol):
     def tls_cipher(self) -> str: ...
     @property
     def tls_peer_certs(self) -> Sequence[bytes]:
-        """The certificates that the peer showed, DER, leaf first; empty without any."""
+        """The certificates that the peer presented, DER, leaf first; empty without any."""
 
     @property
     def user(self) -> str: ...
@@ -168,10 +168,10 @@ class ConnectionView(Protocol):
     def account(self) -> AccountView | None: ...
     @property
     def is_connected(self) -> bool:
-        """Whether it has logged in, or had at its end."""
+        """Whether it is logged in, or was at its end."""
 
     def subscriptions(self, limit: int, offset: int = 0) -> Sequence[SubscriptionView]:
-        """Subscriptions of this connection, at most `limit` behind the first `offset`."""
+        """Subscriptions of this connection, at most `limit` after the first `offset`."""
 
 
 class SessionView(ConnectionView, Protocol):
@@ -179,11 +179,11 @@ class SessionView(ConnectionView, Protocol):
 
     @property
     def permissions(self) -> PermissionRules | None:
-        """The rules it is held to, as configured; None when it may do everything."""
+        """The rules that apply to it, as configured; None if everything is allowed."""
 
 
 class LeafView(ConnectionView, Protocol):
-    """An open connection to another server. Its subscriptions are what that server asks for."""
+    """An open connection to another server. Its subscriptions are that server's interest."""
 
     @property
     def account(self) -> AccountView: ...
@@ -202,7 +202,7 @@ class LeafView(ConnectionView, Protocol):
 
 
 class ClosedSessionView(ConnectionView, Protocol):
-    """A connection that has ended: the same figures, frozen."""
+    """A closed connection: the same figures, frozen."""
 
     @property
     def stop_ns(self) -> int: ...
@@ -247,7 +247,7 @@ class KindOfTurnView(Protocol):
 
 
 class TurnWatchView(Protocol):
-    """How long turns of the event loop are; a page is a turn of its own."""
+    """The durations of turns of the event loop; a page is a turn of its own."""
 
     @property
     def budget_ns(self) -> int: ...
@@ -257,18 +257,18 @@ class TurnWatchView(Protocol):
     def kinds(self) -> Mapping[str, KindOfTurnView]: ...
 
     def begin(self) -> int:
-        """A step begins."""
+        """Begin a step."""
 
     def lap(self, kind: str, detail: object) -> int:
-        """It is done."""
+        """End the step and begin the next one."""
 
     def end_turn(self) -> None:
-        """So is the turn."""
+        """End the turn."""
 
 
 class BrokerView(Protocol):
-    """The broker as a whole; `sessions` are the open ones by cid, `closed` the last ones that
-    ended, oldest first.
+    """The broker as a whole; `sessions` are the open ones by cid, `closed` the most recently closed
+    ones, oldest first.
     """
 
     @property
@@ -302,24 +302,24 @@ class BrokerView(Protocol):
 
     @property
     def account_claims(self) -> Mapping[str, tuple[AccountClaims, str]]:
-        """What the JWTs of accounts say, and the JWTs, in operator mode."""
+        """The claims of the accounts' JWTs, and the JWTs, in operator mode."""
 
     def waiting_answers(self, name: str, limit: int) -> Mapping[str, tuple[str, ServiceBridge]]:
-        """The answers of an account that others wait for: by the subject that stands for each, its
-        reply subject, and the import.
+        """The pending responses of an account: for each, by the subject that stands for it, the
+        reply subject and the import.
         """
 
     def is_undecided(self, cid: int) -> bool:
         """Whether a connection has sent a CONNECT that was not accepted."""
 
     def account_of(self, session: Any) -> AccountView | None:
-        """The account of a connection; None if its login has failed, or was not decided yet."""
+        """The account of a connection; None if its login has failed or is undecided."""
 
     def leaf_traffic(self, account: str = "") -> LeafTraffic:
-        """What leaf connections have sent and received since the start, of one account or all."""
+        """The traffic of leaf connections since the start, of one account or of all."""
 
     def identity_of(self, cid: int) -> Identity | None:
-        """What a connection has shown by its JWT; None if it has not entered by one."""
+        """The identity that a connection has proved by its JWT; None without a JWT."""
 
     def now_ns(self) -> int:
         """The wall clock."""

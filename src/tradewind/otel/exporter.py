@@ -1,4 +1,4 @@
-"""Sends spans to a collector with OTLP over HTTP, as JSON, from a thread.
+"""Send spans to a collector with OTLP over HTTP, as JSON, from a thread.
 
 Owns the queue of spans for the thread, and the connection to the collector. `add` never waits: if
 the queue is full, or the collector is slow, unreachable or refuses them, spans are dropped and
@@ -31,7 +31,9 @@ _OK: Final = range(200, 300)
 
 
 class ExporterStatistics(msgspec.Struct):
-    """What became of spans. `dropped` had no room in the queue, `failed` no willing collector."""
+    """The numbers of spans by outcome. `dropped` found no room in the queue, `failed` no willing
+    collector.
+    """
 
     exported: int = 0
     dropped: int = 0
@@ -39,11 +41,11 @@ class ExporterStatistics(msgspec.Struct):
 
 
 class SpanExporter:
-    """One collector. `endpoint` is a url, of which the path may be left out: /v1/traces.
+    """The exporter for one collector. `endpoint` is a URL whose path defaults to /v1/traces.
 
     >>> exporter = SpanExporter("http://127.0.0.1:4318", service_name="shop")
 
-    `on_trouble(text)` is called, by the thread, when the collector begins to fail.
+    `on_trouble(text)` is called, in the thread, when the collector begins to fail.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class SpanExporter:
         self._thread.start()
 
     def add(self, span: Span) -> None:
-        """Hand over a span that is over; never waits, never fails."""
+        """Queue a span that has ended; never waits, never fails."""
         if len(self._queue) >= QUEUE_MAX or self._stopping:
             self.statistics.dropped += 1
             return
@@ -85,7 +87,7 @@ class SpanExporter:
             self._wake.set()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """Send what is there, for at most so long; what is left then is dropped."""
+        """Send the queued spans, for at most so long; the rest is then dropped."""
         self._stopping = True
         self._wake.set()
         self._thread.join(seconds)
@@ -128,7 +130,7 @@ class SpanExporter:
         return msgspec.json.encode({"resourceSpans": [inner]})
 
     def _post(self, body: bytes) -> str:
-        """Give a batch to the collector; what is wrong, or an empty text."""
+        """Send a batch to the collector; returns the problem, or an empty text."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=self._timeout)
         until = time.monotonic() + self._timeout
@@ -144,11 +146,13 @@ class SpanExporter:
 
 
 def check_endpoint(endpoint: str) -> None:
-    """TradewindError if spans cannot be sent there."""
+    """TradewindError if spans cannot be sent to the endpoint."""
     try:
         parts = urlsplit(endpoint)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         is_good = False
     if not is_good:
-        raise TradewindError(f"endpoint {endpoint!r}: expected a URL such as http://127.0.0.1:4318")
+        raise TradewindError(
+            f"endpoint must be a URL such as http://127.0.0.1:4318, not {endpoint!r}"
+        )

@@ -45,9 +45,9 @@ class _Several(Protocol):
 class TracedConnection:
     """A connection whose publishes and consumed messages have spans. `connection` is the plain one.
 
-    `sampling` of a hundred new traces are exported; a trace that a message or `parent` brings along
-    is exported if it says so. `parent()` returns the traceparent of the program's own tracing
-    library, or an empty text.
+    `sampling` is the percentage of new traces that are exported; a trace that comes with a message
+    or from `parent` is exported if it is sampled. `parent()` returns the traceparent of the
+    program's own tracing library, or an empty text.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TracedConnection:
         reply: str | None = None,
         headers: Mapping[str, str | list[str]] | Headers | None = None,
     ) -> None:
-        """Publish a message with a span of its own."""
+        """Publish a message with its own span."""
         with self.span(f"publish {subject}", KIND_PRODUCER, _about("publish", subject)) as span:
             await self.connection.publish(
                 subject, payload, reply=reply, headers=_joined(headers, span)
@@ -92,9 +92,9 @@ class TracedConnection:
 
     @contextmanager
     def processing(self, message: Msg) -> Iterator[Span | None]:
-        """A span for what is done with a message, below the one that published it.
+        """A span for the handling of a message, below the span of its publisher.
 
-        Whatever is published inside belongs to it, too. It says whether the message was
+        Messages published inside belong to it, too. The span records whether the message was
         acknowledged.
         """
         values = [message.headers[name] for name in message.headers if name.lower() == TRACEPARENT]
@@ -116,7 +116,7 @@ class TracedConnection:
     def span(
         self, name: str, kind: int, attributes: dict[str, str | int | bool]
     ) -> Iterator[Span | None]:
-        """A span of the program's own; None if its trace is not exported."""
+        """A span of the program itself; None if its trace is not exported."""
         parent = _current.get()
         if parent is None and self._parent is not None:
             parent = parse_traceparent(self._parent())
@@ -149,12 +149,12 @@ def instrument(
     sampling: int = 100,
     parent: Callable[[], str] | None = None,
 ) -> TracedConnection:
-    """Have spans of what is published and processed over a connection.
+    """Create spans for messages that are published and processed over a connection.
 
     >>> traced = instrument(connection, SpanExporter("http://127.0.0.1:4318"))
     """
     if not 0 <= sampling <= 100:
-        raise ValueError(f"sampling: a percentage from 0 to 100, not {sampling}")
+        raise ValueError(f"sampling must be a percentage from 0 to 100, not {sampling}")
     return TracedConnection(connection, exporter, sampling=sampling, parent=parent)
 
 
@@ -169,7 +169,7 @@ def _about(operation: str, subject: str) -> dict[str, str | int | bool]:
 def _joined(
     headers: Mapping[str, str | list[str]] | Headers | None, span: Span | None
 ) -> dict[str, str | list[str]] | None:
-    """The headers of a message, with the span that it belongs to; one of its own stays."""
+    """The headers of a message, with those of its span; a traceparent of its own stays."""
     if span is None and headers is None:
         return None
     made: dict[str, str | list[str]] = {}

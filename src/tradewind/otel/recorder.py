@@ -5,9 +5,9 @@ The broker, streams and consumers report to it through `Router.spans`; if that i
 spans.
 
     publish      a client published the message; its parent is the span that the message names
-    store        from there until it is as safe as the stream promises
+    store        from there until it is as durable as the stream promises
     deliver      a consumer sent it; the parent is that of the message
-    redeliver    the same for all but the first time
+    redeliver    the same for every later delivery
     ack          from that until the answer of the client: ack, nak, term, next
 """
 
@@ -28,7 +28,7 @@ from tradewind.otel.spans import (
     parse_traceparent,
 )
 
-# Deliveries whose answer is waited for; the oldest is forgotten for one more.
+# The limit for deliveries whose response is awaited; one more drops the oldest.
 DELIVERIES_MAX: Final = 65_536
 _ID_BYTES: Final = 8
 _ANSWERS: Final = {b"": "ack", b"+ACK": "ack", b"+OK": "ack"}
@@ -41,13 +41,13 @@ _PROGRESS: Final = b"+WPI"
 
 
 class SpanSink(Protocol):
-    """Where spans go."""
+    """The destination of spans."""
 
     def add(self, span: Span) -> None: ...  # noqa: D102
 
 
 class ConsumerView(Protocol):
-    """What is said of a consumer."""
+    """The properties of a consumer in its spans."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -56,7 +56,7 @@ class ConsumerView(Protocol):
 
 
 class SpanRecorder:
-    """One per server; `sampling` is how many of a hundred traces it takes part in."""
+    """The recorder of a server; `sampling` is the percentage of traces it takes part in."""
 
     def __init__(self, sink: SpanSink, now_ns: Callable[[], int], sampling: int = 100) -> None:
         self._sink = sink
@@ -65,7 +65,7 @@ class SpanRecorder:
         self._sent: OrderedDict[tuple[str, str, int], tuple[SpanContext, int]] = OrderedDict()
 
     def context_of(self, header: bytes) -> SpanContext | None:
-        """The trace that a header names, if it is to have spans."""
+        """The trace in a header, if it is sampled."""
         for line in header.split(b"\r\n")[1:]:
             name, _, value = line.partition(b":")
             if name.lower() == b"traceparent":
@@ -81,7 +81,7 @@ class SpanRecorder:
         return span
 
     def end(self, span: Span, error: str = "") -> None:
-        """It is over."""
+        """End a span."""
         span.end_ns = max(self._now_ns(), span.start_ns)
         span.error = error
         self._sink.add(span)
@@ -89,7 +89,9 @@ class SpanRecorder:
     # ---------------------------------------------------------------- what happens
 
     def published(self, header: bytes, subject: str, size: int, account: str) -> Span | None:
-        """A client publishes a message; `end` when that is done."""
+        """Called when a client publishes a message; returns the span, to be passed to `end`
+        afterwards.
+        """
         parent = self.context_of(header)
         if parent is None:
             return None
@@ -103,7 +105,9 @@ class SpanRecorder:
         return span
 
     def stored(self, published: Span, stream: str, seq: int) -> Callable[[Exception | None], None]:
-        """A stream has taken it; to be called when it is durable, or with the error."""
+        """Called when a stream has accepted the message; the returned function must be called once
+        the message is durable, or with the error.
+        """
         span = self._begin(f"store {stream}", KIND_INTERNAL, published.context)
         span.attributes |= {
             "messaging.operation.name": "store",
@@ -115,7 +119,7 @@ class SpanRecorder:
     def delivered(
         self, consumer: ConsumerView, seq: int, deliveries: int, header: bytes, subject: bytes
     ) -> None:
-        """A consumer has sent a message whose header has a sampled traceparent."""
+        """Called when a consumer has sent a message whose header has a sampled traceparent."""
         parent = self.context_of(header)
         if parent is None:
             return
@@ -135,7 +139,7 @@ class SpanRecorder:
             self._sent.popitem(last=False)
 
     def answered(self, consumer: ConsumerView, seq: int, payload: bytes) -> None:
-        """A client has answered a delivery, perhaps one that has no spans."""
+        """Called when a client has responded to a delivery, possibly one without spans."""
         if not self._sent or payload.startswith(_PROGRESS):
             return
         sent = self._sent.pop((consumer.stream_name, consumer.name, seq), None)

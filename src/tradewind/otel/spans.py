@@ -12,7 +12,7 @@ import msgspec
 
 TRACEPARENT: Final = "traceparent"
 SAMPLED: Final = 1
-# Of OTLP: what a span is about.
+# The span kinds of OTLP.
 KIND_INTERNAL: Final = 1
 KIND_SERVER: Final = 2
 KIND_PRODUCER: Final = 4
@@ -26,25 +26,25 @@ Attribute = str | int | bool
 
 
 class SpanContext(msgspec.Struct, frozen=True):
-    """Where a span belongs: its trace and its own id, both in hexadecimal digits."""
+    """The identity of a span: its trace and its own id, both in hexadecimal digits."""
 
     trace_id: str
     span_id: str
 
     @property
     def traceparent(self) -> str:
-        """The value of the header; what has a context is sampled."""
+        """The value of the header; a span with a context is sampled."""
         return f"00-{self.trace_id}-{self.span_id}-01"
 
     def is_within(self, sampling: int) -> bool:
-        """Whether its trace is one of `sampling` of a hundred, by its id: all parts of a trace are
-        chosen, or none.
+        """Whether its trace is among the given percentage, by its id: either all parts of a trace
+        are chosen, or none.
         """
         return int(self.trace_id[16:], 16) * 100 < sampling * _SPAN_LIMIT
 
 
 class Span(msgspec.Struct):
-    """A piece of work that has begun; `end_ns` 0: it is not over."""
+    """A piece of work that has begun; `end_ns` is 0 until it ends."""
 
     name: str
     kind: int
@@ -56,7 +56,7 @@ class Span(msgspec.Struct):
     error: str = ""
 
     def document(self) -> dict[str, Any]:
-        """As OTLP has it in JSON."""
+        """The span in the JSON form of OTLP."""
         made: dict[str, Any] = {
             "traceId": self.context.trace_id,
             "spanId": self.context.span_id,
@@ -74,7 +74,7 @@ class Span(msgspec.Struct):
 
 
 def attribute_list(attributes: dict[str, Attribute]) -> list[dict[str, Any]]:
-    """Attributes as OTLP has them in JSON: whole numbers are texts there."""
+    """Attributes in the JSON form of OTLP, in which whole numbers are strings."""
     return [{"key": name, "value": _value(value)} for name, value in attributes.items()]
 
 
@@ -85,7 +85,7 @@ def _value(value: Attribute) -> dict[str, Any]:
 
 
 def parse_traceparent(value: str) -> SpanContext | None:
-    """The context that a header names; None if it names none, or one that is not sampled."""
+    """The context in a header; None if there is none, or if it is not sampled."""
     match = _PARENT.fullmatch(value)
     if match is None or match[1] == "ff" or (match[1] == "00" and match[5]):
         return None

@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z]{1,32}")
 
 
 class Functions:
-    """The functions of one grammar, each by a name such as `SplitFromLeft`, best first.
+    """The functions of one grammar, each by a name such as `SplitFromLeft`, in order of precedence.
 
     Each word of a name may begin with a capital letter or a small one.
     """
@@ -37,8 +37,8 @@ class Functions:
     def find(self, text: str) -> tuple[str, str] | None:
         """The name and the arguments of the call in a text, wherever it stands; None without one.
 
-        Of several functions the best counts, of its calls the first one that is closed. It ends
-        where the last call of its line is closed.
+        Precedence decides between several functions; between several calls, the first one that is
+        closed counts. A call ends where the last call of its line is closed.
         """
         closed_at = _closed_at(text)
         found: tuple[int, str, str] | None = None
@@ -59,7 +59,7 @@ class Functions:
         return found[1:] if found is not None else None
 
     def _opened(self, text: str, start: int) -> tuple[str, int] | None:
-        """The function whose call begins here, and where its arguments begin."""
+        """The function whose call begins here, and the index of its arguments."""
         name = _NAME.match(text, _after_blanks(text, start + len(OPENING)))
         function = self._by_spelling.get(name[0]) if name is not None else None
         if name is None or function is None:
@@ -69,7 +69,7 @@ class Functions:
 
 
 def split_arguments(arguments: str) -> list[str]:
-    """The arguments of a call; blanks behind a comma belong to none."""
+    """The arguments of a call; blanks after a comma belong to none."""
     first, *others = arguments.split(",")
     return [first, *(argument.lstrip(BLANKS) for argument in others)]
 
@@ -80,9 +80,9 @@ def looks_like_call(token: str) -> bool:
 
 
 def braced_parts(text: str) -> list[str]:
-    """A text cut at its double braces: plain text and what the braces hold, in turn.
+    """A text split at its double braces, alternating between plain text and the content of braces.
 
-    What holds a `}` is plain text.
+    A part that holds a `}` is plain text.
     """
     parts: list[str] = []
     plain_from = 0
@@ -104,7 +104,7 @@ def _spellings(name: str) -> Iterable[str]:
 
 
 def _closed_at(text: str) -> list[int]:
-    """Where each `)` stands that blanks, if any, and double braces follow."""
+    """The positions of each `)` that is followed by blanks, if any, and double braces."""
     places: list[int] = []
     place = text.find(")")
     while place >= 0:

@@ -9,8 +9,8 @@ ctypedef struct Wanted:
     Wanted* after
     Wanted* next_changed    # the list of changed entries
     uint64_t local          # subscriptions of this server
-    uint64_t below          # weights of servers whose hub we are
-    uint64_t above          # weights of our hubs
+    uint64_t below          # weights of servers of which this server is the hub
+    uint64_t above          # weights of this server's hubs
     uint32_t subject_size
     uint32_t size
     uint8_t is_changed

@@ -1,16 +1,16 @@
 """The interest of a whole subject space: each subject and queue group once, with its weight.
 
 Owns the counts, by origin of the subscriptions, and the list of entries changed since it was last
-taken. It announces nothing itself: listeners take the list (`AccountLeaves` of
+taken. The module announces nothing itself: listeners take the list (`AccountLeaves` of
 `broker.leaf_session`). Adding or removing a subscription costs one table lookup, however many
 servers listen.
 
 Invariants
 - a key stays in the table while something is counted in it, or while it is in the list of changes,
   so listeners may refer to it;
-- without listeners nothing is listed, and a key goes with its last subscription;
-- when an allocation fails, the counts are wrong from then on: `is_short` is set, and whoever
-  relies on them must give up.
+- without listeners nothing is listed, and a key is removed with its last subscription;
+- when an allocation fails, the counts are wrong from then on: `is_short` is set, and
+  code that relies on them must give up.
 """
 
 from libc.stdlib cimport free, malloc
@@ -126,7 +126,7 @@ cdef class Interest:
         return wanted.local == 0 and wanted.below == 0 and wanted.above == 0
 
     cdef void remove(self, Wanted* wanted) noexcept nogil:
-        """Free an entry in which nothing is counted and that nobody refers to."""
+        """Free an entry in which nothing is counted and to which nothing refers."""
         table_remove(&self.table, table_hash(&self.table, &wanted.key[0], wanted.size),
                      &wanted.key[0], wanted.size)
         wanted.before.after = wanted.after

@@ -20,7 +20,7 @@ from tradewind.route.translator import fnv1a
 INT32_MAX: Final = 2**31 - 1
 _ONE: Final = "*"
 _REST: Final = ">"
-# What a new destination may have at most, because it is applied to every message.
+# The limits of a new destination, because it is applied to every message.
 DESTINATION_LENGTH_MAX: Final = 16 * 1024
 USES_MAX: Final = 64
 _INTEGER: Final = re.compile(r"[+-]?\d{1,40}", re.ASCII)
@@ -34,19 +34,19 @@ _WRONG_ARGUMENT: Final = "function argument is invalid or in the wrong format"
 _TOO_LONG: Final = f"more than {DESTINATION_LENGTH_MAX} characters"
 _TOO_MANY_USES: Final = f"the subject or a wildcard is used more than {USES_MAX} times"
 
-# A number below the given one, which is at least 1.
+# Returns a random number below its argument, which is at least 1.
 RandomBelow = Callable[[int], int]
-# Gives one token of the result from the tokens of the subject.
+# Returns one token of the result from the tokens of the subject.
 _Part = Callable[[list[bytes]], bytes]
 _Cut = Callable[[bytes, int], bytes]
 
 
 class MappingError(TradewindError):
-    """A mapping that cannot be made; the text is that of nats-server."""
+    """A mapping that is not valid; the text is that of nats-server."""
 
 
 class SubjectMapping:
-    """A compiled mapping. Made by `compile_mapping`."""
+    """A compiled mapping, created by `compile_mapping`."""
 
     __slots__ = (
         "_is_identity",
@@ -76,26 +76,26 @@ class SubjectMapping:
         # The index of the first token of the subject that is appended to the parts.
         self._rest_from = rest_from
         self._is_identity = not destination or source == destination == ">"
-        # The same subject may become another one the next time.
+        # The same subject may be mapped to another one the next time.
         self.is_random = is_random
-        # How often the parts copy or hash a token, or all of them: what a result may cost.
+        # How often the parts copy or hash a token, or all of them: the cost of a result.
         self.use_count = use_count
 
     @property
     def is_identity(self) -> bool:
-        """Whether every subject stays as it is."""
+        """Whether every subject stays unchanged."""
         return self._is_identity
 
     def apply(self, subject: str) -> str | None:
-        """What a literal subject becomes, None if the source does not match it.
+        """The result for a literal subject, None if the source does not match it.
 
-        Bytes that are not UTF-8 are expected and given as with `surrogateescape`.
+        Bytes that are not UTF-8 are expected and returned as with `surrogateescape`.
         """
         result = self.apply_bytes(subject.encode(errors="surrogateescape"))
         return None if result is None else result.decode(errors="surrogateescape")
 
     def apply_bytes(self, subject: bytes) -> bytes | None:
-        """As `apply`, for the bytes of the wire."""
+        """The result of `apply` for bytes, as they are on the wire."""
         tokens = subject.split(b".")
         if not self._matches(tokens):
             return None
@@ -118,7 +118,8 @@ class SubjectMapping:
 
 
 def check_mapping(source: str, destination: str) -> None:
-    """MappingError unless a user may have it: `compile_mapping` can make it, and it is small.
+    """MappingError unless a user may have the mapping: `compile_mapping` accepts it, and it is
+    small.
 
     An empty destination changes nothing.
     """
@@ -136,7 +137,7 @@ def check_compiled(mapping: SubjectMapping) -> None:
 
 
 def compile_mapping(source: str, destination: str, *, random_below: RandomBelow) -> SubjectMapping:
-    """The mapping; an empty source means '>'. `random_below` serves the function random."""
+    """Compile a mapping; an empty source means '>'. `random_below` serves the function random."""
     source = source or _REST
     if not destination:
         return SubjectMapping(source, destination, [], None)
@@ -179,7 +180,7 @@ def _refuse(reason: str, token: str = "") -> MappingError:
 
 
 def _check_destination(destination: str) -> None:
-    """What nats-server looks for before it compiles."""
+    """Run the checks that nats-server makes before compiling."""
     ended = False
     for token in destination.split("."):
         if not token or ended:
@@ -211,7 +212,7 @@ _FUNCTIONS: Final = Functions(
 
 
 class _Compiler:
-    """Makes the parts of one destination."""
+    """Creates the parts of one destination."""
 
     def __init__(
         self, wildcards: list[int], random_below: RandomBelow, *, is_literal: bool
@@ -300,7 +301,7 @@ class _Compiler:
         return part
 
     def _token_index(self, token: str, number: int) -> int:
-        """Which token of the subject the wildcard with this number is.
+        """The index of the subject's token for the wildcard with this number.
 
         Numbers below 1 mean the first token, as in nats-server.
         """
@@ -333,7 +334,7 @@ def _split(text: bytes, separator: bytes) -> bytes:
 
 
 def _slice_from_left(text: bytes, size: int) -> bytes:
-    """Points between the slices; a column at a time, because many slices are short."""
+    """The text with points between slices; one column at a time, because many slices are short."""
     if size > len(text) // size:
         return b".".join(text[start : start + size] for start in range(0, len(text), size))
     result = bytearray(b"." * (len(text) + (len(text) - 1) // size))

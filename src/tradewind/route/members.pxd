@@ -29,7 +29,7 @@ ctypedef struct Subscription:
     int64_t delivered
     int64_t delivered_max   # 0: no limit
     char* subject           # these three follow the struct in the same heap block
-    char* queue             # ... this one a space behind the subject: together they form a key
+    char* queue             # ... this one a space after the subject: together they form a key
     char* sid
     uint32_t subject_size
     uint32_t queue_size     # 0: a plain subscription
@@ -37,7 +37,7 @@ ctypedef struct Subscription:
     uint32_t position       # index in the list of its node
     uint8_t kind            # a SubscriptionKind
     uint8_t takes           # of an internal subscription: a broker TakesDeliveries
-    uint8_t is_above        # SUB_LEAF: interest of our hub
+    uint8_t is_above        # SUB_LEAF: interest of this server's hub
     uint32_t weight         # SUB_LEAF: number of members its queue group has there
     uint8_t is_traceable    # for a shadow: its import lets traces through
 
@@ -116,7 +116,9 @@ cdef inline int array_extend(SubscriptionArray* array,
 
 
 cdef inline void array_swap_remove(SubscriptionArray* array, uint32_t position) noexcept nogil:
-    """Order within a node has no meaning, so the last entry takes the free place."""
+    """Remove an entry: the last entry takes its place, because order within a node has no
+    meaning.
+    """
     array.count -= 1
     if position != array.count:
         array.items[position] = array.items[array.count]
@@ -166,7 +168,9 @@ cdef inline void groups_unname(GroupArray* groups, uint32_t index) noexcept nogi
 
 
 cdef inline void groups_name_last(GroupArray* groups, uint64_t seed) noexcept nogil:
-    """The last group has received its first member. Names are indexed once there are many."""
+    """Called when the last group has received its first member: index the names once there are
+    many.
+    """
     cdef uint32_t index
     if groups.names != NULL:
         groups_name(groups, groups.count - 1)

@@ -1,7 +1,7 @@
 """The publish and subscribe permissions of a user, as plain data.
 
 Owns the data structure between the configuration, which creates it, and `route.permissions`, which
-compiles and checks it. It never checks anything itself.
+compiles and checks it. It makes no checks itself.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ RESPONSE_EXPIRES_DEFAULT_NS = 2 * 60 * 1_000_000_000
 
 
 class ResponseRule(msgspec.Struct, frozen=True):
-    """`allow_responses`: how many answers (-1: any number) may be published, and for how long (<0:
-    forever).
+    """The rule `allow_responses`: how many responses (-1: any number) may be published, and for how
+    long (<0: forever).
     """
 
     count_max: int = RESPONSE_COUNT_DEFAULT

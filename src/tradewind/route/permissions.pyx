@@ -29,8 +29,8 @@ cdef Sublist subject_set(entries, uint64_t seed):
 
 
 cdef Sublist group_set(pairs, uint64_t seed):
-    """A trie of (subject, queue) pairs; None if there are none. It is rarely asked and keeps no
-    results.
+    """A trie of (subject, queue) pairs; None if there are none. Lookups are rare, so results are
+    not cached.
     """
     cdef Sublist result
     if not pairs:
@@ -74,7 +74,7 @@ cdef class Permissions:
         self.tracks_responses = rules.responses is not None
 
     cdef bint publish_denied(self, const char* subject, uint32_t size) noexcept nogil:
-        """Whether a deny rule covers a subject, whatever is allowed."""
+        """Whether a deny rule covers a subject, even if it is allowed."""
         return self.publish_deny is not None and self.publish_deny.matches_any(subject, size)
 
     cdef bint publish_allowed(self, const char* subject, uint32_t size) noexcept nogil:
@@ -84,8 +84,8 @@ cdef class Permissions:
 
     cdef bint delivery_allowed(self, const char* subject, uint32_t size, const char* queue,
                                uint32_t queue_size) noexcept nogil:
-        """For a subscription wider than a deny rule: whether this concrete subject may be delivered
-        to a member of `queue`; without a queue, `queue_size` is 0.
+        """Whether this concrete subject may be delivered to a member of `queue` whose subscription
+        is wider than a deny rule; without a queue, `queue_size` is 0.
         """
         if self.subscribe_deny is not None and self.subscribe_deny.matches_any(subject, size):
             return False
@@ -99,7 +99,7 @@ cdef class Permissions:
         cdef uint32_t index
         cdef QueueGroup* group
         if match == NULL:
-            return True     # without memory to find out
+            return True     # lack of memory prevents finding out
         for index in range(match.groups.count):
             group = &match.groups.items[index]
             if subject_matches(queue, queue_size, group.members.items[0].queue,
@@ -139,8 +139,8 @@ cdef class Permissions:
         return True, filtered
 
     def _subscribe_is_allowed(self, subject, queue):
-        """A queue subscription needs an entry without a queue, or with a matching one if any entry
-        names a queue.
+        """Whether an allow list covers a queue subscription: by an entry without a queue, or with a
+        matching queue if any entry names one.
         """
         plain = False
         queue_named = False

@@ -26,14 +26,14 @@ from tradewind.route.subject_trie import charge_rules
 
 WEIGHT_MAX: Final = 100
 SUBJECTS_REMEMBERED_MAX: Final = 1024
-# Given for a message that none of the weights takes: it has no receivers.
+# The result for a message that none of the weights covers: it has no receivers.
 NOWHERE: Final = b""
 
 
 class Destination(msgspec.Struct, frozen=True):
-    """One of the places of a source, and how many of a hundred messages go there.
+    """One destination of a source, and the percentage of messages that go there.
 
-    With a `cluster` it is meant for servers of that cluster only.
+    With a `cluster`, the destination is only for servers of that cluster.
     """
 
     subject: str
@@ -48,7 +48,8 @@ class MappingRule(msgspec.Struct, frozen=True):
     destinations: tuple[Destination, ...]
 
 
-# A result, or what gives one for each message, and the number below which chance chooses it.
+# A result, or the mapping that computes it for each message, and the number below which a random
+# number chooses it.
 _Choice = tuple[int, bytes | SubjectMapping]
 
 
@@ -68,7 +69,7 @@ class _Rule:
             self.shares.append((one.weight, mapping))
 
     def choices(self, subject: bytes) -> tuple[_Choice, ...]:
-        """What may become of a subject that matches."""
+        """The possible results for a subject that matches."""
         return tuple(
             (until, mapping if mapping.is_random else mapping.apply_bytes(subject) or NOWHERE)
             for until, mapping in self.shares
@@ -76,16 +77,18 @@ class _Rule:
 
 
 class AccountMappings:
-    """All mappings of an account, in the order of the configuration: the first that matches."""
+    """All mappings of an account, in the order of the configuration; the first one that matches
+    applies.
+    """
 
     def __init__(self, rules: Iterable[MappingRule], *, random_below: RandomBelow) -> None:
         self._rules = [_Rule(rule, random_below) for rule in rules]
         self._random_below = random_below
-        # By subject: the result where there is only one, else all of them.
+        # By subject: the result if there is only one, else all of them.
         self._seen: dict[bytes, bytes | tuple[_Choice, ...]] = {}
 
     def map(self, subject: bytes) -> bytes:
-        """The subject that a message goes to: the same if no mapping matches, or NOWHERE."""
+        """The subject that a message goes to: unchanged if no mapping matches, or NOWHERE."""
         found = self._seen.get(subject)
         if found is None:
             found = self._look_up(subject)
@@ -100,7 +103,7 @@ class AccountMappings:
         return NOWHERE
 
     def shown(self) -> dict[str, tuple[Destination, ...]]:
-        """By source: the destinations with their weights added up, as monitoring shows them."""
+        """The destinations by source, with their weights added up, as monitoring shows them."""
         return {rule.source: rule.shown for rule in self._rules}
 
     def _look_up(self, subject: bytes) -> bytes | tuple[_Choice, ...]:
@@ -119,7 +122,7 @@ class AccountMappings:
 
 
 def check_rule(rule: MappingRule) -> None:
-    """MappingError unless the rule can be used."""
+    """MappingError unless the rule is valid."""
     by_cluster: dict[str, list[Destination]] = {}
     for one in rule.destinations:
         check_mapping(rule.source, one.subject)
@@ -137,7 +140,7 @@ def check_rule(rule: MappingRule) -> None:
 def _added_up(rule: MappingRule, cluster: str) -> list[Destination]:
     """The destinations for servers of a cluster, or of none, by weight; each has the sum so far.
 
-    What is left of a hundred stays where it was sent, unless the source is among them.
+    The rest of a hundred percent stays on its subject, unless the source is among the destinations.
     """
     found = [one for one in rule.destinations if one.cluster == cluster]
     rest = WEIGHT_MAX - sum(one.weight for one in found)
@@ -149,6 +152,6 @@ def _added_up(rule: MappingRule, cluster: str) -> list[Destination]:
 
 
 def _itself(source: str) -> str:
-    """A destination that gives back what matched."""
+    """A destination that returns the matched subject."""
     numbers = count(1)
     return ".".join(f"${next(numbers)}" if part == "*" else part for part in source.split("."))

@@ -1,7 +1,7 @@
 """Exports and imports of accounts, as plain data.
 
 Owns the data structure between the description of accounts (configuration file or claims) and the
-broker, which builds bridges from it. It never checks anything, which is up to
+broker, which builds bridges from it. It makes no checks, which is up to
 `route.sharing_rules`.
 
 The *remote* subject is the one in the exporting account, the *local* one that in the importing
@@ -17,7 +17,7 @@ import msgspec
 RESPONSE_THRESHOLD_DEFAULT_NS: Final = 2 * 60 * 1_000_000_000
 SAMPLING_BY_HEADERS: Final = 0
 
-# How many answers a request to a service may get, named as monitoring shows them.
+# The number of responses to a service request, in the words of monitoring.
 SINGLETON: Final = "Singleton"
 STREAMED: Final = "Streamed"
 CHUNKED: Final = "Chunked"
@@ -25,7 +25,7 @@ RESPONSE_TYPES: Final = (SINGLETON, STREAMED, CHUNKED)
 
 
 class ServiceLatency(msgspec.Struct, frozen=True):
-    """Where times of answers are told, and of how many in a hundred requests.
+    """The subject for response times, and the percentage of requests that are measured.
 
     With SAMPLING_BY_HEADERS the headers of each request decide.
     """
@@ -35,10 +35,11 @@ class ServiceLatency(msgspec.Struct, frozen=True):
 
 
 class StreamExport(msgspec.Struct, frozen=True):
-    """Messages that others may subscribe to.
+    """Messages that other accounts may subscribe to.
 
-    `accounts` None: everybody may. `account_token_position` counts from 1, 0 means none: the
-    importer puts its own name there. `token_required`: only imports that are `is_activated` may.
+    If `accounts` is None, every account may. `account_token_position` counts from 1, 0 means none:
+    the importer puts its own name there. `token_required`: only imports that are `is_activated`
+    may.
     """
 
     subject: str
@@ -48,7 +49,7 @@ class StreamExport(msgspec.Struct, frozen=True):
 
 
 class ServiceExport(msgspec.Struct, frozen=True):
-    """Subjects that others may send requests to; the first fields as in `StreamExport`."""
+    """Subjects that other accounts may send requests to; the first fields as in `StreamExport`."""
 
     subject: str
     accounts: frozenset[str] | None = None
@@ -63,8 +64,8 @@ class ServiceExport(msgspec.Struct, frozen=True):
 class StreamImport(msgspec.Struct, frozen=True):
     """Subscriptions that reach into another account.
 
-    `subject` is remote. `prefix` is what the file says, without a dot at its end; it and `to` are
-    not used together. `is_activated`: whoever described the account has seen a token for it.
+    `subject` is remote. `prefix` is that of the file, without a dot at its end; it and `to` are not
+    used together. `is_activated`: the creator of the description has seen a token for it.
     """
 
     account: str
@@ -77,6 +78,7 @@ class StreamImport(msgspec.Struct, frozen=True):
 
 class ServiceImport(msgspec.Struct, frozen=True):
     """Requests that continue in another account. `subject` is remote, `to` local; empty: the same.
+    `share`: the service learns all details of the requester, else only its account.
 
     `share`: the service learns all about the requester, else only its account.
     """
@@ -89,7 +91,7 @@ class ServiceImport(msgspec.Struct, frozen=True):
 
     @property
     def local(self) -> str:
-        """What members of the importing account publish to."""
+        """The subject that members of the importing account publish to."""
         return self.to or self.subject
 
 

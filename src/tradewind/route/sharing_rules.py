@@ -1,7 +1,7 @@
-"""Matches imports with exports: permissions, subjects, and cycles.
+"""Match imports with exports: permissions, subjects, and cycles.
 
 Owns the decisions, in the order and with the texts of nats-server, over the `route.sharing` data of
-all accounts. It never knows the configuration or a running server: both call it.
+all accounts. The module knows neither the configuration nor a running server: both call it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from tradewind.subjects import collide, is_literal, is_subset, is_valid_literal,
 
 CYCLE_DEPTH_MAX: Final = 1024
 _Export = TypeVar("_Export", StreamExport, ServiceExport)
-# The imports of an account that continue with what has come to it on a subject, by local subject.
+# The imports of an account that carry on its messages on a subject, by local subject.
 _Near = Callable[[str, str], list[tuple[str, Import]]]
 
 
 class Shares(msgspec.Struct, frozen=True):
-    """What one account exports and imports."""
+    """The exports and imports of one account."""
 
     exports: tuple[Export, ...] = ()
     imports: tuple[Import, ...] = ()
 
 
 class SharingProblem(msgspec.Struct, frozen=True):
-    """Something that cannot be: in which account, with what, and why."""
+    """An impossible export or import: its account, the item, and the reason."""
 
     account: str
     item: Export | Import
@@ -75,7 +75,7 @@ class ExportIndex(Generic[_Export]):
 
 
 def may_import(export: Export | None, importer: str, wanted: Import) -> bool:
-    """Whether an account may use an export, as far as what it says goes."""
+    """Whether the properties of an export permit an account to import it."""
     if export is None:
         return False
     if export.account_token_position:
@@ -88,7 +88,7 @@ def may_import(export: Export | None, importer: str, wanted: Import) -> bool:
 
 
 def local_subject(wanted: Import) -> str:
-    """The subjects under which members of the importing account see it, as a pattern."""
+    """The subjects of an import for members of the importing account, as a pattern."""
     if isinstance(wanted, ServiceImport):
         return untokenized(wanted.local)
     if wanted.prefix:
@@ -97,7 +97,7 @@ def local_subject(wanted: Import) -> str:
 
 
 def local_template(wanted: Import) -> SubjectTemplate | None:
-    """What a remote subject becomes; None: it stays the same. Raises MappingError."""
+    """The translation of remote subjects; None if they stay unchanged. Raises MappingError."""
     local = wanted.local if isinstance(wanted, ServiceImport) else wanted.to
     if isinstance(wanted, StreamImport) and wanted.prefix:
         local = local_subject(wanted)
@@ -107,7 +107,7 @@ def local_template(wanted: Import) -> SubjectTemplate | None:
 
 
 def remote_template(wanted: Import) -> SubjectTemplate | None:
-    """What a local subject becomes; None: it stays the same. Raises MappingError."""
+    """The translation of local subjects; None if they stay unchanged. Raises MappingError."""
     if is_literal(wanted.subject):
         local = local_subject(wanted)
         same = local == wanted.subject
@@ -117,12 +117,12 @@ def remote_template(wanted: Import) -> SubjectTemplate | None:
 
 
 def check_sharing(accounts: Mapping[str, Shares]) -> list[SharingProblem]:
-    """Everything that is wrong. What is not in a Problem can be used as it is."""
+    """All problems of the exports and imports. Those without a problem can be used as they are."""
     return list(_SharingChecker(accounts).problems())
 
 
 class _SharingChecker:
-    """One look at all accounts. Imports that passed are kept: later ones may form cycles with
+    """One pass over all accounts. Valid imports are remembered: later ones may form cycles with
     them.
     """
 
@@ -265,7 +265,7 @@ class _SharingChecker:
         return self._stream_imports[name].colliding(subject, by_local=True)
 
     def _cycle(self, name: str, subject: str, importer: str, near: _Near) -> str | None:
-        """Walk from account to account; whoever comes to one that was there has found a cycle."""
+        """Walk from account to account; reaching a visited account means that there is a cycle."""
         visited = {importer}
         ways = [(name, subject, iter(near(name, subject)))]
         while ways:
@@ -285,8 +285,8 @@ class _SharingChecker:
 
 
 class _Imports:
-    """The imports of one kind that an account has so far: found by a subject without looking at
-    all of them, where that is literal.
+    """The imports of one kind that an account has so far: found by a literal subject without
+    looking at all of them.
     """
 
     def __init__(self) -> None:
@@ -295,7 +295,7 @@ class _Imports:
         self._wild: list[tuple[str, Import]] = []
 
     def add(self, wanted: Import, local: str) -> bool:
-        """False if an import of the same stream is there already."""
+        """Add an import; False if the account already has an import of the same stream."""
         is_stream = isinstance(wanted, StreamImport)
         key = (wanted.account, wanted.subject, "" if is_stream else local)
         if key in self._all:

@@ -10,11 +10,11 @@ cdef enum:
     TAIL = 62
 
 ctypedef struct Node:
-    # What every walk reads comes first.
+    # The fields that every walk reads come first.
     Table children          # first token of the label -> Node*
     Node* star              # the child whose label begins with '*'
     Node* tail              # '>'
-    char* label             # the tokens of this node: behind the struct, or in `block`
+    char* label             # the tokens of this node: after the struct, or in `block`
     uint32_t label_size
     uint8_t has_star        # a token of the label after the first one is '*'
     SubscriptionArray plain
@@ -23,8 +23,8 @@ ctypedef struct Node:
     char* block             # owned: memory for a label that has grown; NULL: it has not
 
 
-# Steps of all walks so far, and what is added to them for work whose cost also depends on the
-# number of subscriptions or rules.
+# Steps of all walks so far, including those added for work whose cost also depends on the number of
+# subscriptions or rules.
 cdef uint64_t walked
 
 cpdef void charge_rules(uint64_t count, uint32_t size) noexcept

@@ -1,7 +1,7 @@
 """The trie behind a sublist: nodes for tokens, and the walks that find what matches a subject.
 
-Owns the nodes and nothing that they list. It knows neither the cache nor what a subscription is
-for.
+Owns the nodes, but not the subscriptions that they list. The module knows neither the cache nor
+what a subscription is for.
 
 A node stands for one or more tokens, its *label*: tokens that no other subscription shares, or that
 all of them share, need no nodes of their own. So the number of nodes depends on the number of
@@ -16,7 +16,7 @@ Invariants
 - '>' has a node of its own;
 - siblings differ in the first tokens of their labels, by which `children` finds them;
 - `walked` counts what all walks have cost: one for each node, and one for each 16 bytes of a longer
-  label, which is some 50 ns. Whoever runs the input of a peer looks how much it has risen.
+  label, which is some 50 ns. The code that runs a peer's input checks how much it has risen.
 """
 
 from libc.stdlib cimport calloc, free, malloc
@@ -31,7 +31,7 @@ cdef enum:
     LABEL_BYTES_MAX = 256
     LABEL_BYTES_PER_STEP_BITS = 4
     NO_MATCH = 0xFFFFFFFF
-    # What Python code needs to compare a subject with a rule, in steps of a walk.
+    # The cost for Python code of comparing a subject with a rule, in steps of a walk.
     RULE_STEPS = 12
     RULE_BYTES_PER_STEP_BITS = 3
 
@@ -39,7 +39,7 @@ walked = 0
 
 
 cpdef void charge_rules(uint64_t count, uint32_t size) noexcept:
-    """Count a comparison of a subject of `size` bytes with so many rules by Python code."""
+    """Count a comparison of a subject of `size` bytes with `count` rules by Python code."""
     global walked
     walked += count * (RULE_STEPS + (size >> RULE_BYTES_PER_STEP_BITS))
 
@@ -111,7 +111,7 @@ cdef int node_attach(Node* parent, Node* child) noexcept nogil:
 
 
 cdef void node_detach(Node* node) noexcept nogil:
-    """Take a node out of its parent."""
+    """Remove a node from its parent."""
     cdef Node* parent = node.parent
     cdef uint32_t size
     if parent.star == node:
@@ -125,9 +125,7 @@ cdef void node_detach(Node* node) noexcept nogil:
 
 
 cdef void node_replace(Node* node, Node* other) noexcept nogil:
-    """Give the place of a node in its parent to another one, whose label begins with the same
-    token.
-    """
+    """Replace a node in its parent by another one, whose label begins with the same token."""
     cdef Node* parent = node.parent
     cdef uint32_t size
     other.parent = parent
@@ -140,7 +138,7 @@ cdef void node_replace(Node* node, Node* other) noexcept nogil:
 
 
 cdef Node* node_split(Node* node, uint32_t size) noexcept nogil:
-    """Divide a node's label behind its first `size` bytes, which end a token, and return the new
+    """Divide a node's label after its first `size` bytes, which end a token, and return the new
     node above it; NULL without memory, and then nothing has changed.
     """
     cdef Node* above = node_new(node.parent, node.label, size, node.children.seed)
@@ -160,8 +158,8 @@ cdef Node* node_split(Node* node, uint32_t size) noexcept nogil:
 
 
 cdef void node_join(Node* node) noexcept nogil:
-    """Undo `node_split`: give the label of a node that holds nothing to its only child, unless it
-    would become too long. Without memory they stay apart.
+    """Undo `node_split`: move the label of a node that holds nothing into its only child, unless it
+    would become too long. Without memory the two stay separate.
     """
     cdef Node* child = node.star
     cdef uint32_t index, size
@@ -202,7 +200,7 @@ cdef void tree_free(Node* node) noexcept nogil:
         elif node.tail != NULL:
             next_node = node.tail
             node.tail = NULL
-        # The table is not used again, so it can forget the slots that have been seen.
+        # The table is not used again, so visited slots can be dropped.
         while next_node == NULL and table_room(&node.children):
             next_node = <Node*>table_at(&node.children, table_room(&node.children) - 1)
             if node.children.old != NULL and node.children.old.capacity:
@@ -274,7 +272,7 @@ cdef uint32_t common_tokens(const char* label, uint32_t label_size, const char* 
 
 
 cdef uint32_t label_end(const char* pattern, uint32_t start, uint32_t size) noexcept nogil:
-    """Where the label of a new node ends that begins at `start`: before '>', which has a node of
+    """The end of the label of a new node that begins at `start`: before '>', which has a node of
     its own, and as late as a label may.
     """
     cdef uint32_t end = token_end(pattern, start, size), following
@@ -289,7 +287,7 @@ cdef uint32_t label_end(const char* pattern, uint32_t start, uint32_t size) noex
 
 cdef Node* node_reach(Node* node, const char* pattern, uint32_t size, Node** last) noexcept nogil:
     """The node below `node` for exactly this pattern, created if necessary; NULL without memory.
-    `last` is then the last one on the way there.
+    `last` is then the last node on the way there.
     """
     cdef uint32_t start = 0, end, common
     cdef Node* child
@@ -339,7 +337,7 @@ cdef Node* node_at(Node* node, const char* pattern, uint32_t size) noexcept nogi
 
 cdef inline uint32_t follow(const Node* node, uint32_t first, const char* subject, uint32_t end,
                             uint32_t size) noexcept nogil:
-    """Where the tokens of a subject end that match a node's label, or NO_MATCH. The first token
+    """The end of the tokens of a subject that match a node's label, or NO_MATCH. The first token
     matches: it has `first` bytes in the label and ends at `end` in the subject.
     """
     if node.label_size == first:

@@ -39,11 +39,11 @@ cdef class Sublist:
     cdef char scratch_subject[SCRATCH_SUBJECT_BYTES_MAX]    # ... of this subject
     cdef uint32_t scratch_size      # 0: unknown
     cdef uint64_t scratch_changes   # inserts and removes at that time
-    cdef SubscriptionArray kept     # created by `keep`: they live as long as the sublist
+    cdef SubscriptionArray kept     # created by `keep`: they exist as long as the sublist
     cdef Table watched              # subject, or subject and queue -> Link* of a Watch
     cdef dict _watches              # the same keys -> Watch, owned here
     cdef Changes changes            # collects the watches that changed
-    cdef readonly Interest interest     # what is announced to other servers; None: nothing
+    cdef readonly Interest interest     # interest for other servers; None: none is recorded
     cdef bint is_told               # `interest` is set
     cdef uint64_t generation
     cdef readonly uint64_t seed

@@ -1,15 +1,15 @@
-"""Maps subjects to subscribers: a trie (`subject_trie`) with a cache for literal subjects.
+"""Map subjects to subscribers: a trie (`subject_trie`) with a cache for literal subjects.
 
 Owns the trie and the cache; never owns a Subscription (its creator frees it, after `remove`),
-except those created by `keep`. It knows nothing of sessions, permissions or delivery.
+except those created by `keep`. The module knows nothing of sessions, permissions or delivery.
 
 Invariants
 - `subscription.position` is its index in the plain list of its node, or in the member list of its
   queue group;
 - a cache entry is used only while its generation equals `generation`: adding or removing a wildcard
-  increments it, a literal invalidates the one entry that it can affect. An inbox that comes and
-  goes therefore costs the cache nothing;
-- the cache is bounded in bytes: neither long subjects nor large results are kept in it;
+  increments it, a literal invalidates the one entry that it can affect. A temporary
+  inbox therefore costs the cache nothing;
+- the cache is bounded in bytes: neither long subjects nor large results are stored in it;
 - a Match returned by `match` is valid until the next insert, remove or match;
 - the last uncached lookup is reused for the same subject until something is inserted or removed: a
   pull request receives all its messages on one inbox;
@@ -46,7 +46,8 @@ cdef enum:
 # ------------------------------------------------------------------ subjects
 
 cdef bint subject_valid(const char* subject, uint32_t size, bint literal) noexcept nogil:
-    """No empty token, no white space, '>' only as the last token; `literal` also refuses wildcards.
+    """Whether a subject has no empty token, no white space, and '>' only as its last token;
+    `literal` also refuses wildcards.
     """
     cdef uint32_t index, start = 0
     cdef char byte
@@ -71,7 +72,7 @@ cdef bint subject_valid(const char* subject, uint32_t size, bint literal) noexce
 
 
 cdef bint subject_exceeds(const char* subject, uint32_t size, uint32_t tokens_max) noexcept nogil:
-    """Whether a subject has more tokens than that; empty ones count."""
+    """Whether a subject has more than `tokens_max` tokens; empty ones count."""
     cdef uint32_t index, tokens = 1
     if size < tokens_max:       # too short for so many dots
         return False
@@ -137,7 +138,8 @@ cdef int tree_count(Node* root, Interest interest) except -1:
 
 
 cdef bint has_empty_token(const char* subject, uint32_t size) noexcept nogil:
-    """Published subjects are not validated; one with an empty token matches nothing, not even '>'.
+    """Whether a published subject, which is not validated, has an empty token: it matches nothing,
+    not even '>'.
     """
     cdef uint32_t index
     if size == 0 or subject[0] == DOT or subject[size - 1] == DOT:
@@ -149,7 +151,9 @@ cdef bint has_empty_token(const char* subject, uint32_t size) noexcept nogil:
 
 
 cdef bint never_repeats(const char* subject, uint32_t size) noexcept nogil:
-    """Inboxes and ack subjects are used once: caching them would only displace useful entries."""
+    """Whether a subject is used once, like inboxes and ack subjects: caching it would only displace
+    useful entries.
+    """
     if size > 7 and subject[0] == 95 and (memcmp(subject, b"_INBOX.", 7) == 0
                                           or memcmp(subject, b"_R_.", 4) == 0):
         return True
@@ -255,7 +259,8 @@ cdef class Sublist:
         self._prune(node)
 
     cdef void _prune(self, Node* node) noexcept nogil:
-        """Free `node` and its ancestors as long as they hold nothing, and join what they divided.
+        """Free `node` and its ancestors as long as they hold nothing, and join the labels they
+        divided.
         """
         cdef Node* parent
         while node != self.root and node_is_empty(node):
@@ -306,7 +311,7 @@ cdef class Sublist:
 
     cdef Match* _fill(self, CacheEntry* entry, uint64_t hash_value, const char* subject,
                       uint32_t size) noexcept nogil:
-        """Look up a subject and keep the result in a cache entry, unless it is too large."""
+        """Look up a subject and store the result in a cache entry, unless it is too large."""
         entry.generation = 0
         if size > entry.subject_capacity:
             free(entry.subject)
@@ -318,7 +323,7 @@ cdef class Sublist:
         entry.subject_size = size
         entry.hash = hash_value
         entry.match.plain.count = 0
-        # Groups are not reused: over time each would grow to the size of the largest.
+        # Groups are not reused: over time each would grow to the size of the largest one.
         groups_free(&entry.match.groups)
         if not has_empty_token(subject, size) and \
                 collect(self.root, subject, 0, size, &entry.match) != 0:
@@ -350,7 +355,7 @@ cdef class Sublist:
         return &self.scratch
 
     cdef int check_match(self, const Match* match, const char* subject, uint32_t size) except -1:
-        """Assert that a result, wherever it was kept, equals what the trie gives at this moment."""
+        """Assert that a result, wherever it was stored, equals the trie's result at this moment."""
         cdef Match fresh
         cdef uint32_t index
         memset(&fresh, 0, sizeof(Match))
@@ -397,8 +402,8 @@ cdef class Sublist:
         return not has_empty_token(subject, size) and any_below(self.root, subject, 0, size)
 
     cdef void _grow_cache(self) noexcept nogil:
-        """Start small and double while distinct subjects displace each other; old entries are
-        dropped.
+        """Enlarge the cache: it starts small and doubles while distinct subjects displace each
+        other; old entries are dropped.
         """
         cdef uint32_t slots = self.cache_slots * 2 if self.cache_slots else CACHE_SLOTS_FIRST
         cdef CacheEntry* cache = <CacheEntry*>calloc(slots, sizeof(CacheEntry))
@@ -461,7 +466,7 @@ cdef class Sublist:
         return plain, groups
 
     def has_interest(self, bytes subject not None):
-        """Whether anything matches a literal subject."""
+        """Whether any subscription matches a literal subject."""
         return self.matches_any(subject, <uint32_t>len(subject))
 
     def is_subscribed(self, bytes subject not None, bytes queue not None=b""):
@@ -469,7 +474,7 @@ cdef class Sublist:
         return self.has_subscription(subject, <uint32_t>len(subject), queue, <uint32_t>len(queue))
 
     def watch(self, bytes subject not None, bytes queue not None, watcher not None):
-        """Have `changes.tell` call `watcher()` when `is_subscribed` may have changed; without a
+        """Let `changes.tell` call `watcher()` when `is_subscribed` may have changed; without a
         queue also when the first member of a group was added or the last one removed. A watcher of
         ">" is called for all wildcards.
         """
@@ -498,7 +503,8 @@ cdef class Sublist:
         tree_count(self.root, interest)
 
     def node_count(self):
-        """Number of trie nodes without the root; 0 for an empty sublist, whatever it held before.
+        """Number of trie nodes without the root; 0 for an empty sublist, whatever it held
+        before.
         """
         cdef size_t total = 0
         cdef Node* node

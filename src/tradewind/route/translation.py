@@ -1,4 +1,4 @@
-"""Translates subjects between accounts: wildcards are rearranged, the rest is fixed.
+"""Translate subjects between accounts: wildcards are rearranged, the rest is fixed.
 
 Owns the syntax of import destinations (`$1`, `{{wildcard(1)}}`, and `*` for the next one), with the
 error texts of nats-server, and their application in plain Python. The broker applies the same parts
@@ -22,8 +22,8 @@ _WILDCARD: Final = re.compile(r"\{\{\s*[Ww]ildcard\s*\(\s*(\d{1,9})\s*\)\s*\}\}"
 
 
 class SubjectTemplate(msgspec.Struct, frozen=True):
-    """Text, or the index of a token of the subject, per token of the result. `rest_from`: all
-    tokens from that index on follow.
+    """A compiled destination: for each token of the result, a text or the index of a token of the
+    subject. `rest_from`: all tokens from that index on follow.
     """
 
     source: str
@@ -31,7 +31,9 @@ class SubjectTemplate(msgspec.Struct, frozen=True):
     rest_from: int | None
 
     def apply(self, subject: str) -> str:
-        """What a subject that the source covers becomes; its wildcards are tokens like others."""
+        """The translation of a subject that the source covers; its wildcards are tokens like
+        others.
+        """
         tokens = subject.split(".")
         result = [part.decode() if isinstance(part, bytes) else tokens[part] for part in self.parts]
         if self.rest_from is not None:
@@ -39,7 +41,7 @@ class SubjectTemplate(msgspec.Struct, frozen=True):
         return ".".join(result)
 
     def reversed(self) -> SubjectTemplate:
-        """The way back, for a template that uses all wildcards of its source."""
+        """The reverse template, for a template that uses all wildcards of its source."""
         where: dict[int, int] = {}
         for index, part in enumerate(self.parts):
             if isinstance(part, int):
@@ -57,12 +59,14 @@ class SubjectTemplate(msgspec.Struct, frozen=True):
 
 
 def untokenized(destination: str) -> str:
-    """A destination as the pattern of what it gives."""
+    """A pattern of all results of a destination."""
     return ".".join("*" if _place(word) is not None else word for word in destination.split("."))
 
 
 def template(source: str, destination: str) -> SubjectTemplate:
-    """MappingError unless it uses every wildcard of the source, and nothing else."""
+    """Compile a destination; MappingError unless it uses every wildcard of the source, and nothing
+    else.
+    """
     destination = _numbered(destination)
     compile_mapping(source, destination, random_below=_zero)
     source_tokens = source.split(".")
@@ -88,7 +92,7 @@ def template(source: str, destination: str) -> SubjectTemplate:
 
 
 def _numbered(destination: str) -> str:
-    """Each `*` is the next wildcard of the source."""
+    """The destination with each `*` replaced by the next numbered wildcard of the source."""
     tokens = destination.split(".")
     number = 0
     for index, word in enumerate(tokens):

@@ -6,7 +6,7 @@ from tradewind.containers.buffer cimport Buffer
 ctypedef struct Part:
     const char* text        # NULL: insert a token of the subject
     uint32_t size
-    uint32_t token          # index of that token, from 0
+    uint32_t token          # the index of that token, from 0
 
 
 cdef class Translator:

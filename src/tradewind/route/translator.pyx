@@ -1,4 +1,4 @@
-"""Applies a subject template to bytes, once per message that changes accounts.
+"""Apply a subject template to bytes, once per message that changes accounts.
 
 Owns the compiled parts of one template, and the hash that partitions subjects. The meaning of a
 template, and how it is built, is in `route.translation`.
@@ -11,7 +11,7 @@ from tradewind.containers.buffer cimport buffer_append, buffer_clear, buffer_ini
 
 cdef inline uint32_t token_start(const char* subject, uint32_t size,
                                  uint32_t wanted) noexcept nogil:
-    """Where a token begins; `size` + 1 if there are fewer tokens."""
+    """The index at which a token begins; `size` + 1 if there are fewer tokens."""
     cdef uint32_t at = 0
     while wanted:
         while at < size and subject[at] != 46:
@@ -34,7 +34,7 @@ def fnv1a(bytes key not None):
 
 
 cdef class Translator:
-    """Immutable once created."""
+    """Translates subjects in bytes; immutable once created."""
 
     def __init__(self, template not None):
         cdef uint32_t index

@@ -1,10 +1,10 @@
-"""Notifies watchers when a subject gains its first subscription or loses its last one.
+"""Notify watchers when a subject gains its first subscription or loses its last one.
 
 Owns the watches of a sublist, and the ring of those whose subject changed. The sublist links a
 watch into the ring during a change, without allocating and without a call; the owner of the ring
 takes the watches out at the end of the turn and calls their watchers, which check the state
 themselves. A subscription therefore costs the same however many subjects are watched, and one that
-comes and goes within a turn may cause a spurious call.
+is added and removed within a turn may cause a spurious call.
 """
 
 cimport cython
@@ -13,7 +13,7 @@ from tradewind.containers.table cimport table_hash, table_insert, table_remove
 
 
 cdef class Changes:
-    """Shared by all sublists whose watchers are called together."""
+    """The changed watches of all sublists whose watchers are called together."""
 
     def __cinit__(self):
         self.ring.before = self.ring.after = &self.ring

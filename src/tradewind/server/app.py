@@ -55,14 +55,16 @@ if TYPE_CHECKING:
     from tradewind.server.websocket_listener import WebSocketListener
 
 LAME_DUCK_STEP_SECONDS_MAX = 1.0
-# Whatever is closed at the end; each has bounds of its own, which are tighter.
+# The limit for each part that is closed at the end; each has its own, tighter limits.
 STOP_STEP_SECONDS_MAX = 60.0
-# When the events of the system account are tried again after a fault.
+# The delay after a fault until the events of the system account are tried again.
 EVENT_PAUSE_NS = SECOND_NS
 
 
 class ReloadPlan(msgspec.Struct, frozen=True):
-    """A configuration that was read again and can be taken over, with all that needs no loop."""
+    """A configuration that was read again and can be applied, with everything that needs no
+    loop.
+    """
 
     options: ServerOptions
     changes: list[str]
@@ -77,7 +79,7 @@ class ReloadPlan(msgspec.Struct, frozen=True):
 class ServerApp:
     """One running server inside a running event loop.
 
-    `async with ServerApp(options, log): ...` starts and stops it; `port` is the bound one.
+    `async with ServerApp(options, log): ...` starts and stops it; `port` is the bound port.
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class ServerApp:
             self.broker.info.xkey = self._callouts.curve_key.public
         self.leafnodes: RunningLeafnodes | None = None
         if options.leafnodes is not None:
-            # Before anybody subscribes: all interest is counted from the beginning.
+            # Set before the first subscription: all interest is counted from the beginning.
             self.broker.start_leaves(options.leafnodes)
         set_turn_budget(self.broker.watch, log)
         self.turns = TurnLoop(self.broker)
@@ -146,7 +148,7 @@ class ServerApp:
         self.broker.server_info = self.system.events.server_info
 
     def _gates(self, options: ServerOptions) -> dict[str, Gate]:
-        """One per kind of listener."""
+        """One gate per kind of listener."""
         if self._operators is not None:
             return self._operators.gates()
         return build_gates(options, self._callouts)
@@ -168,13 +170,13 @@ class ServerApp:
 
     @property
     def url(self) -> str:
-        """Where clients connect to."""
+        """The URL that clients connect to."""
         assert self._listener is not None, "the server is not started"
         return client_url("nats", *self._listener.address)
 
     @property
     def websocket_url(self) -> str:
-        """Where browsers connect to; empty without a websocket listener."""
+        """The URL that browsers connect to; empty without a websocket listener."""
         if self._websocket is None:
             return ""
         return client_url(self._websocket_scheme, *self._websocket.address)
@@ -186,20 +188,20 @@ class ServerApp:
 
     @property
     def leafnode_url(self) -> str:
-        """Where leaf nodes connect to; empty without a listener for them."""
+        """The URL that leaf nodes connect to; empty without a listener for them."""
         if self.leafnodes is None or self.leafnodes.listener is None:
             return ""
         return client_url("nats-leaf", *self.leafnodes.listener.address)
 
     @property
     def monitor_url(self) -> str:
-        """Where the monitoring pages are; empty without a monitoring port."""
+        """The URL of the monitoring pages; empty without a monitoring port."""
         return self._monitoring.urls[0] if self._monitoring.urls else ""
 
     async def start(self, before_ready: Callable[[], None] = lambda: None) -> None:
-        """Bind everything and accept connections; ServerStartError when something cannot be had.
+        """Bind all ports and accept connections; ServerStartError if something is not available.
 
-        `before_ready` is called when that is done, and before the log says so: whoever waits for
+        `before_ready` is called after that, and before the log says so: a reader that waits for
         that line may send a signal at once.
         """
         self._loop = asyncio.get_running_loop()
@@ -239,7 +241,7 @@ class ServerApp:
         self._write_ports_file()
 
     def _follow_accounts(self, operators: Operators) -> None:
-        """Whatever every account has, those get that come later."""
+        """Give later accounts everything that all accounts have."""
         if self.jetstream is not None:
             operators.on_account.append(self.jetstream.account_changed)
         operators.on_account.append(self.system.account_added)
@@ -304,8 +306,8 @@ class ServerApp:
         self.view.listening.leaf_port = self.leafnodes.port
 
     def _advertise(self) -> bool:
-        """Have INFO name the address that clients are to use, and other servers; true if the
-        servers are others now.
+        """Advertise in INFO the address that clients should use, and other servers; returns whether
+        the other servers have changed.
         """
         options, websocket = self.options, self.options.websocket
         changed = self._name_servers(
@@ -342,7 +344,7 @@ class ServerApp:
         return info.connect_urls != before
 
     def _tell_clients(self) -> Stepped[None]:
-        """Send INFO to all clients that understand it."""
+        """Send INFO to all clients that understand an update."""
         for _ in self.broker.broadcast_info():
             self.turns.turn_needed()
             yield
@@ -376,11 +378,11 @@ class ServerApp:
     def add_monitoring(self, label: str, path: str, application: ASGIApp) -> None:
         """Serve an ASGI application below a path of the monitoring port, with a link on its index.
 
-        To be called before `start`. It runs in the loop of the server: what takes long belongs
-        into a thread.
+        Must be called before `start`. The application runs in the loop of the server: slow work
+        belongs in a thread.
         """
         if self._listener is not None:
-            raise RuntimeError("add_monitoring: the server is started already")
+            raise RuntimeError("add_monitoring must be called before the server starts")
         self._monitoring.add_guest(label, path, application)
 
     def _write_pid_file(self) -> None:
@@ -411,7 +413,7 @@ class ServerApp:
             self._ports_file = None
 
     async def stop(self) -> None:
-        """Close everything; connections get what is still queued for them."""
+        """Close everything; connections still receive their queued output."""
         if self._stopping:
             await self.stopped.wait()
             return
@@ -435,16 +437,18 @@ class ServerApp:
             await self._try_waiting(self._telemetry.stop())
         if self._ports_file is not None:
             self._try(self._ports_file.remove)
-        # The transports close in the next iterations of the loop; give them those.
+        # The transports close in the next iterations of the loop, so run these.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         self.log.notice("Server Exiting..")
         self.stopped.set()
 
     async def _close_sessions(self) -> None:
-        """End all connections, in steps, and have their links write what is left and close."""
+        """End all connections, in steps, and let their links write the remaining output and
+        close.
+        """
         broker, before = self.broker, 0
-        # Some may have come meanwhile; one that cannot be ended keeps nobody waiting.
+        # New ones may have arrived meanwhile; one that cannot be ended delays no other.
         while (count := len(broker.sessions) + len(broker.leaf_sessions)) != before:
             before = count
             work = broker.close_all(ops.CLOSED_SERVER_SHUTDOWN)
@@ -455,7 +459,7 @@ class ServerApp:
             self.turns.turn_now()
 
     def _try(self, step: Callable[[], object]) -> None:
-        """The end comes, whatever goes wrong on the way."""
+        """Run a step of stopping; the remaining steps follow, whatever goes wrong."""
         try:
             step()
         except Exception as error:
@@ -481,7 +485,7 @@ class ServerApp:
     # ---------------------------------------------------------------- turns
 
     def _event_tick(self) -> None:
-        """The system account's periodic events."""
+        """Send the system account's periodic events."""
         now_ns = self.broker.now_ns()
         try:
             next_ns = self.system.tick(now_ns)
@@ -494,12 +498,12 @@ class ServerApp:
         self.turns.turn_needed()
 
     def loop_failed(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Something that the event loop has called, and nobody else has caught."""
+        """Called by the event loop about an error that no callback has handled."""
         error = context.get("exception") or RuntimeError(context["message"])
         self.broker.faults.contain("event loop", error, context["message"])
 
     def _start_work(self, kind: str, detail: object, work: Stepped[None]) -> None:
-        """Do work of a service: all of it now, or what is left after one step in later turns."""
+        """Do work of a service: all of it now, or the part after one step in later turns."""
         if not is_done_in_one_step(self.broker.watch, kind, detail, work):
             self._keep(self._finish_work(kind, detail, work))
 
@@ -513,7 +517,7 @@ class ServerApp:
         self.turns.turn_needed()
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it as a task, which nobody else refers to."""
+        """Run work as a task, and hold the only reference to it."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -521,10 +525,10 @@ class ServerApp:
     # ---------------------------------------------------------------- changes while running
 
     async def reload(self) -> None:
-        """Read the configuration again and take over what can change; TradewindError, and no
-        change, if it cannot.
+        """Read the configuration again and apply the settings that can change; TradewindError if
+        that is not possible, without any change.
 
-        The file is read by a thread, and taken over in steps. A second reload waits for the first.
+        The file is read in a thread, and applied in steps. A second reload waits for the first.
         """
         if self._reload_options is None or not self.options.config_file:
             raise ConfigError("this server was started without a configuration file to reload")
@@ -537,14 +541,16 @@ class ServerApp:
             self.broker.watch.end_turn()
 
     def _while_running(self, steps: Stepped[None]) -> Stepped[None]:
-        """Give up what is left when the server stops: nothing may be opened that was closed."""
+        """Abandon the remaining steps when the server stops: nothing may be opened that was
+        closed.
+        """
         for _ in steps:
             yield
             if self._stopping:
                 raise ConfigError("the server is stopping")
 
     def _plan_reload(self, read_options: Callable[[], ServerOptions]) -> ReloadPlan:
-        """What a reload does; reads the files, and changes nothing. It runs in a thread."""
+        """The plan of a reload; reads the files and changes nothing. Runs in a thread."""
         options, current = read_options(), self.options
         if self._operators is not None:
             # The file does not name the accounts: those in use stay. The loop may change them now.
@@ -601,7 +607,7 @@ class ServerApp:
         self.turns.turn_needed()
 
     def _reload_files(self, old: ServerOptions) -> None:
-        """What other programs learn of this server from outside of a connection."""
+        """Update what other programs learn about this server outside a connection."""
         options = self.options
         if options.pid_file and options.pid_file != old.pid_file:
             self._write_pid_file()
@@ -612,7 +618,7 @@ class ServerApp:
             self._write_ports_file()
 
     def _drop_unpinned(self, old: ServerOptions) -> Stepped[None]:
-        """End the connections whose certificate was pinned and is not any more."""
+        """End the connections whose certificate was pinned and no longer is."""
         from tradewind.server.tls import check_pinned
 
         dropped = 0
@@ -630,7 +636,7 @@ class ServerApp:
             self.log.notice(f"Disconnect {dropped} clients due to pinned certs reload")
 
     def reload_soon(self, done: Callable[[TradewindError | None], None]) -> None:
-        """The same for a request; `done` is called with the error, or with None."""
+        """Reload for a request; `done` is called with the error, or with None."""
         self._keep(self._reload_for(done))
 
     async def _reload_for(self, done: Callable[[TradewindError | None], None]) -> None:
@@ -647,7 +653,7 @@ class ServerApp:
         self.turns.turn_needed()
 
     def reload_or_log(self) -> None:
-        """The same for a signal: a bad file is only logged, the server goes on as it was."""
+        """Reload for a signal: an error is only logged, and the server continues unchanged."""
         self.reload_soon(self._log_reload)
 
     def _log_reload(self, problem: TradewindError | None) -> None:
@@ -655,7 +661,7 @@ class ServerApp:
             self.log.error(f"Failed to reload server configuration: {problem}")
 
     def enter_lame_duck(self) -> None:
-        """Stop accepting, tell the clients to go, close the rest slowly, then stop."""
+        """Stop accepting, ask the clients to leave, close the rest slowly, then stop."""
         if self._lame_duck_task is None and not self._stopping:
             self._lame_duck_task = self._loop.create_task(self._lame_duck())
 
@@ -690,7 +696,9 @@ class ServerApp:
     # ---------------------------------------------------------------- signals
 
     def trapped(self, number: signal.Signals) -> None:
-        """INT and TERM stop, HUP reloads, USR1 reopens the log, USR2 is lame duck."""
+        """Called on a signal: INT and TERM stop, HUP reloads, USR1 reopens the log, USR2 enters
+        lame duck mode.
+        """
         self.log.notice(f'Trapped "{NAMES[number]}" signal')
         actions: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGINT: self._stop_soon,
@@ -717,7 +725,7 @@ def build_gates(options: ServerOptions, desk: CalloutDesk | None = None) -> dict
 
 
 def client_tls(options: ServerOptions) -> ServerContext | None:
-    """For the connections of clients; None without TLS."""
+    """The TLS context for client connections; None without TLS."""
     if options.tls is None:
         return None
     from tradewind.server.tls import server_context
@@ -726,7 +734,7 @@ def client_tls(options: ServerOptions) -> ServerContext | None:
 
 
 def websocket_tls(options: ServerOptions) -> ServerContext | None:
-    """For WebSocket."""
+    """The TLS context for WebSocket; None without TLS."""
     websocket = options.websocket
     if websocket is None or websocket.no_tls:
         return None
@@ -738,14 +746,16 @@ def websocket_tls(options: ServerOptions) -> ServerContext | None:
 
 
 def tls_of(options: ServerOptions, connection_type: str) -> TlsOptions | None:
-    """The TLS of one kind of listener."""
+    """The TLS options of one kind of listener."""
     if connection_type == "STANDARD":
         return options.tls
     return options.websocket.tls if options.websocket is not None else None
 
 
 def who_may_enter(options: ServerOptions) -> tuple[object, ...]:
-    """Everything that the gates decide by; unchanged, connections need not pass them again."""
+    """Everything that the gates base decisions on; if it is unchanged, connections need not be
+    checked again.
+    """
     return (
         options.authorization,
         options.accounts,

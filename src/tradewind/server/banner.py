@@ -15,7 +15,7 @@ from tradewind.wire import ops
 def log_start(
     log: BrokerLog, broker: Broker, options: ServerOptions, notices: Iterable[str]
 ) -> None:
-    """Name, versions and the notices of the configuration."""
+    """Log the name, the versions and the notices of the configuration."""
     log.notice("Starting nats-server")
     log.notice(f"  Version:  {ops.NATS_VERSION}")
     log.notice(f"  Server:   Tradewind {__version__}")

@@ -54,12 +54,12 @@ USAGE = "usage: tradewind-server --check-store DIR [--json FILE] [-c FILE]"
 
 
 class CannotRun(StoreError):  # noqa: N818 - it names the state of the check
-    """There is nothing here that could be checked."""
+    """The folder holds nothing that could be checked."""
 
 
 @dataclass(slots=True)
 class Finding:
-    """Something that is wrong: in which file, where, and which messages it costs."""
+    """One damaged place: the file, the location in it, and the messages it costs."""
 
     path: str
     text: str
@@ -71,10 +71,10 @@ class Finding:
 
 @dataclass(slots=True)
 class StreamResult:
-    """What was found in one stream's folder.
+    """The result for one stream's folder.
 
-    `result` is "clean", "damaged" or "not checked". `notes` are things worth knowing that are not
-    damage, such as a write that a crash has cut off.
+    `result` is "clean", "damaged" or "not checked". `notes` are facts that are not damage, such as
+    a write that a crash has cut off.
     """
 
     account: str
@@ -92,14 +92,14 @@ class StreamResult:
     notes: list[str] = field(default_factory=list)
 
     def damaged(self, path: str, text: str, **place: int) -> None:
-        """Note some damage."""
+        """Record some damage."""
         self.result = "damaged"
         self.damage.append(Finding(path, text, **place))
 
 
 @dataclass(slots=True)
 class StoreResult:
-    """The whole report; `--json` writes it as it is."""
+    """The whole report; `--json` writes this structure."""
 
     folder: str
     result: str = "clean"
@@ -109,12 +109,12 @@ class StoreResult:
 
     @property
     def exit_code(self) -> int:
-        """Damage counts more than what could not be looked at."""
+        """The exit code; damage takes precedence over parts that could not be checked."""
         return {"clean": CLEAN, "damaged": DAMAGED}.get(self.result, CANNOT_RUN)
 
 
 class StreamCheck:
-    """The check of one stream; each method adds to the result and raises nothing of the store's."""
+    """The check of one stream; each method adds to the result and raises no error of the store."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class StreamCheck:
         self.result = StreamResult(folder.account, folder.stream)
 
     def run(self) -> StreamResult:
-        """Everything there is to check."""
+        """Run all checks, and return the result."""
         try:
             self._check()
         except NotReadable as error:
@@ -167,7 +167,7 @@ class StreamCheck:
             self.result.notes.append("unfinished batches were not checked")
 
     def _check_blocks(self) -> int:
-        """Every record of every block; returns the last sequence that they know."""
+        """Check every record of every block; returns the last sequence in them."""
         disk = self._disk()
         index_path = f"{self._messages}/{INDEX_FILE}"
         if disk.exists(index_path):
@@ -229,7 +229,7 @@ class StreamCheck:
             self.result.damaged(path, f"the totals do not match the records: {error}")
 
     def _check_index(self, last_seq: int) -> None:
-        """The summary must be intact; if a start would trust it, it must also be true."""
+        """Check that the summary is intact, and correct if a start would trust it."""
         disk = self._disk()
         path = f"{self._messages}/{INDEX_FILE}"
         if not disk.exists(path):
@@ -263,7 +263,7 @@ class StreamCheck:
             self.result.notes.append("index.db is older than the blocks; a start reads all of them")
             return
         if missing:
-            # Nothing was written since, so nothing but a loss can explain it.
+            # Nothing has been written since, so only a loss can explain it.
             for block in index.blocks:
                 if block.number in missing:
                     first, last = block.first_seq, block.last_seq
@@ -321,13 +321,13 @@ def _sequences_text(first: int, last: int) -> str:
 
 
 def close_blocks(store: FileStore) -> None:
-    """Let go of the mappings; nothing is written."""
+    """Release the mappings without writing anything."""
     for block in store.table.blocks:
         block.close()
 
 
 def show(progress: ProgressLines, result: StreamResult) -> None:
-    """One stream: a line, and one for each thing to know."""
+    """Show one stream: its own line, and a line for each finding."""
     blocks = "1 block" if result.blocks == 1 else f"{result.blocks} blocks"
     progress.line(
         f"{result.account}/{result.stream}: {result.result}, {result.messages} messages,"
@@ -341,7 +341,7 @@ def show(progress: ProgressLines, result: StreamResult) -> None:
 
 
 def allow_many_files() -> None:
-    """Each mapped block of an open store takes a descriptor."""
+    """Raise the limit of open files: each mapped block of an open store takes a descriptor."""
     with suppress(OSError, ValueError):
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -358,10 +358,11 @@ def store_root(folder: str) -> str:
 
 
 def hold(root: str) -> int:
-    """Keep our server from starting on this store; -1 if it never ran there. CannotRun if it runs.
+    """Keep a Tradewind server from starting on this store; -1 if none ever ran there. CannotRun if
+    one is running.
 
-    A server waits a moment for one that is ending; who runs a command sees why it failed, and can
-    repeat it. The official server takes no lock, so nobody can tell whether it is running.
+    A server waits a moment for one that is ending; a user of this command sees why it failed, and
+    can repeat it. The official server takes no lock, so whether it is running cannot be determined.
     """
     path = f"{root}/{JETSTREAM_FOLDER}/{LOCK_FILE}"
     try:
@@ -381,7 +382,7 @@ def hold(root: str) -> int:
 
 
 def check_folder(folder: str, output: TextIO, ring: MainKeyRing | None = None) -> StoreResult:
-    """Check everything below a store folder and show it. CannotRun says why not."""
+    """Check everything in a store folder and show the result. CannotRun says why it cannot."""
     started = time.monotonic()
     root = store_root(folder)
     result = StoreResult(root)
@@ -413,7 +414,7 @@ def check_folder(folder: str, output: TextIO, ring: MainKeyRing | None = None) -
 
 
 def _bytes_to_read(root: str) -> int:
-    """The size of all blocks; those with an index.db are read once more to compare it."""
+    """The size of all blocks; blocks with an index.db are read once more to compare it."""
     return sum(
         path.stat().st_size * (2 if (path.parent / INDEX_FILE).exists() else 1)
         for path in Path(root).rglob("*.blk")
@@ -435,7 +436,7 @@ def _summary(result: StoreResult) -> str:
 def check_store(
     argv: list[str], output: TextIO | None = None, ring: MainKeyRing | None = None
 ) -> int:
-    """The command: DIR and optional --json FILE; returns the exit code. `ring`: its keys."""
+    """Run the command with DIR and optional --json FILE; returns the exit code."""
     folder, json_path = _arguments(argv)
     if not folder:
         sys.stderr.write(USAGE + "\n")
@@ -455,7 +456,7 @@ def check_store(
 
 
 def _arguments(argv: list[str]) -> tuple[str, str]:
-    """DIR and FILE; both empty if the command line is wrong."""
+    """The values of DIR and FILE; both empty if the command line is wrong."""
     words, json_path = list(argv), ""
     if "--json" in words:
         at = words.index("--json")

@@ -1,4 +1,4 @@
-"""Runs the command line of `tradewind-server`: print an answer, run a server, or report an error.
+"""Run the command line of `tradewind-server`: print an answer, run a server, or report an error.
 
 Owns the order of the startup steps and the exit codes. It imports as little as possible before it
 knows what is requested, so that `--version`, `--help` and `-t` answer immediately.
@@ -22,14 +22,14 @@ NAME = "nats-server"  # tools look for it at the beginning of a line
 
 
 def run_command(arguments: list[str], signals: ProcessSignals | None = None) -> int:
-    """Do what the arguments of `tradewind-server` say; returns the exit code.
+    """Execute the arguments of `tradewind-server`; returns the exit code.
 
-    `signals` of a process that is nothing but the server are caught already.
+    `signals` are given by a process that only runs the server, and are caught already.
     """
     try:
         flags = parse_flags(arguments)
     except FlagError as error:
-        # As nats-server, whatever one thinks of it.
+        # The same behaviour as nats-server, however odd.
         print(error.text, file=sys.stderr)
         print(USAGE)
         return 0
@@ -42,7 +42,7 @@ def run_command(arguments: list[str], signals: ProcessSignals | None = None) -> 
 
 
 def _answer(flags: Flags) -> int | None:
-    """The exit code if the command line only asks something; None to continue and run a server."""
+    """The exit code if the command line only asks for information; None to run a server."""
     if flags.is_on("version") or flags.word == "version":
         print(f"{NAME}: v{NATS_VERSION}\ntradewind-server: v{__version__}")
         return 0

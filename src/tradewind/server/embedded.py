@@ -30,8 +30,8 @@ _SETTINGS = frozenset(ServerOptions.__struct_fields__)
 
 
 def embedded_options(config: str | None, settings: dict[str, Any]) -> ServerOptions:
-    """Options from a config file and keyword arguments; loopback and any free port unless told
-    otherwise.
+    """Options from a configuration file and keyword arguments; by default, loopback and any free
+    port.
     """
     base = load_config_file(config).options if config else ServerOptions(host="127.0.0.1", port=-1)
     for name in settings:
@@ -47,7 +47,7 @@ def embedded_options(config: str | None, settings: dict[str, Any]) -> ServerOpti
 
 
 def _jetstream(wanted: object, base: JetStreamOptions) -> JetStreamOptions:
-    """True, a folder, or all the options."""
+    """The JetStream options for True, a folder, or complete options."""
     if isinstance(wanted, JetStreamOptions):
         return wanted
     if isinstance(wanted, bool):
@@ -55,22 +55,22 @@ def _jetstream(wanted: object, base: JetStreamOptions) -> JetStreamOptions:
     if isinstance(wanted, str | PathLike):
         return replace(base, enabled=True, store_dir=fspath(wanted))
     raise ConfigError(
-        f"jetstream is {wanted!r}, it must be true, false, a folder or JetStreamOptions"
+        f"jetstream must be true, false, a folder or JetStreamOptions, not {wanted!r}"
     )
 
 
 class NullSink:
-    """A log sink that keeps nothing: an embedded server is quiet unless asked."""
+    """A log sink that drops every line: an embedded server logs nothing unless asked to."""
 
     def write(self, level: str, prefix: str, text: str) -> None:
-        """Forget it."""
+        """Drop the line."""
 
     def reopen(self) -> bool:
-        """There is no file."""
+        """Do nothing: there is no file."""
         return False
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 class Server(ServerApp):
@@ -79,10 +79,10 @@ class Server(ServerApp):
     >>> async with tradewind.Server() as server:          # doctest: +SKIP
     ...     client = await nats.connect(server.url)
 
-    Keyword arguments are the names of `tradewind.options.ServerOptions`; `config` is the
-    path of a configuration file that they override. Without any it listens on a free port of
-    127.0.0.1 and logs nothing; `log=True` logs to stderr. `jetstream="folder"` keeps streams there.
-    `clock` is for tests, see `tradewind.testing`.
+    Keyword arguments are the names of `tradewind.options.ServerOptions`; `config` is the path of a
+    configuration file that they override. Without any, the server listens on a free port of
+    127.0.0.1 and logs nothing; `log=True` logs to stderr. `jetstream="folder"` stores streams
+    there. `clock` is for tests, see `tradewind.testing`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Server(ServerApp):
 
 
 class ServerThread:
-    """A running server as other threads see it."""
+    """A running server, as seen from other threads."""
 
     def __init__(
         self,
@@ -122,8 +122,8 @@ class ServerThread:
         self._loop = loop
 
     def advance(self, seconds: float) -> None:
-        """Let the clock of a server that was started with a `ShiftedClock` jump ahead; timers that
-        are due then have fired when this returns.
+        """Advance the clock of a server that was started with a `ShiftedClock`; timers that are due
+        have fired when this returns.
         """
         future = asyncio.run_coroutine_threadsafe(self._advance(seconds), self._loop)
         future.result(START_SECONDS_MAX)
@@ -131,7 +131,7 @@ class ServerThread:
     async def _advance(self, seconds: float) -> None:
         clock = self._server.broker.clock
         if not isinstance(clock, ShiftedClock):
-            raise ConfigError("advance: only a server with clock=ShiftedClock() can do that")
+            raise ConfigError("advance requires a server with clock=ShiftedClock()")
         clock.shift_ns(round(seconds * SECOND_NS))
         self._server.turns.tick()
 
@@ -184,7 +184,7 @@ def serve(
     def run() -> None:
         import uvloop
 
-        # A failed start is handed to the caller below.
+        # The error of a failed start is raised to the caller below.
         new_loop = uvloop.new_event_loop
         with asyncio.Runner(loop_factory=new_loop) as runner, suppress(ServerStartError):
             runner.run(main())

@@ -185,11 +185,11 @@ TLS is set with flags or with a block in the configuration file:
 
 
 class FlagError(ConfigError):
-    """The command line does not follow the rules; the usage helps, so it is shown too."""
+    """The command line does not follow the rules. The usage is shown along with the error."""
 
 
 class Flags(msgspec.Struct, frozen=True):
-    """A parsed command line: the value of each flag that was given, and the first other word."""
+    """A parsed command line: the value of each given flag, and the first word after the flags."""
 
     values: dict[str, Any] = msgspec.field(default_factory=dict)
     word: str = ""
@@ -198,7 +198,7 @@ class Flags(msgspec.Struct, frozen=True):
         return f"Flags({sorted(self.values)})"  # values may be passwords
 
     def text(self, name: str) -> str:
-        """A string flag, empty when not given."""
+        """The value of a string flag; empty if it was not given."""
         return str(self.values.get(name, ""))
 
     def is_on(self, name: str) -> bool:
@@ -254,14 +254,14 @@ def _truth(name: str, value: str) -> bool:
 
 
 def _integer(name: str, value: str) -> int:
-    # Go reads 0x10, 0o17, 0b1 and 017 too; a plain number is all that anyone writes here.
+    # Go also reads 0x10, 0o17, 0b1 and 017; only plain numbers are accepted here.
     if not re.fullmatch(r"[+-]?(?:0x[0-9a-fA-F]{1,15}|[0-9]{1,18})", value):
         raise FlagError(f'invalid value "{value}" for flag -{name}: parse error')
     return int(value, 16) if "x" in value else int(value)
 
 
 def load_options(flags: Flags) -> LoadedConfig:
-    """The options of a configuration file, if one is given, with the flags on top, all checked."""
+    """The options of the configuration file, if there is one, overridden by the flags; checked."""
     # Imported here so that --version and --help do not pay for the parser.
     from tradewind.server.config.checks import check_options
     from tradewind.server.config.loaded import LoadedConfig
@@ -277,14 +277,14 @@ def load_options(flags: Flags) -> LoadedConfig:
 
 
 def merge(options: ServerOptions, flags: Flags) -> ServerOptions:
-    """`options` with everything that the command line says instead. Raises ConfigError."""
+    """`options` with the overrides of the command line. Raises ConfigError."""
     given = flags.values
     changes: dict[str, Any] = {
         option: given[name] for name, option in _DIRECT.items() if name in given
     }
     for name in ("port", "http_port", "https_port"):
         if not -1 <= changes.get(name, 0) <= 65535:
-            raise ConfigError(f"--{name} is {changes[name]}, it must be a port up to 65535, or -1")
+            raise ConfigError(f"--{name} must be a port up to 65535, or -1, not {changes[name]}")
     if changes.get("port") == 0:
         changes["port"] = DEFAULT_PORT
     if any(map(str.isspace, changes.get("server_name", ""))):
@@ -302,7 +302,7 @@ def merge(options: ServerOptions, flags: Flags) -> ServerOptions:
     return merged
 
 
-# Flags that set one option as it is.
+# Flags that set one option without conversion.
 _DIRECT = {
     "addr": "host",
     "port": "port",
@@ -348,7 +348,7 @@ def _merge_jetstream(options: JetStreamOptions, flags: Flags) -> JetStreamOption
 
 
 def _merge_tls(options: TlsOptions | None, flags: Flags) -> TlsOptions | None:
-    """The file's TLS, unless flags switch it off or bring their own certificate."""
+    """The file's TLS options, unless flags switch TLS off or bring their own certificate."""
     if not any(name.startswith("tls") for name in flags.values):
         return options
     if flags.values.get("tls") is False:

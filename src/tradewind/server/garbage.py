@@ -2,15 +2,15 @@
 
 Owns the settings for the process of `tradewind-server`; a program with an embedded server keeps its
 own. A full collection visits every object and blocks all clients: with 10,000 streams, for a third
-of a second. So there are none. What a collection costs depends on what is new, never on what there
-is:
+of a second. So there are none. The cost of a collection depends on the number of new objects, never
+on the number of all objects:
 
 - What exists after the start is excluded permanently.
 - Only the two young generations are collected, which have a size. They find the cycles that
   requests leave, such as exceptions with their frames. What survives both is never visited again.
 - Connections, logins, accounts, subscriptions and pages form no cycles when they end: reference
   counting frees them, however old they are (`tests/faults/test_cycles.py`).
-- Streams and consumers do. Those that are deleted are handed to `Collector.let_go`, which moves
+- Streams and consumers do. Deleted ones are handed to `Collector.let_go`, which moves
   their parts back to the youngest generation, a bounded number at a time, and collects that. One
   that is still in use somewhere is tried again later.
 """
@@ -32,29 +32,31 @@ if TYPE_CHECKING:
     from tradewind.broker.turn_watch import TurnWatch
 
 # A collection of the youngest generation comes after this many new objects, one of the middle
-# generation after this many of those, and one of the last never.
+# generation after this many of those, and one of the last generation never.
 YOUNG_OBJECTS_MAX: Final = 5_000
 YOUNG_COLLECTIONS_MAX: Final = 8
 _NEVER: Final = 2**31 - 1
-# Objects that one step moves back.
+# The number of objects that one step moves back.
 STEP_OBJECTS_MAX: Final = 20_000
-# When what was dropped is looked at, and how much longer each further attempt waits.
+# The delay before dropped objects are checked, and the factor for each further attempt.
 FIRST_SECONDS: Final = 1.0
 NEXT_FACTOR: Final = 4.0
 ATTEMPTS_MAX: Final = 6
-# Between two steps, others have their turns.
+# The pause between two steps, in which others have their turns.
 STEP_SECONDS: Final = 0.01
 
 
 def collect_only_what_is_new() -> None:
-    """Nothing that exists now is looked at again; `main` lets nothing be collected until here."""
+    """Exclude everything that exists now from collections; `main` has disabled these until here."""
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS_MAX, YOUNG_COLLECTIONS_MAX, _NEVER)
     gc.enable()
 
 
 def name_collections(watch: TurnWatch) -> Callable[[], None]:
-    """Name collections in this thread where a turn is too long; returns how to stop it."""
+    """Name collections in this thread as the cause of long turns; returns the function that stops
+    it.
+    """
     owner = threading.get_ident()
 
     def collected(phase: str, facts: dict[str, int]) -> None:
@@ -70,7 +72,7 @@ def name_collections(watch: TurnWatch) -> Callable[[], None]:
 
 
 class _Dropped:
-    """An object that should be garbage. It is not kept alive, nor are its surroundings."""
+    """A dropped object, which should be garbage. Neither it nor its surroundings are kept alive."""
 
     __slots__ = ("attempts", "due", "root", "surroundings")
 
@@ -93,14 +95,16 @@ class Collector:
         self._loop = loop
         self._watch = watch
         self._first_seconds = first_seconds
-        # One queue per attempt: in each of them, those that are due first come first.
+        # One queue per attempt; in each, the objects that are due first come first.
         self._queues: list[deque[_Dropped]] = [deque() for _ in range(ATTEMPTS_MAX)]
         self._timer: asyncio.TimerHandle | None = None
-        # Dropped objects that were not found to be gone.
+        # Dropped objects that were still in use at the last attempt.
         self.waiting_count = 0
 
     def let_go(self, root: object, *surroundings: object) -> None:
-        """Free an object soon that is in cycles; `surroundings` are what it refers to and stays."""
+        """Free an object soon that is part of cycles; `surroundings` are the objects it refers to
+        that stay.
+        """
         due = self._loop.time() + self._first_seconds
         self._queues[0].append(_Dropped(root, surroundings, due))
         self.waiting_count += 1
@@ -108,7 +112,7 @@ class Collector:
             self._timer = self._loop.call_later(self._first_seconds, self._step)
 
     def stop(self) -> None:
-        """Forget what waits."""
+        """Cancel the timer and drop the waiting objects."""
         if self._timer is not None:
             self._timer.cancel()
         self._queues = [deque() for _ in range(ATTEMPTS_MAX)]
@@ -129,8 +133,8 @@ class Collector:
         self._watch.end_turn()
 
     def _age_back(self) -> list[_Dropped]:
-        """Move the parts of some that are due; their number is that of one step. One that is gone
-        counts as a part, because there may be very many.
+        """Move the parts of some due objects; the number of parts is that of one step. An object
+        that has already been freed counts as a part, because there may be very many.
         """
         now = self._loop.time()
         tried: list[_Dropped] = []
@@ -151,7 +155,9 @@ class Collector:
         return tried
 
     def _judge(self, dropped: _Dropped) -> None:
-        """One that is still there is in use, by a request or a commit: it is tried again."""
+        """Schedule another attempt for an object that still exists: it is in use, by a request or a
+        commit.
+        """
         dropped.attempts += 1
         if dropped.root() is None or dropped.attempts >= ATTEMPTS_MAX:
             self.waiting_count -= 1

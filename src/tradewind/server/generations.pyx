@@ -1,4 +1,4 @@
-"""Moves objects to the youngest generation of Python's garbage collector.
+"""Move objects to the youngest generation of Python's garbage collector.
 
 Owns the walk over the parts of an object that is no longer used, so that a collection of the
 youngest generation can decide whether they are garbage. It frees nothing: the collector, which
@@ -16,9 +16,10 @@ cdef extern from "Python.h":
 
 
 def parts_of(list roots not None, list surroundings not None, Py_ssize_t count_max):
-    """The roots and the objects that only they should hold, at most `count_max`.
+    """The roots and the objects that only the roots should reference, at most `count_max`.
 
-    The walk ends at `surroundings` and at all that these hold themselves: that is in use.
+    The walk stops at `surroundings` and at everything that these reference themselves: they are in
+    use.
     """
     cdef set seen = {id(gc), id(gc.__dict__)}
     cdef list found = list(roots)
@@ -46,7 +47,7 @@ def parts_of(list roots not None, list surroundings not None, Py_ssize_t count_m
 
 
 cdef list _held_by(owner):
-    """What an object holds. If it has many attributes, Python keeps these in a dict of its own."""
+    """The objects that an object references; many attributes are held in a dict of their own."""
     cdef list held = gc.get_referents(owner)
     cdef object value
     for value in held:
@@ -56,14 +57,14 @@ cdef list _held_by(owner):
 
 
 cdef bint _is_of_attributes(dict held, owner) except -1:
-    """Whether a dict that an object holds is that of its attributes, and not one of them."""
+    """Whether a dict that an object references holds its attributes, and is not one of them."""
     for name, value in held.items():
         return isinstance(name, str) and getattr(owner, name, held) is value
     return False
 
 
 def make_young(list objects not None):
-    """Have the next collection of the youngest generation look at these objects."""
+    """Let the next collection of the youngest generation examine these objects."""
     cdef object value
     for value in objects:
         if PyObject_IS_GC(value) and PyObject_GC_IsTracked(value):
@@ -72,7 +73,9 @@ def make_young(list objects not None):
 
 
 cdef bint _is_part(value):
-    """Whether a walk goes through it: not what cannot be in a cycle, nor a class or a module."""
+    """Whether a walk continues into the value: never for what cannot be in a cycle, nor for a class
+    or a module.
+    """
     if not PyObject_IS_GC(value) or not PyObject_GC_IsTracked(value) or isinstance(value, type):
         return False
     if isinstance(value, dict):

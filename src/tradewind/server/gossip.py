@@ -1,8 +1,8 @@
-"""Gossip: the servers that INFO names, to which clients reconnect when this one is gone.
+"""Gossip: the servers that INFO names, to which clients reconnect when this one has ended.
 
 Owns the list `connect_urls`, which nats-server fills from its cluster. This server has none: the
-others are those of `known_servers` in the configuration, and without them INFO names nobody, as on
-a nats-server that runs alone. It never connects to any of them.
+others are the `known_servers` of the configuration, and without them INFO names no servers, as on a
+nats-server that runs alone. It never connects to any of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ OWN_PLACES_MAX = 32
 
 
 def advertised(advertise: str, host: str, port: int) -> tuple[str, int]:
-    """The address in INFO: `client_advertise` if set, else what was bound; 0 is the bound port."""
+    """The address in INFO: `client_advertise` if set, else the bound address; port 0 means the
+    bound port.
+    """
     if not advertise:
         return host, port
     if advertise.endswith("]") or ":" not in advertise:
@@ -31,8 +33,8 @@ def connect_urls(
     both_families: bool,
     is_leaving: bool,
 ) -> tuple[str, ...]:
-    """This server first, then the others, each once; a server that is leaving does not name itself.
-    Empty without known servers.
+    """This server first, then the others, each once; a server that is shutting down does not name
+    itself. Empty without known servers.
     """
     if not known:
         return ()
@@ -49,7 +51,7 @@ def connect_urls(
 
 
 def _canonical(place: str) -> str:
-    """The one form of an address, by which the same server is recognised."""
+    """The canonical form of an address, by which the same server is recognised."""
     from tradewind.server.config.known_servers import known_place
 
     try:

@@ -3,11 +3,12 @@
 Owns the connections whose handshake can continue. A step costs as much processor time as thousands
 of messages and runs in the event loop. Each iteration therefore does only a few steps, and only one
 with an expensive key, so that established connections are served in between. Addresses take turns.
-The same holds for the ends of connections that never came up: strangers may all leave at once.
+The same applies to the ends of connections that were never established: many peers may leave at
+once.
 
 Threads are no help: OpenSSL runs without the interpreter's lock, but a thread that returns from it
-waits for the loop to give the lock away. A thousand handshakes took twice as long in threads, and
-0.3 ms more of processor time each.
+waits for the loop to release the lock. A thousand handshakes took twice as long in threads, and 0.3
+ms more of processor time each.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ STEP_NS_MAX = 2_000_000
 
 
 class Shaker(Protocol):
-    """A connection on its way to TLS."""
+    """A connection during its TLS handshake."""
 
     def take_step(self) -> None:
-        """Do what can be done with what the peer has sent."""
+        """Process the bytes that the peer has sent."""
 
 
 class HandshakeTurns:
     """The handshakes of one listener.
 
-    `processor_ns` is the clock that steps are measured on. The time of the thread does not count
-    waits for a processor, so a busy machine does not make a cheap step look expensive.
+    `processor_ns` is the clock that measures steps. The processor time of the thread does not
+    include waits for a processor, so a busy machine does not make a cheap step look expensive.
     """
 
     def __init__(self, processor_ns: Callable[[], int] = thread_time_ns) -> None:
@@ -52,7 +53,7 @@ class HandshakeTurns:
         return len(self._queue)
 
     def request(self, shaker: Shaker, ip: str) -> None:
-        """Have it take a step, now or soon; it must not ask again before."""
+        """Schedule a step of a handshake, now or soon; it must not request another step before."""
         if self._steps_left and not self._queue:
             self._plan()
             self._take(shaker)
@@ -61,11 +62,11 @@ class HandshakeTurns:
             self._plan()
 
     def withdraw(self, shaker: Shaker, ip: str) -> None:
-        """It has nothing left to do."""
+        """Called when a handshake has nothing left to do."""
         self._queue.remove((source_of(ip),), id(shaker))
 
     def finish(self, end: Callable[[], None]) -> None:
-        """Have somebody deal with the end of a connection that never came up, now or soon."""
+        """Handle the end of a connection that was never established, now or soon."""
         self._plan()
         if self._ends_left and not self._ends:
             self._ends_left -= 1
@@ -79,7 +80,7 @@ class HandshakeTurns:
             asyncio.get_running_loop().call_soon(self._run)
 
     def _run(self) -> None:
-        """The next iteration of the loop."""
+        """Take the steps of the next iteration of the loop."""
         self._is_planned = False
         self._steps_left = STEPS_PER_TURN
         self._ends_left = ENDS_PER_TURN
@@ -90,7 +91,7 @@ class HandshakeTurns:
                 self._ends_left -= 1
                 self._ends.popleft()()
         finally:
-            # One that fails must not stop the others.
+            # A failing handshake must not stop the others.
             if self._queue or self._ends:
                 self._plan()
 

@@ -20,6 +20,6 @@ cdef extern from *:
 
 
 def join_freed_memory_at_once():
-    """Coalesce memory when it is freed, leaving no work for later; false if the allocator refuses.
+    """Coalesce memory when it is freed, leaving no work for later; False if the allocator refuses.
     """
     return join_at_once() == 1

@@ -49,9 +49,9 @@ async def start_jetstream(
     turn_needed: Callable[[], None],
     commits_ended: Callable[[], None],
 ) -> RunningJetStream:
-    """Open the store and all streams in it; ServerStartError if the folder cannot be used.
+    """Open the store and all its streams; ServerStartError if the folder cannot be used.
 
-    Nothing is open yet while it waits for another server to leave the folder.
+    Nothing is opened while this waits for another server to leave the folder.
     """
     began_ns = broker.monotonic_ns()
     resources = store_resources(options)
@@ -105,7 +105,7 @@ def _folder(resources: StoreResources) -> str:
 
 
 def _disk(folder: str, options: JetStreamOptions) -> Disk:
-    """Where the store is; StoreError if there is nothing that could be served read-only."""
+    """The disk of the store; StoreError if it is read-only and holds no store."""
     if not options.read_only:
         return OsDisk(folder)
     from tradewind.server.unchanged_disk import ServedDisk
@@ -119,7 +119,7 @@ def _disk(folder: str, options: JetStreamOptions) -> Disk:
 
 
 def key_ring(options: JetStreamOptions) -> MainKeyRing | None:
-    """The keys of the store; most servers have none, and need no ciphers."""
+    """The encryption keys of the store; None for most servers, which then load no ciphers."""
     if options.encryption is None:
         return None
     from tradewind.store.files.vault import MainKeyRing
@@ -130,7 +130,7 @@ def key_ring(options: JetStreamOptions) -> MainKeyRing | None:
 def _remotes(
     broker: Broker, options: JetStreamOptions, turn_needed: Callable[[], None]
 ) -> ServerRemotes | None:
-    """The ways to other servers; most servers have none, and need no client."""
+    """The links to other servers; None for most servers, which then load no client."""
     if not options.remotes:
         return None
     from tradewind.server.remotes import ServerRemotes
@@ -139,7 +139,7 @@ def _remotes(
 
 
 def _run_in_threads(calls: list[Callable[[], None]]) -> None:
-    """A disk with a queue does many syncs in the time of a few."""
+    """Run the calls in threads: a disk with a queue does many syncs in the time of a few."""
     if calls:
         with ThreadPoolExecutor(DISK_THREADS) as threads:
             for _ in threads.map(lambda call: call(), calls):
@@ -147,7 +147,7 @@ def _run_in_threads(calls: list[Callable[[], None]]) -> None:
 
 
 class RunningJetStream:
-    """The engine with what it stands on."""
+    """The engine with the parts of its environment."""
 
     def __init__(
         self,
@@ -168,21 +168,23 @@ class RunningJetStream:
         self._remotes = remotes
 
     def reload(self, options: ServerOptions) -> Iterator[None]:
-        """Accounts may have got JetStream, lost it, or have other limits; in steps."""
+        """Apply the options, in steps: accounts may have gained or lost JetStream, or have other
+        limits.
+        """
         yield from self.engine.reload(options)
         for tenant in list(self.engine.accounts.values()):
             recover_account(self.engine, tenant, self._root)
             yield
 
     def account_changed(self, name: str) -> None:
-        """One account has come, or has other limits."""
+        """Called when an account was added or its limits have changed."""
         is_new = name not in self.engine.accounts
         tenant = self.engine.set_account(name)
         if tenant is not None and is_new:
             recover_account(self.engine, tenant, self._root)
 
     async def stop(self) -> None:
-        """Have everything on disk and let go of the folder; what cannot be written is logged."""
+        """Write everything to disk and release the folder; what cannot be written is logged."""
         self._log.notice("Initiating JetStream Shutdown...")
         steps = (
             self._begin_stop,
@@ -194,7 +196,7 @@ class RunningJetStream:
         for step in steps:
             try:
                 await step()
-            except Exception as error:  # nothing is gained by not doing the rest
+            except Exception as error:  # the remaining steps are worth doing all the same
                 self.engine.faults.contain("shutdown", error)
         self._log.notice("JetStream Shutdown")
 
@@ -206,12 +208,12 @@ class RunningJetStream:
             await self._remotes.stop()
 
     async def _drain_workers(self) -> None:
-        # A request under way is finished; those that have not begun are not.
+        # A request in progress is finished; requests that have not begun are not.
         if not await self._workers.drain(DRAIN_SECONDS_MAX):
             self._log.error("JetStream: the disk does not respond; a request is still in progress")
 
     async def _drain_syncer(self) -> None:
-        # What is left of consumers is written when they are closed.
+        # The remaining state of consumers is written when these are closed.
         try:
             for target in await self.syncer.drain(DRAIN_SECONDS_MAX):
                 if isinstance(target, FileStore):
@@ -231,7 +233,7 @@ class RunningJetStream:
 def _log_banner(
     log: Log, options: JetStreamOptions, resources: StoreResources, folder: str
 ) -> None:
-    """In nats-server's words: people look for these lines."""
+    """Log the banner in nats-server's words: people look for these lines."""
     log.notice("---------------- JETSTREAM ----------------")
     log.notice(f"  Strict:          {'true' if options.strict else 'false'}")
     log.notice(f"  Max Memory:      {bytes_text(resources.memory_bytes_max)}")
@@ -254,7 +256,7 @@ def _log_banner(
 
 
 def bytes_text(size: int) -> str:
-    """`512 B`, `64.00 MB`, `1.50 GB`: units of 1024."""
+    """The size with its unit, in powers of 1024: `512 B`, `64.00 MB`, `1.50 GB`."""
     if size < 1024:
         return f"{size} B"
     value, index = size / 1024, 0

@@ -1,4 +1,4 @@
-"""Connects to the servers in `leafnodes.remotes`.
+"""Connect to the servers in `leafnodes.remotes`.
 
 Owns one connection per remote and its reconnects, each with the next URL: after `reconnect`, or
 after the delay that the reason given by the other side requires. It never blocks the event loop,
@@ -40,7 +40,7 @@ STOP_SECONDS = 2.0
 
 
 class DialledLink(StreamLink):
-    """The link of a connection that we have made: its end is waited for."""
+    """The link of an outgoing connection, whose end is awaited."""
 
     def __init__(
         self, turns: Turns, open_session: Callable[[], Session], *, is_plain: bool
@@ -49,7 +49,7 @@ class DialledLink(StreamLink):
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """Called when the socket is closed."""
         super().connection_lost(error)
         if not self.ended.done():
             self.ended.set_result(None)
@@ -73,16 +73,16 @@ class Dialler:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Connect, and again whenever the connection is lost."""
+        """Connect, and reconnect whenever the connection is lost."""
         name = f"leaf node {self._configured[0].host}"
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def read_files_again(self) -> None:
-        """The next connection is made with what the files of TLS say then."""
+        """Read the TLS files again for the next connection."""
         self._context = None
 
     async def stop(self) -> None:
-        """Close the connection, and make no other."""
+        """Close the connection, and do not reconnect."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=STOP_SECONDS)
@@ -97,14 +97,14 @@ class Dialler:
         return list(dict.fromkeys(known))
 
     def _choose(self) -> Address:
-        """The next url: that of the last try comes last."""
+        """The next URL; the URL of the last attempt comes last."""
         addresses = self._addresses()
         address = addresses[self._next % len(addresses)]
         self._next += 1
         return address
 
     def _learn(self, info: LeafInfo, current: Address) -> None:
-        """Other servers of the cluster, at which the same login works."""
+        """Remember other servers of the cluster, which accept the same login."""
         urls = info.ws_connect_urls if current.is_websocket else info.leafnode_urls
         if self.remote.ignore_discovered or not urls:
             return
@@ -113,7 +113,7 @@ class Dialler:
             try:
                 found = leaf_address(f"{current.scheme}://{url.rpartition('://')[2]}")
             except ClientError:
-                continue  # one bad entry of a server is no reason to lose the others
+                continue  # one bad entry of a server is no reason to drop the others
             learned.append(
                 replace(found, path=current.path, user=current.user, password=current.password)
             )
@@ -144,7 +144,9 @@ class Dialler:
         return SECOND_NS if options is None else options.reconnect_ns
 
     def _say(self, address: Address, reason: str) -> None:
-        """The first failure and every other reason is logged, the rest only when debugging."""
+        """Log the first failure and every changed reason as an error, repeats only when
+        debugging.
+        """
         text = f"Error trying to connect as leafnode to remote server {address.url!r}: {reason}"
         say = self._broker.log.debug if text == self._problem else self._broker.log.error
         self._problem = text
@@ -153,7 +155,7 @@ class Dialler:
     # ---------------------------------------------------------------- one connection
 
     async def _connect(self, address: Address) -> DialledLink | DialledFrameLink:
-        """A link whose session is in the handshake."""
+        """A link whose session has begun the handshake."""
         remote = self.remote
         greeting, transport = await self._open(address)
         is_done = False
@@ -241,7 +243,7 @@ class Dialler:
     async def _secure(
         self, address: Address, info: LeafInfo, greeting: LeafGreeting, transport: asyncio.Transport
     ) -> tuple[asyncio.Transport, bool]:
-        """Change to TLS if either side wants it; false: it is TLS now."""
+        """Change to TLS if either side wants it; False if the connection is secure now."""
         tls = self.remote.tls
         if tls is not None and tls.handshake_first:
             return transport, False
@@ -264,7 +266,9 @@ class Dialler:
         return secured
 
     async def _tls_context(self) -> ssl.SSLContext:
-        """Made once, or again after a reload, in a thread: reading all authorities takes long."""
+        """The TLS context. Created once, and again after a reload, in a thread: reading all
+        authorities takes long.
+        """
         if self._context is None:
             tls = self.remote.tls
             files = ConnectOptions() if tls is None else ConnectOptions(
@@ -279,14 +283,16 @@ class Dialler:
         return self._context
 
     def _hostname(self, address: Address) -> str:
-        """What the certificate must name: of a learned address that of a configured one."""
+        """The name that the certificate must have; for a discovered address, that of a configured
+        one.
+        """
         tls = self.remote.tls
         if tls is not None and tls.hostname:
             return tls.hostname
         return address.host if address in self._configured else self._configured[0].host
 
     def _login(self, address: Address) -> Callable[[str], dict[str, str]]:
-        """What says who we are, once there is a nonce; files are read now."""
+        """The function that creates the login for a nonce; files are read now."""
         jwt, seed = "", self.remote.nkey_seed.reveal()
         if self.remote.credentials:
             try:
@@ -316,12 +322,12 @@ class Dialler:
         *,
         is_plain: bool,
     ) -> DialledLink | DialledFrameLink:
-        """The link takes the socket over."""
+        """Let the link take over the socket."""
         remote, leaves = self.remote, self._broker.leaves
-        assert leaves is not None, "whoever dials has leaf nodes"
+        assert leaves is not None, "dialling requires leaf nodes"
         peer = transport.get_extra_info("peername") or (address.host, address.port)
         place = RemoteAddress(str(peer[0]), int(peer[1]))
-        # WebSocket has a compression of its own.
+        # WebSocket has its own compression.
         offered = "" if address.is_websocket else info.compression
         mode = agreed_mode(remote.compression.mode, offered)
         kind = "LEAFNODE_WS" if address.is_websocket else "LEAFNODE"

@@ -15,7 +15,7 @@ from tradewind.wire.websocket import FrameDecoder, FrameEncoder
 
 
 class DialledFrameLink(SessionLink, asyncio.Protocol):
-    """Frames both ways, from the side that dialled."""
+    """Transport of WebSocket frames for the side that dialled."""
 
     def __init__(self, turns: Turns, transport: asyncio.Transport) -> None:
         super().__init__(turns)
@@ -23,17 +23,17 @@ class DialledFrameLink(SessionLink, asyncio.Protocol):
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def begin(self, session: Session, decoder: FrameDecoder, encoder: FrameEncoder) -> None:
-        """The session lives on this connection from now on."""
+        """Hand the connection over to the session."""
         self.attach(session, WebsocketFraming(self, decoder, encoder))
         self.data_done()
 
     def data_received(self, data: bytes) -> None:
-        """Frames."""
+        """Called when bytes have arrived: decode the frames in them."""
         if self.framing is not None:
             self.framing.run(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """Called when the socket is closed."""
         super().connection_lost(error)
         if not self.ended.done():
             self.ended.set_result(None)

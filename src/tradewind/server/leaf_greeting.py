@@ -17,14 +17,14 @@ from tradewind.errors import ProtocolError
 from tradewind.own_addresses import address_text
 from tradewind.wire.websocket import FrameDecoder, FrameEncoder
 
-# What a server may say before it has said who it is.
+# The limit for a server's first line, before the server has been verified.
 INFO_BYTES_MAX = 1 << 16
 MESSAGE_BYTES_MAX = 1 << 26
 DEFLATE = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
 
 
 class LeafGreeting(asyncio.Protocol):
-    """Waits for INFO. `upgrade` asks for WebSocket first."""
+    """Waits for INFO; with `upgrade`, first requests WebSocket."""
 
     def __init__(self, upgrade: Upgrade | None) -> None:
         self._upgrade = upgrade
@@ -35,13 +35,13 @@ class LeafGreeting(asyncio.Protocol):
         self.info: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there, or TLS on top of it."""
+        """Called when the socket, or TLS on top of it, is connected."""
         self._transport = cast("asyncio.Transport", transport)
         if self._upgrade is not None:
             self._transport.write(self._upgrade.request())
 
     def data_received(self, data: bytes) -> None:
-        """The answer to the upgrade, then INFO."""
+        """Called when bytes of the upgrade response or INFO have arrived."""
         if self.info.done():
             self.info = asyncio.get_running_loop().create_future()
             self._fail(ProtocolError("the server sent more than INFO before it was answered"))
@@ -83,19 +83,19 @@ class LeafGreeting(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if not self.info.done():
             self.info.set_exception(error)
-            self.info.exception()  # whoever waits has perhaps given up
+            self.info.exception()  # the caller may have given up
         if self._transport is not None:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """Called when the socket is closed."""
         self._fail(error or ClientError("the server closed the connection before INFO"))
 
 
 def upgrade_request(
     host: str, port: int, path: str, *, compression: bool, no_masking: bool
 ) -> Upgrade:
-    """For the leaf nodes of a server that listens to WebSocket."""
+    """The upgrade request to a server that accepts leaf nodes over WebSocket."""
     headers = {}
     if no_masking:
         headers["Nats-No-Masking"] = "true"

@@ -19,9 +19,9 @@ class LeafListener(Listener):
     connection_type = "LEAFNODE"
 
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
-        """What an accepted socket talks to."""
+        """The protocol of an accepted socket."""
         leaves = self._broker.leaves
-        assert leaves is not None, "whoever listens has leaf nodes"
+        assert leaves is not None, "listening requires leaf nodes"
         open_session = partial(leaves.accepted, remote)
         if self._tls is None:
             return StreamLink(self._turns, open_session)

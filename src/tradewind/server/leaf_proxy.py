@@ -1,7 +1,7 @@
-"""A way to a hub through an HTTP proxy: CONNECT, and its answer.
+"""A connection to a hub through an HTTP proxy: CONNECT, and its answer.
 
-Owns a connection from the first byte to the end of the answer; what the hub has sent behind it is
-kept for whoever takes over. The password is in no text.
+Owns a connection from the first byte to the end of the answer; bytes that the hub has sent after it
+are stored for the next protocol. The password is in no text.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _OK = "200"
 
 
 class Tunnel(asyncio.Protocol):
-    """Asks a proxy for a connection to `place`, such as "hub.example.com:7422"."""
+    """Requests from a proxy a connection to `place`, such as "hub.example.com:7422"."""
 
     def __init__(self, proxy: LeafProxyOptions, place: str) -> None:
         self._proxy = proxy
         self._place = place
         self._answer = FirstLines("the answer of the proxy", END_OF_HEAD, ANSWER_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
-        # What came behind the answer.
+        # The bytes after the answer.
         self.opened: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The proxy is there."""
+        """Called when the proxy is connected."""
         self._transport = cast("asyncio.Transport", transport)
         lines = [f"CONNECT {self._place} HTTP/1.1", f"Host: {self._place}"]
         if self._proxy.user:
@@ -42,7 +42,9 @@ class Tunnel(asyncio.Protocol):
         self._transport.write("\r\n".join([*lines, "", ""]).encode())
 
     def data_received(self, data: bytes) -> None:
-        """The answer; nothing more is read before somebody takes over."""
+        """Called when bytes of the answer have arrived; nothing more is read before another
+        protocol takes over.
+        """
         assert self._transport is not None
         if self.opened.done():
             return
@@ -64,19 +66,19 @@ class Tunnel(asyncio.Protocol):
             self.opened.set_result(rest)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The proxy, or who is behind it, has closed."""
+        """Called when the proxy, or the server it reached, has closed the connection."""
         self._fail(error or ClientError("the proxy closed the connection before it answered"))
 
     def _fail(self, error: Exception) -> None:
         if not self.opened.done():
             self.opened.set_exception(error)
-            self.opened.exception()  # whoever waits has perhaps given up
+            self.opened.exception()  # the caller may have given up
 
 
 async def open_tunnel(
     proxy: LeafProxyOptions, place: str, seconds: float
 ) -> tuple[asyncio.Transport, bytes]:
-    """A connection to `place` that is not being read, and what came on it already."""
+    """A connection to `place`, with reading paused, and the bytes that have arrived on it."""
     loop = asyncio.get_running_loop()
     transport: asyncio.Transport | None = None
     try:

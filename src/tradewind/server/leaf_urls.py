@@ -1,7 +1,7 @@
 """The addresses of hubs: URLs in `leafnodes.remotes`, and those that a hub announces.
 
-Owns the grammar of these URLs. `ws`, `wss` and `tls` mean what they say; a URL with any other
-scheme, or without one, is that of a plain connection, as nats-server reads it.
+Owns the grammar of these URLs. `ws`, `wss` and `tls` have their usual meaning; a URL with any other
+scheme, or without one, stands for a plain connection, as in nats-server.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class RunningLeafnodes:
-    """Of one server."""
+    """The leaf node listener and the outgoing leaf connections of one server."""
 
     def __init__(self, turns: Turns, options: LeafOptions) -> None:
         self._turns = turns
@@ -33,11 +33,11 @@ class RunningLeafnodes:
 
     @property
     def port(self) -> int:
-        """The bound port; 0: nobody is listened to."""
+        """The bound port; 0 without a listener."""
         return 0 if self.listener is None else self.listener.address[1]
 
     def listen(self) -> None:
-        """Accept connections, if the configuration says so."""
+        """Start accepting connections, if the configuration asks for a listener."""
         options = self.options
         if not options.port:
             return
@@ -51,8 +51,9 @@ class RunningLeafnodes:
         self._broker.log.notice(f"Listening for leafnode connections on {place}")
 
     def _announce(self, listener: LeafListener) -> None:
-        """Have INFO name the address at which other servers reach the listener: of a wildcard the
-        first one of the machine that is neither loopback nor link-local, as nats-server does.
+        """Advertise in INFO the address at which other servers reach the listener. For a wildcard,
+        this is the first address of the machine that is neither loopback nor link-local, as in
+        nats-server.
         """
         options = self.options
         host, port = options.host or listener.address[0], listener.address[1]
@@ -66,11 +67,11 @@ class RunningLeafnodes:
         info.connect_urls = (address_text(info.host, info.port),) if is_reachable else ()
 
     def dial(self) -> None:
-        """Connect to all that is named."""
+        """Connect to all configured remotes."""
         self._set_remotes(self.options.remotes)
 
     def _set_remotes(self, remotes: tuple[LeafRemoteOptions, ...]) -> list[Dialler]:
-        """Have these; returns those that are to be stopped."""
+        """Start and keep dialling these remotes; returns the diallers that must be stopped."""
         wanted = {remote for remote in remotes if not remote.disabled}
         gone = [dialler for remote, dialler in self._diallers.items() if remote not in wanted]
         for dialler in gone:
@@ -84,8 +85,8 @@ class RunningLeafnodes:
         return gone
 
     def reload(self, options: LeafOptions) -> None:
-        """Take over other remotes and certificates, also if only their files are others; the rest
-        needs a restart.
+        """Apply changed remotes and certificates, including files whose content changed; every
+        other change needs a restart.
         """
         self.options = options
         if self.listener is not None:
@@ -111,7 +112,7 @@ class RunningLeafnodes:
 
 
 def leaf_tls(options: LeafOptions) -> ServerContext | None:
-    """For the connections of leaf nodes; None without TLS."""
+    """The TLS context for leaf node connections; None without TLS."""
     if options.tls is None:
         return None
     from tradewind.server.tls import server_context

@@ -16,53 +16,53 @@ class Held(Protocol):
     """A link that is not read because its receivers are crowded."""
 
     def release(self) -> None:
-        """Read it again."""
+        """Resume reading from the link."""
 
     def give_up(self, error: Exception) -> None:
-        """Releasing it has failed."""
+        """Called when releasing the link has failed."""
 
 
 class Turns(Protocol):
-    """What a link needs of the server: somebody who ends the turn."""
+    """The part of the server that links use: what ends the turn."""
 
     @property
     def broker(self) -> Broker:
-        """Whose turn it is."""
+        """The broker whose turns these are."""
 
     def turn_needed(self) -> None:
-        """Something happened: end the turn when every ready socket has been read."""
+        """Called when something happened: end the turn once every ready socket has been read."""
 
     def input_done(self, link: object) -> None:
-        """A link has run what it read."""
+        """Called when a link has run the input it read."""
 
     def turn_now(self) -> None:
-        """Some outbox has grown large: end the turn at once."""
+        """End the turn at once: some outbox has grown large."""
 
     def hold(self, link: Held) -> None:
-        """Release a link in a moment, or when some receiver continues."""
+        """Release the link after a moment, or as soon as a receiver accepts output again."""
 
     def release_held(self) -> None:
-        """Some receiver continues."""
+        """Called when a receiver accepts output again."""
 
 
 class Framing(Protocol):
-    """What wraps the protocol bytes of a link; most links have none."""
+    """The wrapping of a link's protocol bytes; most links have none."""
 
     @property
     def has_input(self) -> bool:
-        """Whether input is still to be run: nothing more is read until it is."""
+        """Whether input is still to be run; nothing more is read until then."""
 
     def run(self, data: bytes | memoryview) -> None:
-        """Run input. The link calls it without data while `has_input`, once per turn."""
+        """Run input. The link calls this without data while `has_input`, once per turn."""
 
     def head(self, size: int) -> bytes | None:
-        """What to send in front of so many protocol bytes; None: they are to be encoded."""
+        """The bytes to send before `size` protocol bytes; None if these must be encoded."""
 
     def encode(self, data: bytes) -> bytes:
-        """Protocol bytes as the transport gets them."""
+        """The protocol bytes in the form that the transport sends."""
 
     def farewell(self, reason: str) -> bytes:
-        """Bytes to send after the last output."""
+        """The bytes to send after the last output."""
 
 
 class StreamLink(PlainLink, asyncio.BufferedProtocol):

@@ -11,13 +11,13 @@ cdef class SessionLink:
     cdef readonly bint write_paused
     cdef bint _read_paused
     cdef bint _closing
-    cdef bint _held                     # not read, for the sake of its receivers or of all others
+    cdef bint _held                     # not read: its receivers are slow, or others come first
     cdef readonly object linger         # the timer that closes a peer that does not read, or None
     cdef readonly object framing        # Framing, or None: bytes are passed on as they are
     cdef int _descriptor                # of the socket; -1: all bytes go through the transport
 
     cdef int _frame_descriptor          # of the socket, for whole frames; -1: none
-    cdef bint _lends                    # the transport encrypts output where it is
+    cdef bint _lends                    # the transport encrypts output without copying it
 
     cdef int _write(self, Session session, transport) except -1
     cdef int _lend(self, Session session, transport) except -1

@@ -1,4 +1,4 @@
-"""A socket and its session: input is run as it arrives, output is written once per turn.
+"""Connects a socket with its session: runs input as it arrives, writes output once per turn.
 
 Owns the transport. It decides nothing about the protocol: it reads while the session is not
 blocked, writes what the session has queued, and closes when the session is closed. TLS is handled
@@ -10,12 +10,12 @@ small part that makes the transport wait for the socket; all errors are handled 
 
 A connection that publishes faster than its receivers read is held: it is not read for a moment, or
 until one of the receivers continues. This fills the publisher's socket rather than the server's
-memory. A receiver that has taken nothing for a while holds nobody: its outbox grows up to
+memory. A receiver that has taken nothing for a while holds no publisher: its outbox grows up to
 max_pending. A connection that has sent so much that reading it takes long is held as well, until
 all others have been read once.
 
-What differs between connections is given to the link, which asks nothing of its subclasses: whether
-it may write to the socket itself, and for WebSocket a framing (`server.link.Framing`).
+The differences between connections are given to the link, which asks nothing of its subclasses:
+whether it may write to the socket itself, and for WebSocket a framing (`server.link.Framing`).
 """
 
 import asyncio
@@ -51,16 +51,16 @@ WRITE_BUFFER_HIGH_BYTES = 1048576
 LINGER_SECONDS = 5.0
 
 cdef enum:
-    # The part of the output that goes to the transport when a socket did not take it.
+    # The part of the output that goes to the transport when a socket did not accept it.
     HANDED_OVER_BYTES = 4096
-    # A receiver whose socket has taken nothing for longer than this holds nobody.
+    # A receiver whose socket has taken nothing for longer than this holds no publisher.
     HOLD_AFTER_NS_MAX = 10_000_000
 
 cdef tuple ABORTED = (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE, ops.CLOSED_WRITE_ERROR)
 
 
 cdef class SessionLink:
-    """What plain, TLS and WebSocket connections have in common: all but the reading."""
+    """The common part of plain, TLS and WebSocket connections: everything but reading."""
 
     def __init__(self, turns not None):
         self.turns = turns
@@ -74,7 +74,7 @@ cdef class SessionLink:
         self._lends = self.framing is None and getattr(transport, "keeps_no_input", False)
 
     def send_frames_to(self, int descriptor):
-        """Frames may go straight to this socket while the transport has nothing to write."""
+        """Allow frames to go straight to this socket while the transport has nothing to write."""
         self._frame_descriptor = descriptor
 
     def attach(self, Session session not None, framing=None):
@@ -87,7 +87,9 @@ cdef class SessionLink:
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
 
     def flush(self):
-        """At the end of a turn: write, pause or resume reading, close, as the session requires."""
+        """Called at the end of a turn: write, pause or resume reading, and close, as the session
+        requires.
+        """
         cdef Session session = self.session
         transport = self.transport
         if session is None or transport is None or self._closing:
@@ -120,7 +122,8 @@ cdef class SessionLink:
         return 0
 
     cdef int _lend(self, Session session, transport) except -1:
-        """Have a transport that keeps nothing of it encrypt the outbox, without a copy."""
+        """Let a transport that keeps no reference to it encrypt the outbox, without a copy.
+        """
         cdef Buffer* outbox = &session.state.outbox
         cdef size_t size = buffer_size(outbox)
         if not transport.is_closing():
@@ -130,8 +133,8 @@ cdef class SessionLink:
         return 0
 
     cdef int _send_frame(self, Session session, transport) except -1:
-        """Write the outbox to the socket as one frame. What the socket does not take goes to the
-        transport: nothing else may come between the parts of a frame.
+        """Write the outbox to the socket as one frame. The part that the socket does not accept
+        goes to the transport: nothing may come between the parts of a frame.
         """
         cdef Buffer* outbox = &session.state.outbox
         cdef size_t size = buffer_size(outbox)
@@ -165,7 +168,9 @@ cdef class SessionLink:
         return 0
 
     cdef int _send(self, Session session, transport) except -1:
-        """Write the outbox to the socket, as far as the socket takes it.
+        """Write the outbox to the socket, as far as the socket accepts it. A small part of the rest
+        goes to the transport, which reports when there is room again; the remaining outbox is not
+        copied, however large it is.
 
         A small part of the rest goes to the transport, which reports when there is room again: what
         stays in the outbox is not copied, however large it is.
@@ -222,7 +227,7 @@ cdef class SessionLink:
             self._router.faults.contain("link", error)
 
     def give_up(self, error not None):
-        """The same if writing failed: nothing more is written."""
+        """Log an error of writing and close only this connection, without writing anything more."""
         cdef Session session = self.session
         self._closing = True
         self.fail(error)
@@ -236,7 +241,9 @@ cdef class SessionLink:
             session.link = None
 
     def data_done(self):
-        """Input was run: schedule the end of the turn, early if some outbox grew large."""
+        """Called after input was run: schedule the end of the turn, early if some outbox grew
+        large.
+        """
         if not self._router._pressure:
             self.turns.input_done(self)
             return
@@ -247,14 +254,14 @@ cdef class SessionLink:
             self._steer_reading(self.session, self.transport)
 
     def release(self):
-        """Allow reading again."""
+        """Resume reading."""
         self._held = False
         if self.session is not None and not self._closing:
             self._steer_reading(self.session, self.transport)
 
     cdef int _note_crowd(self, Session session) except -1:
-        """After a write: note whether too much output is left, and whether the socket takes it
-        soon.
+        """Called after a write: note whether too much output is left, and whether the socket
+        accepts it soon.
         """
         if self.write_paused and buffer_size(&session.state.outbox) > PRESSURE_BYTES \
                 and self.turns.broker.monotonic_ns() - session.write_blocked_ns \
@@ -265,7 +272,7 @@ cdef class SessionLink:
     # ---------------------------------------------------------------- transport callbacks
 
     def pause_writing(self):
-        """The socket is slow: keep output in the session."""
+        """Called when the socket is slow: keep output in the session."""
         self.write_paused = True
         if self.session is not None:
             try:
@@ -274,7 +281,7 @@ cdef class SessionLink:
                 self.give_up(error)
 
     def resume_writing(self):
-        """The socket accepts bytes again."""
+        """Called when the socket accepts bytes again."""
         self.write_paused = False
         if self.session is not None:
             try:
@@ -285,8 +292,8 @@ cdef class SessionLink:
             self.turns.release_held()
 
     def eof_received(self):
-        """Half-closed connections are not kept: the session is closed and has the link close, in
-        a later turn if very many end at once. Return whether there is one.
+        """Close the session: half-closed connections are not supported. The session closes the
+        link, in a later turn if very many end at once. Returns whether there is a session.
         """
         if self.session is None or self._closing:
             return False
@@ -294,7 +301,7 @@ cdef class SessionLink:
         return True
 
     def connection_lost(self, error):
-        """The socket is gone."""
+        """Called when the socket is closed."""
         cdef Session session = self.session
         self._closing = True
         if self.linger is not None:
@@ -311,7 +318,7 @@ cdef class SessionLink:
 cdef class PlainLink(SessionLink):
     """A connection without frames: the transport reads straight into the broker's read area.
 
-    `is_plain`: output may go straight to the socket; over TLS it is the transport's.
+    `is_plain` says whether output may go straight to the socket; over TLS the transport writes.
     """
 
     def __init__(self, turns not None, open_session not None, *, bint is_plain=True):
@@ -321,7 +328,7 @@ cdef class PlainLink(SessionLink):
         self._is_plain = is_plain
 
     def connection_made(self, transport not None):
-        """The connection is up."""
+        """Called when the connection is established."""
         self.use_transport(transport)
         try:
             self.attach(self._open_session())
@@ -331,12 +338,13 @@ cdef class PlainLink(SessionLink):
         socket = transport.get_extra_info("socket") if self._is_plain else None
         if socket is not None:
             self._descriptor = socket.fileno()
-            # It is paused while it holds a byte, so that direct writes cannot overtake that byte.
+            # The transport is paused while it holds a byte, so that direct writes cannot overtake
+            # that byte.
             transport.set_write_buffer_limits(high=0)
         self.data_done()
 
     def get_buffer(self, sizehint):
-        """Where the next read goes."""
+        """The buffer for the next read."""
         cdef Session session = self.session
         cdef char* start
         if session is None:     # an error has closed it
@@ -348,7 +356,7 @@ cdef class PlainLink(SessionLink):
         return PyMemoryView_FromMemory(start, session.offered_room, PyBUF_WRITE)
 
     def buffer_updated(self, size_t nbytes):
-        """`nbytes` were read."""
+        """Called when `nbytes` were read."""
         cdef Session session = self.session
         cdef bint is_full
         if session is None:     # an error has closed it
@@ -356,17 +364,17 @@ cdef class PlainLink(SessionLink):
         is_full = nbytes == session.offered_room
         try:
             session.run_read(nbytes, self._wall_ns())
-        except Exception as error:  # our own bug may close this connection, but no other
+        except Exception as error:  # a bug may close this connection, but no other
             self.fail(error)
         self.data_done()
         if self.session is None:
             return
         if self._descriptor < 0 or self.session.blocked:
-            # The transport may have more input at hand: it must not wait for the end of the turn to
-            # be stopped.
+            # The transport may hold more input: it must not wait for the end of the turn to be
+            # stopped.
             self._steer_reading(self.session, self.transport)
         if is_full and not self._held:
-            # Otherwise the transport would read on before it serves any other socket.
+            # Otherwise the transport would continue reading before it serves any other socket.
             if self.turns.has_read_long(self):
                 self._held = True
                 self._steer_reading(self.session, self.transport)

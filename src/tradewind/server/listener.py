@@ -1,4 +1,4 @@
-"""Listening sockets: accepts connections and creates their links.
+"""Listening sockets: accept connections and create their links.
 
 Owns the listening sockets, and accepted sockets until a transport takes them over. It never handles
 TLS, which is up to `tls_pipe`.
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 THROTTLED = "Connection throttling is active. Please try again later."
 BACKLOG = 4096
 ACCEPT_BATCH = 64
-# Out of file descriptors: stop accepting for this long instead of spinning.
+# Without free file descriptors, accepting stops for this long instead of spinning.
 ACCEPT_PAUSE_SECONDS = 0.2
-# How many connections may be on their way to TLS or WebSocket at once, those of one address half of
-# that at most: each holds the memory of a handshake.
+# The limit for connections that are establishing TLS or WebSocket, and half of it is the limit for
+# one address: each holds the memory of a handshake.
 PENDING_HANDSHAKES_MAX = 8192
 
 
 def client_url(scheme: str, host: str, port: int) -> str:
-    """A url for a bound address; a wildcard address is reached over loopback."""
+    """A URL for a bound address; a wildcard address is reached over loopback."""
     return f"{scheme}://{address_text(LOOPBACK if is_wildcard(host) else host, port)}"
 
 
 def bind(host: str, port: int) -> Sockets:
-    """Listen on all addresses of a host; ServerStartError in the words of nats-server."""
+    """Listen on all addresses of a host; ServerStartError with the text of nats-server."""
     try:
         return listen_on(host, port, BACKLOG)
     except OSError as error:
@@ -83,8 +83,8 @@ class Listener:
         self._turns = turns
         self._broker: Broker = turns.broker
         self._sockets = sockets
-        # Known also when they are closed: the address that the first one is bound to, and whether
-        # one of them takes IPv6.
+        # Also known after closing: the address that the first socket is bound to, and whether one
+        # of them accepts IPv6.
         self.address: tuple[str, int] = sockets[0].getsockname()[:2]
         self.both_families = any(one.family == socket.AF_INET6 for one in sockets)
         self._loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ class Listener:
     def set_tls(
         self, tls: TlsOptions | None, context: ServerContext | None, *, allow_non_tls: bool
     ) -> None:
-        """TLS settings for connections from now on; changed by a reload."""
+        """Set the TLS settings for later connections; called again by a reload."""
         self._tls: TlsSettings | None = None
         limit = tls.connection_rate_limit if tls is not None else 0
         if limit != self._rate.limit:
@@ -126,18 +126,18 @@ class Listener:
         )
 
     def urls(self, scheme: str) -> list[str]:
-        """Urls of all addresses that are listened on."""
+        """The URLs of all addresses that the sockets listen on."""
         from tradewind.interfaces import reachable_urls
 
         return reachable_urls(self._sockets, scheme)
 
     def start(self) -> None:
-        """Accept from now on."""
+        """Start accepting connections."""
         for listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
     def close(self) -> None:
-        """Accept no more; established connections stay."""
+        """Stop accepting; established connections stay."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()
@@ -145,7 +145,7 @@ class Listener:
 
     async def cancel_handshakes(self) -> None:
         """End the connections that are not established yet."""
-        # A socket gets its transport within an iteration or two of the loop. To interrupt that
+        # A socket gets its transport within an iteration or two of the loop. Interrupting that
         # would leave uvloop's transport without the end that its protocol waits for.
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -186,7 +186,7 @@ class Listener:
         await self._loop.connect_accepted_socket(partial(self.protocol, remote), connection)
 
     def _established(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
-        """A transport owns the socket now, unless something went wrong."""
+        """Called when a transport owns the socket, or creating the transport has failed."""
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if task.cancelled() or error is not None:
@@ -195,7 +195,7 @@ class Listener:
             self._broker.faults.contain("listener", error)
 
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
-        """What an accepted socket talks to."""
+        """The protocol of an accepted socket."""
         if not self._proxy_protocol:
             return self._link(partial(self._broker.open_session, remote, self.connection_type))
         from tradewind.server.proxy_header import ProxyHead
@@ -212,7 +212,7 @@ class Listener:
         return client_pipe(self._turns, open_session, self._tls)
 
     def _may_shake_hands(self) -> bool:
-        """Whether one more handshake fits into this second."""
+        """Whether the rate limit allows another handshake in this second."""
         now_ns = self._broker.monotonic_ns()
         refused = self._rate.refused_before(now_ns)
         if refused:
@@ -227,7 +227,7 @@ def _turned_away(open_session: Callable[..., Session]) -> Session:
 
 
 class HandshakeRate:
-    """Counts handshakes by the second; a `limit` of 0 is none."""
+    """Counts handshakes per second; a `limit` of 0 means none."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -236,14 +236,14 @@ class HandshakeRate:
         self._refused = 0
 
     def refused_before(self, now_ns: int) -> int:
-        """How many were refused in a second that is over; it is said once."""
+        """The number of handshakes refused in a finished second; reported only once."""
         if now_ns - self._began_ns < SECOND_NS:
             return 0
         refused, self._refused = self._refused, 0
         return refused
 
     def takes(self, now_ns: int) -> bool:
-        """Whether one more may begin."""
+        """Whether another handshake may begin."""
         if not self.limit:
             return True
         if now_ns - self._began_ns >= SECOND_NS:

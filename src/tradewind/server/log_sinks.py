@@ -32,7 +32,7 @@ class FileSink:
         self._open()
 
     def write(self, level: str, prefix: str, text: str) -> None:
-        """One line; the one that passes the limit still goes to the old file."""
+        """Write one line; the line that passes the limit still goes to the old file."""
         if self._descriptor < 0:
             return
         self._append(log_line(level, prefix, text))
@@ -41,7 +41,7 @@ class FileSink:
             self._append(log_line("INF", prefix, f'Rotated log, backup saved as "{backup}"'))
 
     def reopen(self) -> bool:
-        """Open the path again; the old file is kept if that fails."""
+        """Open the path again; the old file stays in use if that fails."""
         old = self._descriptor
         self._open()
         if old >= 0:
@@ -70,7 +70,7 @@ class FileSink:
             self._path.rename(backup)
             self.reopen()
         except OSError:
-            # Try again only after as much again, or every line would try.
+            # Retry only after as much output again: otherwise every line would retry.
             self._size_bytes = 0
             raise
         self._remove_old_backups()
@@ -103,7 +103,7 @@ class SyslogSink:
         if address:
             match = re.fullmatch(r"(udp|tcp)://\[?([^\]/]+?)\]?(?::(\d{1,5}))?", address)
             if not match:
-                raise ValueError("it must be udp://host:port or tcp://host:port")
+                raise ValueError("must be udp://host:port or tcp://host:port")
             target = (match[2], int(match[3] or SYSLOG_UDP_PORT))
             kind = socket.SOCK_STREAM if match[1] == "tcp" else socket.SOCK_DGRAM
         self._record = logging.LogRecord
@@ -118,18 +118,18 @@ class SyslogSink:
 
         class Handler(SysLogHandler):
             def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-                """The default prints a traceback; a line that cannot be sent is lost."""
+                """Drop a record that cannot be sent; the default would print a traceback."""
 
         self._handler = Handler(target, SysLogHandler.LOG_DAEMON, kind)
         self._handler.ident = f"nats-server[{os.getpid()}]: "
         self._handler.append_nul = False
 
     def write(self, level: str, _prefix: str, text: str) -> None:
-        """One message; syslog has its own time and process id."""
+        """Send one message; syslog adds its own time and process id."""
         self._handler.emit(self._record("", self._levels[level], "", 0, text, None, None))
 
     def reopen(self) -> bool:
-        """There is no file."""
+        """Do nothing: there is no file."""
         return False
 
     def close(self) -> None:

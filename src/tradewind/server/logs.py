@@ -19,32 +19,33 @@ from tradewind.errors import ServerStartError
 from tradewind.options import ServerOptions
 
 _COLOURS = {"INF": "32", "DBG": "36", "WRN": "0;93", "ERR": "31", "FTL": "31", "TRC": "33"}
-# What a client chose (a name, a subject) can end up in a line; it must not look like another line.
+# A text that a client chose (a name, a subject) can end up in a line; it must not look like another
+# line.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {9: "\t"}
 
 
 class LogSink(Protocol):
-    """Where lines go."""
+    """A destination of log lines."""
 
     def write(self, level: str, prefix: str, text: str) -> None:
         """Write one line; may raise OSError, which `Log` swallows."""
 
     def reopen(self) -> bool:
-        """Start a fresh file under the same name; False when this is not a file."""
+        """Start a new file under the same name; False if the sink is not a file."""
 
     def close(self) -> None:
-        """Release what is held."""
+        """Release the sink's resources."""
 
 
 class Log:
-    """The server's log; look at `debug_enabled` or `trace_enabled` before making a costly text."""
+    """The server's log; check `debug_enabled` or `trace_enabled` before building a costly text."""
 
     def __init__(
         self, options: ServerOptions, sink: LogSink, now_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self._sink = sink
         self._now_ns = now_ns
-        # Reentrant: a signal may want a line of its own in the middle of another one.
+        # Reentrant: a signal handler may log a line in the middle of another one.
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._destination = _destination(options)
@@ -57,33 +58,33 @@ class Log:
         self._utc = options.logtime_utc
 
     def notice(self, text: str) -> None:
-        """Something a user may like to know ([INF])."""
+        """Log a fact of interest to users ([INF])."""
         self._write("INF", text)
 
     def warn(self, text: str) -> None:
-        """Something that is probably not meant so."""
+        """Log something that is probably unintended ([WRN])."""
         self._write("WRN", text)
 
     def error(self, text: str) -> None:
-        """Something that failed."""
+        """Log a failure ([ERR])."""
         self._write("ERR", text)
 
     def fatal(self, text: str) -> None:
-        """Why the server cannot continue; the caller ends it."""
+        """Log why the server cannot continue ([FTL]); the caller ends it."""
         self._write("FTL", text)
 
     def debug(self, text: str) -> None:
-        """A detail, only with `debug_enabled`."""
+        """Log a detail ([DBG]), only with `debug_enabled`."""
         if self.debug_enabled:
             self._write("DBG", text)
 
     def trace(self, text: str) -> None:
-        """A protocol line, only with `trace_enabled`."""
+        """Log a protocol line ([TRC]), only with `trace_enabled`."""
         if self.trace_enabled:
             self._write("TRC", text)
 
     def reopen(self) -> None:
-        """Write to a fresh file of the same name, after another program moved it away."""
+        """Write to a new file of the same name, after another program has moved the old one."""
         with self._lock:
             try:
                 reopened = self._sink.reopen()
@@ -95,7 +96,7 @@ class Log:
             self.warn("File log re-open ignored, not a file logger")
 
     def reconfigure(self, options: ServerOptions) -> None:
-        """Take over new settings. Raises ServerStartError, changing nothing, for a bad file."""
+        """Apply new settings. Raises ServerStartError, changing nothing, for a bad file."""
         if _destination(options) != self._destination:
             sink = open_sink(options)
             with self._lock:
@@ -122,7 +123,7 @@ class Log:
             with self._lock:
                 self._sink.write(level, prefix, text)
         except (OSError, ValueError):
-            pass  # nowhere left to say it
+            pass  # there is nowhere left to report it
 
 
 def open_log(options: ServerOptions) -> Log:
@@ -159,25 +160,25 @@ def _destination(options: ServerOptions) -> tuple[object, ...]:
 
 
 def log_line(level: str, prefix: str, text: str) -> bytes:
-    """What is written for one line."""
+    """The bytes of one line."""
     return f"{prefix}[{level}] {text}\n".encode(errors="backslashreplace")
 
 
 class StderrSink:
-    """Standard error; levels are coloured when it is a terminal."""
+    """Standard error; levels are coloured if it is a terminal."""
 
     def __init__(self) -> None:
         self._coloured = sys.stderr is not None and sys.stderr.isatty()
 
     def write(self, level: str, prefix: str, text: str) -> None:
-        """One line, in one write so that lines of several processes do not mix."""
+        """Write one line in a single call, so that lines of several processes do not mix."""
         if self._coloured:
             level = f"\x1b[{_COLOURS[level]}m{level}\x1b[0m"
         os.write(2, log_line(level, prefix, text))
 
     def reopen(self) -> bool:
-        """There is nothing to reopen."""
+        """Do nothing: there is nothing to reopen."""
         return False
 
     def close(self) -> None:
-        """Standard error stays open."""
+        """Do nothing: standard error stays open."""

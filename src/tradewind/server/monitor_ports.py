@@ -1,8 +1,8 @@
 """The monitoring ports of a running server: one for HTTP, one for HTTPS.
 
 Owns their servers from start to stop, the applications that are served beside the pages, and the
-certificate of HTTPS, which a reload can change. What the pages say is up to `monitor`, which is
-imported only if there is a port.
+certificate of HTTPS, which a reload can change. The content of the pages is up to `monitor`, which
+is imported only if there is a port.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class MonitorPorts:
-    """Those of one server. `servers` and `urls` are of those that have started."""
+    """The monitoring ports of one server. `servers` and `urls` list those that have started."""
 
     def __init__(self, view: MonitorView, log: Log) -> None:
         self._view = view
@@ -35,15 +35,15 @@ class MonitorPorts:
         self.urls: list[str] = []
 
     def add_guest(self, label: str, path: str, application: ASGIApp) -> None:
-        """Serve an application below a path, with a link on the index; before `start`."""
+        """Serve an application below a path, with a link on the index; must precede `start`."""
         from tradewind.monitor.pages import Guest
 
         if any(guest.path == path for guest in self._guests):
-            raise ValueError(f"path of a monitoring application: {path!r} is taken")
+            raise ValueError(f"path {path!r} of a monitoring application is already taken")
         self._guests.append(Guest(label, path, application))
 
     async def start(self, options: ServerOptions) -> None:
-        """Bind the ports that the options name; ServerStartError."""
+        """Bind the configured ports; ServerStartError if that fails."""
         if options.https_port:
             from tradewind.server.tls import renewable_context
 
@@ -74,13 +74,15 @@ class MonitorPorts:
         self.urls += server.urls
 
     def set_tls(self, context: ServerContext | None) -> None:
-        """Show this certificate from now on, if HTTPS has a port."""
+        """Use this certificate for later connections, if HTTPS has a port."""
         if self._tls is not None and context is not None:
             self._tls.current = context
 
 
 def monitor_tls(options: ServerOptions) -> ServerContext | None:
-    """For pages. As on nats-server nobody is asked for a certificate: pages have no login."""
+    """The TLS context for the pages. As on nats-server, no client certificate is requested: pages
+    have no login.
+    """
     if options.tls is None or not options.https_port:
         return None
     from tradewind.server.tls import server_context

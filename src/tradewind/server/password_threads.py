@@ -25,7 +25,7 @@ _Answer = Identity | Rejection | Consultation
 
 
 class PasswordThreads:
-    """Belongs to one server; used in its event loop only."""
+    """The threads of one server; used in its event loop only."""
 
     def __init__(self, broker: Broker, turn_needed: Callable[[], None]) -> None:
         self._broker = broker
@@ -35,7 +35,7 @@ class PasswordThreads:
         self._is_stopped = False
 
     def start_checks(self) -> None:
-        """Give every free thread a check, if one waits."""
+        """Give each free thread a waiting check."""
         loop = asyncio.get_running_loop()
         while self._running < PASSWORD_THREADS and not self._is_stopped:
             check = self._broker.deferred.take()
@@ -43,7 +43,7 @@ class PasswordThreads:
                 return
             self._running += 1
             if self._pool is None:
-                # Most servers never need one, and importing it takes time at the start.
+                # Most servers never need a pool, and importing it delays the start.
                 from concurrent.futures import ThreadPoolExecutor
 
                 self._pool = ThreadPoolExecutor(PASSWORD_THREADS, "tradewind-password")
@@ -68,7 +68,7 @@ class PasswordThreads:
         self._turn_needed()
 
     def stop(self) -> None:
-        """Start no more."""
+        """Start no more checks."""
         self._is_stopped = True
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Files that tell other programs about a running server: the process id and the bound ports.
+"""Files that describe a running server to other programs: the process id and the bound ports.
 
 Owns their names and contents. The ports file is named after nats-server, because its readers expect
 that name.
@@ -16,7 +16,7 @@ from tradewind.errors import ServerStartError
 
 
 def write_pid_file(path: str) -> None:
-    """The process id, digits only."""
+    """Write the process id, digits only."""
     try:
         Path(path).write_text(str(os.getpid()))
     except OSError as error:
@@ -24,18 +24,20 @@ def write_pid_file(path: str) -> None:
 
 
 class PortsFile:
-    """`nats-server_<pid>.ports` in a folder of the user's choice; removed when the server ends."""
+    """The file `nats-server_<pid>.ports` in a configured folder; removed when the server ends."""
 
     def __init__(self, folder: str) -> None:
         self._path = Path(folder) / f"nats-server_{os.getpid()}.ports"
 
     def write(self, ports: dict[str, list[str]]) -> None:
-        """Urls by kind of listener. Written aside and renamed: a reader never sees half of it."""
+        """Write the URLs by kind of listener. The file is renamed into place: no reader sees half
+        of it.
+        """
         aside = self._path.with_suffix(".ports.new")
         aside.write_bytes(msgspec.json.encode({kind: urls for kind, urls in ports.items() if urls}))
         aside.replace(self._path)
 
     def remove(self) -> None:
-        """Gone with the server."""
+        """Remove the file."""
         with contextlib.suppress(OSError):
             self._path.unlink()

@@ -36,7 +36,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class ProcessSignals:
-    """What this process does with signals; there is one of it, in the main thread."""
+    """The signal handling of this process; there is one instance, in the main thread."""
 
     def __init__(self) -> None:
         self.log: Log | None = None
@@ -45,17 +45,19 @@ class ProcessSignals:
         self._before: dict[signal.Signals, Any] = {}
 
     def catch(self) -> None:
-        """From now on no signal does what it does by default."""
+        """Replace the default effect of all handled signals."""
         for number in NAMES:
             signal.signal(number, self._received)
 
     def run(
         self, loop: asyncio.AbstractEventLoop, trapped: Callable[[signal.Signals], None]
     ) -> None:
-        """The server runs: `trapped` is called in `loop`, for those that came before, too."""
+        """Called when the server runs: `trapped` is called in `loop`, also for signals that came
+        before.
+        """
         for number in NAMES:
             self._before[number] = signal.signal(number, self._received)
-            # Only the loop is to be woken, not whatever else waits in a system call.
+            # Only the loop should be woken, not other calls that wait in the system.
             signal.siginterrupt(number, False)
         self._tell = lambda number: loop.call_soon_threadsafe(trapped, number)
         for number in self._waiting:
@@ -63,7 +65,9 @@ class ProcessSignals:
         self._waiting.clear()
 
     def end(self) -> None:
-        """The server has stopped, and its loop is about to be closed: all is as before `run`."""
+        """Called when the server has stopped and its loop is about to be closed: restore the
+        handlers from before `run`.
+        """
         self._tell = None
         for number, handler in self._before.items():
             signal.signal(number, handler)

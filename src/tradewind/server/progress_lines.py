@@ -14,7 +14,7 @@ BAR_CHARACTERS = 30
 
 
 class ProgressLines:
-    """Where results go: one line each, and on a terminal a bar below them while it lasts."""
+    """The output of results: one line each, and on a terminal a bar below them meanwhile."""
 
     def __init__(self, output: TextIO, total_bytes: int) -> None:
         self._output = output
@@ -26,7 +26,7 @@ class ProgressLines:
         self.current = ""
 
     def add(self, count: int) -> None:
-        """This many more bytes were read."""
+        """Add to the number of bytes read."""
         self.bytes_read += count
         now = time.monotonic()
         if self._is_terminal and now - self._drawn_at >= PROGRESS_SECONDS:
@@ -42,7 +42,7 @@ class ProgressLines:
         self._is_drawn = True
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Write a permanent line."""
         if self._is_drawn:
             self._output.write("\r\x1b[K")
             self._is_drawn = False

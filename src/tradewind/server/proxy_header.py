@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tradewind.broker.session import Session
 
 LINE_BYTES_MAX = 107
-# Addresses have at most 36 bytes; proxies add a little about TLS behind them.
+# Addresses have at most 36 bytes; proxies add a little about TLS after them.
 ADDRESSES_BYTES_MAX = 4096
 _LINE_BEGIN = b"PROXY "
 _SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
@@ -39,16 +39,17 @@ _AREA_BYTES = 4096
 
 
 class ProxyHeader(msgspec.Struct, frozen=True):
-    """`size` bytes are the header. Without an address the proxy speaks for itself."""
+    """A parsed header of `size` bytes; without an address, the proxy speaks for itself."""
 
     size: int
     remote: RemoteAddress | None = None
 
 
 def read_header(data: bytes) -> ProxyHeader | None:
-    """The header that a connection begins with (of no bytes, if with none); None: more is needed.
+    """The header at the start of a connection (of no bytes, if there is none); None if more bytes
+    are needed.
 
-    Raises ProtocolError with the reason if it is not as it should be.
+    Raises ProtocolError with the reason if the header is not valid.
     """
     if data.startswith(_SIGNATURE[:6]):
         return _read_binary(data)
@@ -136,7 +137,7 @@ def _shown(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
 
 
 class ProxyHead(asyncio.BufferedProtocol):
-    """Stands before a link until the header was read, and then leaves the connection to it."""
+    """Reads the header before a link, and then passes the connection to the link."""
 
     def __init__(
         self,
@@ -154,7 +155,9 @@ class ProxyHead(asyncio.BufferedProtocol):
         self._data = b""
 
     def _open_session(self, **settings: object) -> Session:
-        """The link does this at once, or after TLS: then the address is known."""
+        """Open the session with the address in the header. The link calls this at once, or after
+        TLS: by then the header has been read.
+        """
         self._session = self._broker.open_session(
             self._remote,
             self._connection_type,
@@ -163,16 +166,18 @@ class ProxyHead(asyncio.BufferedProtocol):
         return self._session
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """INFO goes out without waiting for a header."""
+        """Called when the socket is connected: INFO is sent without waiting for a header."""
         self._transport = cast("asyncio.Transport", transport)
         self._link.connection_made(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the area has one size
-        """Little is read at a time: what is behind the header has to fit into the link."""
+        """The buffer for the next read; it is small, because the bytes after the header have to fit
+        into the link's buffer.
+        """
         return self._area
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` were read."""
+        """Called when `nbytes` were read."""
         self._data += bytes(self._area[:nbytes])
         try:
             header = read_header(self._data)
@@ -200,17 +205,17 @@ class ProxyHead(asyncio.BufferedProtocol):
             self._link.buffer_updated(size)
 
     def eof_received(self) -> bool | None:
-        """The peer has ended it."""
+        """Called when the peer has ended its side."""
         return self._link.eof_received()
 
     def pause_writing(self) -> None:
-        """The socket is slow."""
+        """Called when the socket is slow."""
         self._link.pause_writing()
 
     def resume_writing(self) -> None:
-        """The socket takes bytes again."""
+        """Called when the socket accepts bytes again."""
         self._link.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """Called when the socket is closed."""
         self._link.connection_lost(exc)

@@ -1,4 +1,4 @@
-"""Compares two sets of options to decide whether a reload is possible.
+"""Compare two sets of options to decide whether a reload is possible.
 
 Owns the list of settings that can be reloaded and the log texts about them, which are those of
 nats-server because tools watch for them. It never applies a change: `server.app` does.
@@ -61,7 +61,7 @@ _RELOADABLE: dict[str, tuple[str, _Say]] = {
     "ping_max": ("ping_max", _plain),
     "write_deadline_ns": ("write_deadline", _duration),
 }
-# Reloadable, but reported in a way of their own below.
+# Reloadable, but reported separately below.
 _SPECIAL = (
     "authorization",
     "accounts",
@@ -74,7 +74,7 @@ _SPECIAL = (
     "config_digest",
     "notices",
 )
-# nats-server's names of the others where they differ from ours in CamelCase.
+# nats-server's names of the other options, where they differ from ours in CamelCase.
 _NAMES = {
     "http_host": "HTTPHost",
     "http_port": "HTTPPort",
@@ -96,7 +96,7 @@ _VALUE_NOT_SHOWN = ("websocket", "jetstream", "operator", "leafnodes", "opentele
 
 
 def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
-    """What changed, as the log says after "Reloaded: "; ConfigError if it needs a restart."""
+    """The changes, as the log lists them after "Reloaded: "; ConfigError if one needs a restart."""
     for name in ServerOptions.__struct_fields__:
         if name in _RELOADABLE or name in _SPECIAL:
             continue
@@ -113,7 +113,7 @@ def describe_changes(old: ServerOptions, new: ServerOptions) -> list[str]:
 
 
 def _fixed_part(options: ServerOptions, name: str) -> object:
-    """What of an option needs a restart: all of it, but for some parts of a few blocks."""
+    """The part of an option that needs a restart: all of it, except for parts of a few blocks."""
     value = getattr(options, name)
     if isinstance(value, OperatorOptions):
         return replace(value, preload={})

@@ -1,6 +1,6 @@
-"""What a connection to another server receives for a mirror or source: put straight into its inbox.
+"""The subscription that receives a mirror's or source's messages from another server.
 
-Owns nothing but this path, which creates no object per message.
+Messages go straight into its inbox: no object is created per message on this path.
 """
 
 from libc.stdint cimport uint32_t

@@ -1,4 +1,4 @@
-"""Connects to the servers in `jetstream.remotes`.
+"""Connect to the servers in `jetstream.remotes`.
 
 Owns one connection per remote, which is open while a stream uses it, and its reconnects, with a
 doubling and randomised delay. It is an ordinary client connection; the remote server needs no
@@ -38,7 +38,7 @@ STOP_SECONDS: Final = 2.0
 
 
 class RemoteLink:
-    """The way to one remote; see `jetstream.replication.origin_links`."""
+    """The link to one remote; see `jetstream.replication.origin_links`."""
 
     def __init__(self, options: RemoteOptions, broker: Broker, enter: Enter) -> None:
         self._options = options
@@ -54,23 +54,23 @@ class RemoteLink:
 
     @property
     def name(self) -> str:
-        """Its name in the configuration."""
+        """The name in the configuration."""
         return self._options.name
 
     @property
     def server_id(self) -> str:
-        """Of the server at the other end; empty: it is not there."""
+        """The id of the remote server; empty while it is not connected."""
         return self._connection.info.server_id if self._connection is not None else ""
 
     @property
     def connection(self) -> Connection | None:
-        """The one that is open."""
+        """The open connection, or None."""
         return self._connection
 
     # ---------------------------------------------------------------- for those who use it
 
     def ask(self, request: str, header: bytes, body: bytes, answered: Answered) -> None:
-        """Send a request of the API."""
+        """Send a request of the JetStream API."""
         connection = self._connection
         if connection is None:
             return
@@ -96,7 +96,7 @@ class RemoteLink:
             self._connection.publish(subject, b"", headers=header)
 
     def listen(self, subject: str, inbox: Inbox) -> Callable[[], None]:
-        """Subscribe there."""
+        """Subscribe on the remote server; returns the function that unsubscribes."""
         connection = self._connection
         subscription = RemoteSubscription(subject, inbox)
         if connection is None:
@@ -110,7 +110,7 @@ class RemoteLink:
         return stop
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Be connected from now on."""
+        """Stay connected until the returned function is called."""
         key = object()
         self._watchers[key] = changed
         if self._task is None:
@@ -124,7 +124,7 @@ class RemoteLink:
     def _unwatch(self, key: object) -> None:
         self._watchers.pop(key, None)
         if not self._watchers and self._task is not None:
-            # What was asked last is still sent.
+            # Requests already made are still sent.
             asyncio.get_running_loop().call_soon(self._leave)
 
     def _leave(self) -> None:
@@ -142,7 +142,7 @@ class RemoteLink:
     # ---------------------------------------------------------------- the connection
 
     async def _run(self) -> None:
-        """Connect, stay until it breaks, and again."""
+        """Connect, wait until the connection breaks, and connect again."""
         failures = 0
         try:
             while True:
@@ -167,7 +167,7 @@ class RemoteLink:
             self._connection = None
             self._task = None
             self.problem = f"remote '{self.name}' is not connected yet"
-            if self._watchers:  # somebody came while it ended
+            if self._watchers:  # a watcher was added while it ended
                 self._start()
 
     async def _connect(self) -> Connection:
@@ -191,7 +191,7 @@ class RemoteLink:
         return connection
 
     async def _tls(self) -> ConnectSettings:
-        """The context is made once, in a thread: reading all authorities takes long."""
+        """Create the TLS context once, in a thread: reading all authorities takes long."""
         tls = self._options.tls
         if tls is None:
             return {}
@@ -223,7 +223,7 @@ class RemoteLink:
 
 
 class Enter:
-    """The way into the engine from outside of a turn: at the present time, and a turn follows."""
+    """The entry into the engine from outside a turn: sets the present time, and a turn follows."""
 
     def __init__(self, broker: Broker, turn_needed: Callable[[], None]) -> None:
         self._broker = broker
@@ -231,12 +231,12 @@ class Enter:
         self.set_time: Callable[[], None] = _nothing
 
     def now(self) -> None:
-        """Something has come."""
+        """Called when something has arrived."""
         self.set_time()
         self._turn_needed()
 
     def call(self, callback: Callable[[], None]) -> None:
-        """Tell somebody; what goes wrong there ends here."""
+        """Call a callback; its errors are logged and end here."""
         self.now()
         try:
             callback()
@@ -245,7 +245,7 @@ class Enter:
 
 
 class ServerRemotes:
-    """All remotes of a configuration."""
+    """The links to all configured remotes."""
 
     def __init__(
         self,
@@ -260,11 +260,11 @@ class ServerRemotes:
         }
 
     def find(self, account: str, prefix: str) -> RemoteLink | None:
-        """The link by which streams of an account reach the API with this prefix."""
+        """The link through which streams of an account reach the API with this prefix."""
         return self._links.get((account, prefix))
 
     def prefixes(self, account: str) -> list[str]:
-        """Those that `find` knows."""
+        """The prefixes that `find` knows."""
         return [prefix for owner, prefix in self._links if owner == account]
 
     async def stop(self) -> None:
@@ -273,7 +273,7 @@ class ServerRemotes:
 
 
 async def _closed(connection: Connection) -> str:
-    """Why a connection has ended, when it has."""
+    """Wait until a connection has ended, and return why."""
     try:
         await connection.wait_closed()
     except TradewindError as error:
@@ -282,7 +282,7 @@ async def _closed(connection: Connection) -> str:
 
 
 def _hear(_event: Event) -> None:
-    """What matters of it is in the problem of the link."""
+    """Ignore the event: the link's problem has the important part."""
 
 
 def _nothing() -> None:

@@ -22,7 +22,7 @@ _CGROUP_LIMITS = (
 
 
 class StoreResources(msgspec.Struct, frozen=True):
-    """Where JetStream keeps its files, and how much it may keep in all."""
+    """The folder where JetStream stores its files, and the limits on memory and disk."""
 
     store_dir: str
     memory_bytes_max: int
@@ -30,7 +30,7 @@ class StoreResources(msgspec.Struct, frozen=True):
 
 
 def store_resources(options: JetStreamOptions) -> StoreResources:
-    """The configured limits; what is not configured is three quarters of what there is."""
+    """The configured limits; a limit that is not configured is three quarters of what is there."""
     folder = options.store_dir or _default_folder()
     memory, storage = options.max_memory_bytes, options.max_file_bytes
     return StoreResources(
@@ -56,7 +56,7 @@ def _default_folder() -> str:
 
 
 def memory_bytes() -> int:
-    """What this process could use: the memory of the machine or of its container; 0: unknown."""
+    """The memory available to this process: that of the machine or its container; 0 if unknown."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
@@ -72,7 +72,7 @@ def memory_bytes() -> int:
 
 
 def free_disk_bytes(folder: str) -> int:
-    """What is free where the folder is, or will be made; 0: unknown."""
+    """The free space on the disk that holds, or will hold, the folder; 0 if unknown."""
     path = Path(folder)
     for candidate in (path, *path.absolute().parents):
         try:

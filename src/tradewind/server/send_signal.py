@@ -1,4 +1,4 @@
-"""`--signal`: sends a command to a server that runs on this machine.
+"""`--signal`: send a command to a server that runs on this machine.
 
 Owns the names of the commands, and how a running server is found.
 """
@@ -25,10 +25,10 @@ SIGNALS = {
 
 
 def send_signal(expression: str, proc: Path = Path("/proc")) -> None:
-    """`--signal command[=pid]`: tell a running server something. Raises ConfigError.
+    """Send the signal of `--signal command[=pid]` to a running server. Raises ConfigError.
 
-    Without a pid the one running server is meant; it is an error if there are several. A pid that
-    ends with `*` means all servers whose pid begins so.
+    Without a pid the only running server is meant; it is an error if there are several. A pid that
+    ends with `*` means all servers whose pid has this prefix.
     """
     command, *rest = expression.split("=")
     if len(rest) > 1:
@@ -68,7 +68,7 @@ def _wanted_pids(expression: str, proc: Path) -> list[int]:
 
 
 def _from_pid_file(expression: str) -> str:
-    """The content of a file of that name, else the expression itself."""
+    """The content of the file with that name, else the expression itself."""
     if not expression:
         return ""
     try:
@@ -79,7 +79,7 @@ def _from_pid_file(expression: str) -> str:
 
 
 def running_servers(proc: Path = Path("/proc")) -> list[int]:
-    """Process ids of servers of this program, without this process itself."""
+    """The process ids of running Tradewind servers, without this process itself."""
     found = []
     for entry in proc.iterdir() if proc.is_dir() else ():
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():

@@ -6,8 +6,8 @@ start can be interrupted at any moment without a traceback. `command` runs the c
 
 from __future__ import annotations
 
-# Not `signal`, which takes milliseconds to import: until it is there, Ctrl-C is to end the process
-# as it ends any other, and not with Python's traceback.
+# Not `signal`, which takes milliseconds to import: until it is imported, Ctrl-C must end the
+# process as it ends any other, and not with Python's traceback.
 import _signal  # type: ignore[import-not-found]
 import gc
 import sys
@@ -17,7 +17,7 @@ _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 def main() -> int:
     """Run the program; returns its exit code."""
-    # A start makes objects and drops few; `garbage` continues from there.
+    # A start creates objects and drops few; `garbage` continues from there.
     gc.disable()
     from tradewind.server.process_signals import ProcessSignals
 

@@ -1,8 +1,8 @@
 """The process of a server: one event loop, from the first step to the exit code.
 
 Owns what is set for the whole process: the loop, the limit of open files, the behaviour of memory,
-threads and garbage, the way of signals to the server, and what the service manager is told. The
-server itself is `app`; one that is embedded has another process around it.
+threads and garbage, the delivery of signals to the server, and the messages to the service manager.
+The server itself is `app`; an embedded server lives in another program's process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tradewind.server.logs import Log
 from tradewind.server.process_signals import ProcessSignals
 from tradewind.server.service_manager import READY, STOPPING, tell_service_manager
 
-# How long a thread that runs Python may keep the event loop waiting.
+# The longest time that a thread running Python may block the event loop.
 SWITCH_SECONDS = 0.0005
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 
@@ -30,7 +30,7 @@ def run_server(
     reload_options: Callable[[], ServerOptions],
     signals: ProcessSignals,
 ) -> int:
-    """Run until a signal ends it; gives the exit code of the process."""
+    """Run until a signal ends the server; returns the exit code of the process."""
     import uvloop
 
     from tradewind.server.garbage import Collector, collect_only_what_is_new, name_collections
@@ -56,7 +56,7 @@ def run_server(
         collector.stop()
         signals.end()
 
-    # A thread that reads a configuration lets the loop go on after this time, not after 5 ms.
+    # A thread that reads a configuration releases the interpreter after this time, not after 5 ms.
     sys.setswitchinterval(SWITCH_SECONDS)
     raise_file_limit()
     join_freed_memory_at_once()
@@ -66,7 +66,7 @@ def run_server(
 
 
 def raise_file_limit() -> None:
-    """As many connections as the system lets us have."""
+    """Raise the limit of open files to what the system permits."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

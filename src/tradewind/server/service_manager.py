@@ -1,4 +1,4 @@
-"""Notifies systemd that the server is ready, or that it is stopping.
+"""Notify systemd that the server is ready, or that it is stopping.
 
 Owns the datagrams to the socket in NOTIFY_SOCKET (`Type=notify` of a unit). It never raises and
 never blocks: a service manager that does not listen is not an error. Only the server's own process
@@ -18,7 +18,7 @@ STOPPING: Final = "STOPPING=1"
 
 
 def tell_service_manager(state: str) -> None:
-    """Send a state, if somebody asked for it."""
+    """Send a state, if a service manager has asked for it."""
     address = os.environ.get(VARIABLE, "")
     if not address.startswith(("/", "@")):
         return

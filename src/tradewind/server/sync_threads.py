@@ -1,10 +1,10 @@
-"""Runs group commits in threads, for the event loop.
+"""Run group commits in threads, for the event loop.
 
 Owns the timer of the syncer and its shutdown. It never decides what to sync, which is up to
-`store.commits.syncer`; the threads (`threads`) receive descriptors and commits only, never a
-store. So a disk that hangs only affects clients that wait for it, with one exception: the event
-loop itself syncs what is left when it closes a stream, because its account loses JetStream, a
-truncation is taken back or the server ends.
+`store.commits.syncer`; the threads (`threads`) receive descriptors and commits only, never a store.
+So a disk that hangs only affects clients that wait for it, with one exception: the event loop
+itself syncs the remaining data when it closes a stream, because its account loses JetStream, a
+truncation is undone or the server ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class ThreadedSyncer(Syncer):
     """Runs its commits in `threads`.
 
     `after_batch` is called in the loop whenever commits have ended, after the callbacks of their
-    stores: all that are found at once share one call. The loop must be the running one.
+    stores; commits that are found ended at the same time share one call. The loop must be the
+    running one.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class ThreadedSyncer(Syncer):
     # -------------------------------------------------------------- the end
 
     async def drain(self, timeout_s: float) -> list[SyncTarget]:
-        """Have everything on disk; returns the stores for which that did not succeed in time."""
+        """Sync everything to disk; returns the stores for which that did not succeed in time."""
         self._idle = asyncio.Event()
         self._threads.give_back_to(self, self._batch_done)
         self.begin_drain(self._now_ns())
@@ -83,6 +84,6 @@ class ThreadedSyncer(Syncer):
         return self.unsafe_targets()
 
     def close(self) -> None:
-        """Let go of the timer; the threads may be stopped before or after."""
+        """Release the timer; the threads may be stopped before or after."""
         self._loop.remove_reader(self._timer.fileno())
         self._timer.close()

@@ -48,7 +48,7 @@ class Telemetry:
         log.notice(f"Sending spans to {options.endpoint}")
 
     def families(self) -> Iterator[Family]:
-        """For /metrics."""
+        """The metric families of the exporter, for /metrics."""
         figures = self._exporter.statistics
         samples = tuple(
             Sample(value, {"outcome": name})
@@ -61,6 +61,6 @@ class Telemetry:
         yield Family("tradewind_spans_total", "counter", "Spans by outcome.", samples)
 
     async def stop(self) -> None:
-        """Make no more spans, and send those that are there, in a bounded time."""
+        """Stop recording spans, and send those that are queued within a bounded time."""
         self._broker.record_spans(None)
         await asyncio.to_thread(self._exporter.stop)

@@ -2,7 +2,7 @@
 enough for them.
 
 Owns the threads, the queues of pending work, the list of finished work, and the descriptor
-(eventfd) that tells the loop about it. Two kinds of work share them:
+(eventfd) that notifies the loop of it. Two kinds of work share them:
 
 - *syncs*, the commits of the syncer. Most only sync open files, which a thread does without
   Python: neither the hand-over nor the return waits for the interpreter. A Python thread that
@@ -10,11 +10,11 @@ Owns the threads, the queues of pending work, the list of finished work, and the
   with the interpreter's lock;
 - *calls*, anything else that would hold up the loop: files of configurations, removal of old ones.
 
-Each kind has its own limit of threads at work, so no request, however long it takes, keeps a
-commit waiting. `store.commits.syncer` decides what is synced when, and `tradewind.jetstream` what
-is called; a thread is given nothing that belongs to the loop.
+Each kind has its own limit of working threads, so no request, however long it takes, delays a
+commit. `store.commits.syncer` decides what is synced when, and `tradewind.jetstream` what is
+called; a thread is given nothing that belongs to the loop.
 
-Everything that a thread touches is in one block of C memory. If a disk does not answer, that block
+Everything that a thread touches is in one block of C memory. If a disk does not respond, that block
 outlives this object: the last thread that ends frees it.
 """
 
@@ -35,7 +35,7 @@ from tradewind.faults import Faults
 
 # A disk with a queue syncs several files in the time of one. More threads gain little.
 SYNC_THREADS = 4
-# Requests of different accounts, and parts of what several requests of one account create together.
+# Requests of different accounts, and concurrent parts of requests of one account.
 CALL_THREADS = 4
 
 cdef extern from "<pthread.h>" nogil:
@@ -104,7 +104,7 @@ cdef struct Work:
     int failed              # the descriptor whose sync failed
     int error               # ... and its errno; 0: none failed
     int[DESCRIPTORS_MAX] descriptors
-    const char* paths[DESCRIPTORS_MAX]      # where they must be found; the commit owns them
+    const char* paths[DESCRIPTORS_MAX]      # where they must be found; owned by the commit
 
 cdef struct Chain:
     Work* first
@@ -122,22 +122,22 @@ cdef struct Pool:
     pthread_cond_t ended    # a thread has ended
     Queue[KINDS] queues
     Chain done
-    int event               # eventfd: something is done
+    int event               # eventfd: readable when some work is done
     int threads
     bint is_stopping
-    bint is_left            # nobody waits for the threads any more: the last one frees this
+    bint is_left            # nothing waits for the threads any more: the last one frees this
     void* clock_ns          # for jobs that the interpreter runs; the pool owns a reference
 
 
 cdef class ThreadCall:
-    """A function for a thread to call, and the callback for the loop."""
+    """A function that a thread calls, and the callback for the loop."""
 
     cdef object work
     cdef object done        # called with the error, or None
     cdef object error
 
     cdef int run(self) except -1:
-        """Runs in a thread. An error is kept for the callback."""
+        """Call the function, in a thread. An error is stored for the callback."""
         try:
             self.work()
         except Exception as fault:
@@ -176,7 +176,7 @@ cdef void sync_all(Work* work) noexcept nogil:
 
 
 cdef void run_job(Work* work, void* clock_ns) noexcept with gil:
-    """Run a job with the interpreter's lock; an error is kept in the commit or call."""
+    """Run a job with the interpreter's lock; an error is stored in the commit or call."""
     if work.kind == CALL:
         (<ThreadCall>work.job).run()
         return
@@ -203,7 +203,7 @@ cdef Work* next_work(Pool* pool) noexcept nogil:
 
 
 cdef bint is_crowded(Pool* pool, Kind coming) noexcept nogil:
-    """Whether another job would find fewer threads than may be at work."""
+    """Whether another job would find all permitted threads busy."""
     cdef int kind, count, useful = 0
     cdef Queue* queue
     for kind in range(KINDS):
@@ -214,7 +214,7 @@ cdef bint is_crowded(Pool* pool, Kind coming) noexcept nogil:
 
 
 cdef void* work_on(void* target) noexcept nogil:
-    """The body of a thread, until the pool ends."""
+    """Run jobs until the pool ends: the body of a thread."""
     cdef Pool* pool = <Pool*>target
     cdef Work* work
     cdef bint is_first, is_heir
@@ -252,7 +252,7 @@ cdef void* work_on(void* target) noexcept nogil:
 
 
 cdef void free_pool(Pool* pool) noexcept:
-    """Free the pool, when no thread is left."""
+    """Free the pool, once no thread is left."""
     cdef Work* work
     while pool.done.first != NULL:
         work = pool.done.first
@@ -268,15 +268,14 @@ cdef void free_pool(Pool* pool) noexcept:
 
 
 cdef void free_left_pool(Pool* pool) noexcept with gil:
-    """Called by a thread. If the interpreter is ending, it ends the thread, and the process ends
-    anyway.
+    """Free the pool, called by a thread. If the interpreter is ending, this ends the thread, and
+    the process ends anyway.
     """
     free_pool(pool)
 
 
 cdef bint end_pool(Pool* pool, double seconds) noexcept:
-    """End the threads and free everything; false if one of them is stuck and will free it instead.
-    """
+    """End the threads and free everything; False if a thread is stuck and will free it instead."""
     cdef timespec until
     cdef int64_t until_ns
     cdef bint is_over
@@ -304,16 +303,16 @@ def _nothing():
 
 
 cdef class Threads:
-    """Started when first needed, up to `sync_threads` and `call_threads` of them.
+    """Threads that are started when first needed, up to `sync_threads` and `call_threads`.
 
-    `after_calls` is called in the loop when calls have ended, after their `done`. All methods are
-    for the loop, which must be the running one.
+    `after_calls` is called in the loop when calls have ended, after their `done`. All methods must
+    be called in the running loop.
     """
 
     cdef Pool* _pool
     cdef object _loop
     cdef object _after_calls
-    cdef Syncer _syncer         # gets its jobs back
+    cdef Syncer _syncer         # receives the finished jobs
     cdef object _after_syncs
     cdef object _faults
 
@@ -345,17 +344,17 @@ cdef class Threads:
             end_pool(self._pool, DEALLOC_SECONDS)
 
     def fileno(self):
-        """Readable when something is done; -1 after the end."""
+        """The descriptor that is readable when work is done; -1 after `stop`."""
         return self._pool.event if self._pool != NULL else -1
 
     @property
     def count(self):
-        """Number of threads."""
+        """The number of threads."""
         return self._pool.threads if self._pool != NULL else 0
 
     @property
     def done_count(self):
-        """Number of finished jobs that nobody has taken yet."""
+        """The number of finished jobs that have not been collected."""
         cdef int count = 0
         cdef Work* work
         if self._pool != NULL:
@@ -368,21 +367,21 @@ cdef class Threads:
         return count
 
     def give_back_to(self, Syncer syncer not None, after_syncs not None):
-        """Set the syncer whose commits these are; `after_syncs` is called once for all commits that
+        """Set the syncer that owns the commits; `after_syncs` is called once for all commits that
         are found finished at the same time.
         """
         self._syncer = syncer
         self._after_syncs = after_syncs
 
     def sync(self, SyncJob job not None):
-        """Run a commit and return it to the syncer. After the end it stays under way for ever."""
+        """Run a commit and return it to the syncer. After `stop` a commit never finishes."""
         cdef Work work
-        assert self._syncer is not None, "a commit has somebody to go back to"
+        assert self._syncer is not None, "commits need a syncer to return to"
         work.count = job.commit.descriptors(work.descriptors, work.paths, DESCRIPTORS_MAX)
         self._submit(&work, SYNC, job)
 
     def call(self, work not None, done not None):
-        """Call `work` in a thread, then `done` in the loop, with its error or None."""
+        """Call `work` in a thread, then call `done` in the loop, with the error or None."""
         cdef ThreadCall call = ThreadCall.__new__(ThreadCall)
         cdef Work entry
         call.work = work
@@ -391,7 +390,7 @@ cdef class Threads:
         self._submit(&entry, CALL, call)
 
     cdef int _submit(self, Work* wanted, Kind kind, job) except -1:
-        """Queue a copy, with a reference to the job. After the end it is ignored."""
+        """Queue a copy, with a reference to the job. After `stop` it is ignored."""
         cdef Pool* pool = self._pool
         cdef Work* work
         cdef bint wants_more
@@ -440,7 +439,7 @@ cdef class Threads:
         self._pool.threads -= 1
         pthread_mutex_unlock(&self._pool.mutex)
         if self._pool.threads == 0:
-            # No other thread would ever do it.
+            # No other thread would ever run it.
             raise OSError(number, f"no thread can be started: {os.strerror(number)}")
         return 0
 
@@ -458,9 +457,7 @@ cdef class Threads:
         return job
 
     def collect(self):
-        """Hand back finished work: commits first, so that whoever waits for one does not wait for
-        requests.
-        """
+        """Return finished work: commits first, so that they do not wait for requests."""
         cdef Pool* pool = self._pool
         cdef Chain calls, syncs
         cdef Work* work
@@ -516,7 +513,7 @@ cdef class Threads:
         return 0
 
     cdef int _put_back(self, Work* work) except -1:
-        """Keep the rest of the taken work for the next `collect`."""
+        """Store the rest of the collected work for the next `collect`."""
         cdef Pool* pool = self._pool
         cdef Work* following
         cdef uint64_t one = 1
@@ -532,9 +529,9 @@ cdef class Threads:
         return 0
 
     def stop(self, double seconds):
-        """End the threads; false if one of them is stuck for this long.
+        """End the threads; False if one of them is stuck for this long.
 
-        Queued work is done first, but its callbacks are not called any more.
+        Queued work is finished first, but its callbacks are no longer called.
         """
         cdef Pool* pool = self._pool
         if pool != NULL:
@@ -544,7 +541,7 @@ cdef class Threads:
 
 
 cdef class FineTimer:
-    """One deadline, precise to the microsecond: the timers of the loop count in milliseconds."""
+    """One deadline, precise to the microsecond; the timers of the loop count in milliseconds."""
 
     cdef int _descriptor
 
@@ -558,11 +555,11 @@ cdef class FineTimer:
         self.close()
 
     def fileno(self):
-        """Readable when the time has come."""
+        """The descriptor that is readable after the deadline."""
         return self._descriptor
 
     def set(self, int64_t after_ns):
-        """Set the deadline to this long from now, replacing an earlier one."""
+        """Set the deadline to `after_ns` from now, replacing an earlier one."""
         cdef itimerspec times
         after_ns = max(after_ns, 1)
         times.it_interval.tv_sec = times.it_interval.tv_nsec = 0
@@ -573,7 +570,7 @@ cdef class FineTimer:
             raise OSError(number, os.strerror(number))
 
     def clear(self):
-        """Acknowledge that the time has come."""
+        """Acknowledge that the deadline has passed."""
         cdef uint64_t count
         read(self._descriptor, &count, sizeof(count))
 

@@ -1,4 +1,4 @@
-"""Builds TLS contexts from settings, for all listeners, and reads the details of TLS connections.
+"""Build TLS contexts from settings, for all listeners, and read the details of TLS connections.
 
 Owns certificates, versions and cipher suites, the rule that a client with a certificate does a full
 handshake each time, and the check of pinned certificates. Flags and configuration file are merged
@@ -26,7 +26,7 @@ _TLS13_SUITES = frozenset(
     {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
 )
 # The suites of TLS 1.2 that are authenticated encryption with forward secrecy: the names of the
-# configuration (Go's, IANA's) and of OpenSSL. Without `cipher_suites` no others are offered.
+# configuration (Go's, IANA's) and of OpenSSL. Without `cipher_suites` only these are offered.
 _TLS12_DEFAULT_SUITES = {
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
     "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
@@ -35,7 +35,7 @@ _TLS12_DEFAULT_SUITES = {
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
 }
-# Older ones that Go still counts as secure: offered only when the configuration lists them.
+# Older suites that Go still counts as secure: offered only if the configuration lists them.
 _TLS12_SUITES = {
     **_TLS12_DEFAULT_SUITES,
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA": "ECDHE-ECDSA-AES128-SHA",
@@ -50,24 +50,23 @@ _PIN = re.compile(r"[0-9a-f]{64}\Z")
 class ServerContext(ssl.SSLContext):
     """The context of a listener, whose connections share certificates and tickets.
 
-    Where no client shows a certificate, a session may be resumed: it says nothing about who the
-    client is, and CONNECT is checked as after a full handshake. The keys of the tickets are this
-    context's own, and a reload makes another one.
+    If clients show no certificate, a session may be resumed: it says nothing about who the client
+    is, and CONNECT is checked as after a full handshake. The keys of the tickets belong to this
+    context, and a reload creates another one.
 
-    A session with a client's certificate would carry an old decision over: nobody looks again at a
-    certificate that may have expired, or whose authority may have been removed. So nothing is
-    resumed there. Tickets can be switched off, but OpenSSL also remembers sessions of TLS 1.2 by
-    their ids, in the context that a connection is made from, and Python has no switch for that.
-    Such a connection is made from a context that nobody else uses (a `shell`: the same rules, no
-    files, nothing to remember), and then given the certificates and authorities of this one. A
-    shell costs 0.15 ms and 12 KiB; TLS 1.3 leaves nothing in it, so that it serves others
-    afterwards.
+    A session with a client's certificate would carry over an old decision: the certificate may have
+    expired, or its authority may have been removed, without being checked again. Such sessions are
+    therefore never resumed. Tickets can be switched off, but OpenSSL also remembers sessions of TLS
+    1.2 by their ids, in the context that a connection is made from, and Python has no switch for
+    that. Such a connection is made from an exclusive context (a `shell`: the same rules, no files,
+    no sessions), and then given the certificates and authorities of this one. A shell costs 0.15 ms
+    and 12 KiB; TLS 1.3 leaves nothing in it, so that it serves others afterwards.
     """
 
     rules: TlsOptions
     asks_client: bool
     # The names of several certificates with their contexts, None for this one, which comes first;
-    # empty: there is one. No reference leads back to this context: a reload drops it.
+    # empty if there is only one. No reference leads back to this context: a reload drops it.
     choices: tuple[tuple[frozenset[str], ssl.SSLContext | None], ...] = ()
     _spare: ssl.SSLContext | None = None
 
@@ -79,14 +78,16 @@ class ServerContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,  # noqa: ARG002 - only of clients
         session: ssl.SSLSession | None = None,  # noqa: ARG002 - only of clients
     ) -> ssl.SSLObject:
-        """The server's side of a connection; asyncio calls it, too."""
+        """The server's side of a connection; asyncio calls this, too."""
         assert server_side, "a listener's context is for the server's side"
         return self.open(incoming, outgoing)[0]
 
     def open(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
     ) -> tuple[ssl.SSLObject, ssl.SSLContext | None]:
-        """The same, with its shell if it has one: `give_back` may save the making of another."""
+        """The server's side of a connection, with its shell if it has one: `give_back` allows
+        reusing the shell.
+        """
         if not self.asks_client:
             return super().wrap_bio(incoming, outgoing, server_side=True), None
         shell, self._spare = self._spare, None
@@ -99,12 +100,14 @@ class ServerContext(ssl.SSLContext):
         return connection, shell
 
     def choose_by_name(self, context: ssl.SSLContext) -> None:
-        """Have connections made from `context` show one of several certificates."""
+        """Let connections made from `context` present one of several certificates."""
         if self.choices:
             context.sni_callback = partial(_choose, weakref.ref(self))
 
     def give_back(self, connection: ssl.SSLObject, shell: ssl.SSLContext) -> None:
-        """The handshake of `connection` is complete; reuse its shell if it remembers nothing."""
+        """Called when the handshake of `connection` is complete: reuse its shell if it holds no
+        session.
+        """
         if connection.version() == "TLSv1.3" and not shell.session_stats()["number"]:
             self._spare = shell
 
@@ -115,7 +118,7 @@ def _choose(
     name: str | None,
     _made_from: ssl.SSLContext,
 ) -> None:
-    """The client has said which server it wants: show it the first certificate of that name."""
+    """Present the first certificate with the name that the client has asked for."""
     wanted = (name or "").lower().rstrip(".")
     _, _, parent = wanted.partition(".")
     own = owner()
@@ -128,7 +131,7 @@ def _choose(
 
 
 class RenewableContext(ssl.SSLContext):
-    """For a listener that cannot be given another context: `current` makes its connections."""
+    """A context for a listener whose context cannot be replaced: `current` makes connections."""
 
     current: ServerContext
 
@@ -140,14 +143,14 @@ class RenewableContext(ssl.SSLContext):
         server_hostname: str | bytes | None = None,
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
-        """A connection by the settings of now."""
+        """A connection with the current settings."""
         return self.current.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
 
 
 def server_context(options: TlsOptions, *, asks_client: bool = True) -> ServerContext:
     """The context of a listener; ConfigError for a wrong setting, ServerStartError for a file.
 
-    Without `asks_client` nobody is asked for a certificate, whatever `verify` says.
+    Without `asks_client` no client certificate is requested, whatever `verify` says.
     """
     _check_settings(options)
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
@@ -175,12 +178,12 @@ def _load_files(context: ssl.SSLContext, options: TlsOptions, *, asks_client: bo
     if options.ca_file:
         _load_authorities(context, options)
     elif asks_client:
-        # As on nats-server: whoever any authority of this system vouches for.
+        # As on nats-server, every authority of this system is trusted.
         context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
 
 
 def _names_in(cert_file: str) -> frozenset[str]:
-    """The names of a server in the first certificate of a file, which could be loaded."""
+    """The server names in the first certificate of a file that has been loaded."""
     from pathlib import Path
 
     from cryptography import x509
@@ -194,14 +197,14 @@ def _names_in(cert_file: str) -> frozenset[str]:
 
 
 def renewable_context(current: ServerContext) -> RenewableContext:
-    """A context that begins as `current`."""
+    """A renewable context whose first `current` is given."""
     context = RenewableContext(ssl.PROTOCOL_TLS_SERVER)
     context.current = current
     return context
 
 
 def _set_rules(context: ssl.SSLContext, options: TlsOptions, *, asks_client: bool) -> None:
-    """Everything that needs no file."""
+    """Apply all settings that need no file."""
     context.minimum_version = _VERSIONS[options.min_version]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     _set_ciphers(context, options)
@@ -219,7 +222,7 @@ def requires_client_certificate(options: TlsOptions) -> bool:
 
 
 def check_pinned(options: TlsOptions, der: bytes | None) -> bool:
-    """Whether the peer's public key is one of `pinned_certs`; without pins everyone passes."""
+    """Whether the peer's public key is one of `pinned_certs`; without pins every peer passes."""
     if not options.pinned_certs:
         return True
     if der is None:
@@ -239,17 +242,17 @@ def check_pinned(options: TlsOptions, der: bytes | None) -> bool:
 
 
 def peer_certificate(connection: TlsConnection | None) -> bytes | None:
-    """The client's own certificate as DER, None when there is no TLS or none was asked for."""
+    """The client's own certificate as DER; None without TLS or if none was requested."""
     return None if connection is None else connection.getpeercert(binary_form=True) or None
 
 
 def tls_version_name(connection: TlsConnection) -> str:
-    """The version as monitoring shows it: "1.3"."""
+    """The version as monitoring shows it, such as "1.3"."""
     return (connection.version() or "").removeprefix("TLSv")
 
 
 def tls_cipher_name(connection: TlsConnection) -> str:
-    """The cipher suite as monitoring shows it: "TLS_AES_128_GCM_SHA256"."""
+    """The cipher suite as monitoring shows it, such as "TLS_AES_128_GCM_SHA256"."""
     cipher = connection.cipher()
     return "" if cipher is None else _GO_NAMES.get(cipher[0], cipher[0])
 
@@ -281,16 +284,16 @@ def _set_ciphers(context: ssl.SSLContext, options: TlsOptions) -> None:
             )
     chosen = [_TLS12_SUITES[name] for name in options.cipher_suites if name in _TLS12_SUITES]
     if options.cipher_suites and not chosen:
-        # The list names suites of TLS 1.3 only, so TLS 1.2 has none left.
+        # The list names suites of TLS 1.3 only, so none are left for TLS 1.2.
         context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_ciphers(":".join(chosen or _TLS12_DEFAULT_SUITES.values()))
     if not options.cipher_suites:
-        # All are strong, and a client knows which of them is cheap for it.
+        # All suites are strong, and a client knows which of them is cheap for it.
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
 
 
 def _load_certificate(context: ssl.SSLContext, options: TlsOptions) -> None:
-    # Read first: OpenSSL's own error does not say which of the two files it could not open.
+    # The files are read first: OpenSSL's own error does not say which of the two it could not open.
     _check_readable("cert_file", options.cert_file)
     _check_readable("key_file", options.key_file)
     try:
@@ -340,5 +343,7 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 def _refuse_password() -> str:
-    """Instead of OpenSSL's own question on the terminal, which would hang a starting server."""
+    """Answer OpenSSL's password question, which would otherwise block a starting server at the
+    terminal.
+    """
     return ""

@@ -11,7 +11,7 @@ cdef class TlsCodec:
     cdef readonly object connection     # ssl.SSLObject
     cdef object _given                  # ciphertext that OpenSSL does not have yet
     cdef Py_ssize_t _given_bytes
-    cdef Py_ssize_t _taken_bytes        # of those: OpenSSL has them
+    cdef Py_ssize_t _taken_bytes        # the part of it that OpenSSL has
     cdef public bint is_over
     cdef public object fault            # ssl.SSLError, or None
 

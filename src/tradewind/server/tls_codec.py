@@ -2,8 +2,8 @@
 
 Owns an OpenSSL connection and its two memory buffers. It never opens a socket and never looks at
 the protocol inside; `tls_pipe` puts it between a transport and a link. Data passes through in
-slices, so that a connection does not keep large buffers after a burst. The module is compiled, with
-the types in tls_codec.pxd: it runs for every record.
+slices, so that a connection does not retain large buffers after a burst. The module is compiled,
+with the types in tls_codec.pxd: it runs for every record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tradewind.server.tls import (
     tls_version_name,
 )
 
-# OpenSSL's memory buffers never shrink: more than this is not put into them at once.
+# OpenSSL's memory buffers never shrink: no more than this is put into them at once.
 SLICE_BYTES = 64 * 1024
 NOT_TLS = "first record does not look like a TLS handshake"
 
@@ -34,7 +34,9 @@ _ALERT = "_ALERT_"
 
 
 class TlsCodec:
-    """`is_over` turns true when the peer said goodbye (`fault` is None) or broke TLS (`fault`)."""
+    """The codec of one connection; `is_over` becomes True when the peer has closed TLS (`fault` is
+    None) or violated it (`fault`).
+    """
 
     def __init__(self, context: ServerContext) -> None:
         self._incoming = ssl.MemoryBIO()
@@ -47,13 +49,15 @@ class TlsCodec:
         self.fault: ssl.SSLError | None = None
 
     def feed(self, ciphertext: memoryview | bytes) -> None:
-        """Take what the socket gave; what is not decrypted at once is to be kept."""
+        """Take bytes from the socket; bytes that are not decrypted at once must be copied by
+        `keep`.
+        """
         self._given = ciphertext
         self._given_bytes = len(ciphertext)
         self._taken_bytes = 0
 
     def keep(self) -> None:
-        """The memory that was given is used for something else now."""
+        """Copy the rest of the input: the memory that was given will be reused."""
         while self._take_slice():
             pass
         self._given = b""
@@ -67,7 +71,7 @@ class TlsCodec:
         return True
 
     def has_input(self) -> bool:
-        """Whether decrypting may give anything; false when at most part of a record is there."""
+        """Whether decrypting may yield data; False if there is at most part of a record."""
         return (
             self._taken_bytes < self._given_bytes
             or self._incoming.pending > 0
@@ -76,15 +80,15 @@ class TlsCodec:
 
     @property
     def output_bytes(self) -> int:
-        """How much `take_output` would give."""
+        """The number of bytes that `take_output` would return."""
         return self._outgoing.pending
 
     def take_output(self) -> bytes:
-        """Ciphertext for the socket: handshake messages, answers, alerts."""
+        """The ciphertext for the socket: handshake messages, data, alerts."""
         return self._outgoing.read()
 
     def handshake(self) -> bool:
-        """Go on with the handshake; true when it is complete, ssl.SSLError when it failed."""
+        """Continue the handshake; True once it is complete, ssl.SSLError if it failed."""
         self.keep()
         try:
             self.connection.do_handshake()
@@ -96,7 +100,7 @@ class TlsCodec:
         return True
 
     def facts(self) -> TlsFacts:
-        """What the handshake agreed on."""
+        """The result of the handshake."""
         return tls_facts(self.connection)
 
     def decrypt_into(self, view: memoryview) -> int:
@@ -107,7 +111,7 @@ class TlsCodec:
             if not incoming.pending and not connection.pending() and not self._take_slice():
                 break
             try:
-                # A call gives one record at most; the typeshed has no overload for a buffer.
+                # A call returns one record at most; the typeshed has no overload for a buffer.
                 count: int = read(size - filled, view[filled:])  # type: ignore[assignment]
             except ssl.SSLWantReadError:
                 if self._take_slice():
@@ -124,7 +128,7 @@ class TlsCodec:
         return filled
 
     def encrypt(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """Ciphertext for `data`, in pieces."""
+        """The ciphertext of `data`, in pieces."""
         view, size, done = memoryview(data), len(data), 0
         pieces: list[bytes] = []
         while done < size:
@@ -133,23 +137,25 @@ class TlsCodec:
         return pieces
 
     def close_notify(self) -> bytes:
-        """The last ciphertext of an orderly end; the peer's own goodbye is not waited for."""
-        # It wants the peer's answer, or stumbles over input that nobody reads any more; our part is
-        # in the buffer all the same.
+        """The last ciphertext of an orderly end, without waiting for the peer's own
+        close_notify.
+        """
+        # OpenSSL waits for the peer's part, or stumbles over input that is no longer read; our part
+        # is in the buffer all the same.
         with suppress(ssl.SSLError):
             self.connection.unwrap()
         return self._outgoing.read()
 
 
 def tls_facts(connection: ssl.SSLObject) -> TlsFacts:
-    """What the handshake of this connection agreed on."""
+    """The result of this connection's handshake."""
     return TlsFacts(
         tls_version_name(connection), tls_cipher_name(connection), peer_certificate(connection)
     )
 
 
 def tls_reason(error: BaseException | None) -> str:
-    """Why a handshake failed, for the log; None is the end of the input."""
+    """Why a handshake failed, for the log; None stands for the end of the input."""
     if error is None:
         return "EOF"
     if isinstance(error, ssl.SSLCertVerificationError):

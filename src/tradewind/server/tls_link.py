@@ -1,4 +1,4 @@
-"""Links over TLS: informs the session and the log while a connection is being set up.
+"""Links over TLS: inform the session and the log while a connection is being set up.
 
 Owns only that: `tls_pipe` handles the bytes, and the link everything after the handshake. The
 session of a client exists from accept on, because INFO and the log name it; a WebSocket link starts
@@ -23,12 +23,12 @@ class TlsLink(StreamLink):
     """A connection of a client listener that offers TLS."""
 
     def opened(self, pipe: TlsTransport) -> None:
-        """Open the session; INFO must be on its way before the client's first byte is looked at."""
+        """Open the session; INFO must be queued before the client's first byte is looked at."""
         self.connection_made(cast(asyncio.Transport, pipe))
         self.flush()
 
     def secured(self, pipe: TlsTransport) -> None:
-        """The session learns who is at the other end."""
+        """Give the session the facts about the peer."""
         session = self.session
         assert session is not None
         session.tls = facts = pipe.codec.facts()
@@ -40,11 +40,11 @@ class TlsLink(StreamLink):
             )
 
     def stayed_plain(self, transport: asyncio.Transport) -> None:
-        """Nothing is left between the link and the socket."""
+        """Connect the link and the socket directly."""
         self.use_transport(transport)
 
     def refused(self, reason: str, *, harmless: bool) -> None:
-        """The end of a session that never began."""
+        """Close a session that never began."""
         session = self.session
         if session is None or session.is_closed:
             return
@@ -54,7 +54,7 @@ class TlsLink(StreamLink):
 
 
 class LateStart:
-    """Starts a protocol that knows nothing of TLS when TLS is up; until then it is only logged."""
+    """Starts a protocol that knows nothing of TLS after the handshake; until then it only logs."""
 
     def __init__(
         self, protocol: asyncio.BaseProtocol, log: BrokerLog, remote: RemoteAddress
@@ -64,24 +64,26 @@ class LateStart:
         self._remote = remote
 
     def opened(self, pipe: TlsTransport) -> None:
-        """Nothing to do yet."""
+        """Do nothing yet."""
 
     def secured(self, pipe: TlsTransport) -> None:
-        """Now it begins."""
+        """Start the protocol."""
         self._protocol.connection_made(cast(asyncio.Transport, pipe))
 
     def stayed_plain(self, transport: asyncio.Transport) -> None:
-        """Not offered on such listeners."""
-        raise AssertionError(f"{transport!r}: nobody may come without TLS here")
+        """Fail: such listeners do not offer connections without TLS."""
+        raise AssertionError(f"{transport!r}: TLS is required")
 
     def refused(self, reason: str, *, harmless: bool) -> None:
-        """There is no session to name."""
+        """Log the reason: there is no session to name."""
         place = address_text(self._remote.ip, self._remote.port)
         log_refusal(self._log, place, reason, harmless=harmless)
 
 
 def log_refusal(log: BrokerLog, who: str, reason: str, *, harmless: bool) -> None:
-    """As nats-server does: port scanners and health checks only show when debugging."""
+    """Log a refusal as nats-server does: port scanners and health checks show only when
+    debugging.
+    """
     (log.debug if harmless else log.error)(f"{who} - TLS handshake error: {reason}")
 
 

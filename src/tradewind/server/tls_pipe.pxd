@@ -9,7 +9,7 @@ from tradewind.server.tls_codec cimport TlsCodec
 
 cdef class TlsTransport:
     cdef readonly object _upper         # asyncio.BufferedProtocol or asyncio.Protocol
-    cdef bint _is_buffered              # the first of them
+    cdef bint _is_buffered              # whether it is the former
     cdef object _user                   # TlsUser
     cdef object _settings               # TlsSettings
     cdef object _raw                    # asyncio.Transport of the socket
@@ -19,11 +19,11 @@ cdef class TlsTransport:
     cdef bint _plain_allowed
     cdef TlsCodec _codec                # None until a hello came
     cdef readonly object _timer         # asyncio.TimerHandle, or None
-    cdef list _held                     # of bytes: output that waits for the end of the handshake
-    cdef list _hello                    # of bytes: input of the handshake that nobody looked at
+    cdef list _held                     # of bytes: output held back until the handshake ends
+    cdef list _hello                    # of bytes: input of the handshake that is not processed yet
     cdef Py_ssize_t _handshake_bytes
     cdef bint _waits_for_turn
-    cdef bint _ticket_waits             # OpenSSL has one to send, with the first output
+    cdef bint _ticket_waits             # OpenSSL has a ticket to send, with the first output
     cdef bint _read_paused
     cdef bint _write_paused
     cdef object _error                  # Exception, or None

@@ -37,19 +37,19 @@ RECORD_HANDSHAKE = 0x16
 AREA_BYTES = 256 * 1024
 HANDSHAKE_READ_BYTES = 16 * 1024
 HANDSHAKE_BYTES_MAX = 64 * 1024
-# Answers of TLS itself (key updates) that may wait for a peer that does not read.
+# Output of TLS itself (key updates) that may wait for a peer that does not read.
 CONTROL_BYTES_MAX = 64 * 1024
 # A ticket waits for the first output, but nothing larger does.
 TICKET_BYTES_MAX = 4096
-# After an alert the peer may still be sending; closing at once would reset the connection and the
-# alert would be lost. So input is thrown away until the peer has closed, but not for longer.
+# After an alert the peer may still be sending; closing at once would reset the connection and lose
+# the alert. So input is discarded until the peer has closed, but not for longer than this.
 DRAIN_SECONDS = 1.0
-# A peer that is being closed has this long to read what is still queued for it.
+# The time that a peer has to read its queued output when its connection is being closed.
 LINGER_SECONDS = 5.0
 
 
 class TlsStage(enum.Enum):
-    """Where a connection is; see the module's description."""
+    """The stage of a connection; see the module's description."""
 
     LISTENING = enum.auto()
     GREETING = enum.auto()
@@ -64,28 +64,33 @@ _OPENING = (TlsStage.LISTENING, TlsStage.GREETING, TlsStage.AWAITING, TlsStage.H
 
 
 class TlsUser(Protocol):
-    """Who is told how the connection comes up."""
+    """The object that is notified while a connection is being set up."""
 
     def opened(self, pipe: TlsTransport) -> None:
-        """The socket is there; nothing was read yet."""
+        """Called when the socket is connected; nothing has been read yet."""
 
     def secured(self, pipe: TlsTransport) -> None:
-        """The handshake is complete."""
+        """Called when the handshake is complete."""
 
     def stayed_plain(self, transport: asyncio.Transport) -> None:
-        """No TLS on this connection: it continues with the socket's own transport."""
+        """Called when a connection stays without TLS: it continues with the socket's own
+        transport.
+        """
 
     def refused(self, reason: str, *, harmless: bool) -> None:
-        """No connection; `harmless` when the client only did not begin. The pipe closes itself."""
+        """Called when a connection was not established; `harmless` if the client merely did not
+        begin. The pipe closes itself.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What the connections of one listener share.
+    """Settings and buffers that the connections of one listener share.
 
-    `hello_wait_ns`: None greets in the clear first, 0 expects TLS at once, else how long to wait
-    for it. `area` takes every read of ciphertext, `plain` what goes to links that want it copied.
-    `pending` has the connections that are not up, `turns` whose handshake is next.
+    `hello_wait_ns`: None greets in the clear first, 0 expects TLS at once, otherwise the time to
+    wait for TLS. `area` receives every read of ciphertext, `plain` the data for links that want it
+    copied. `pending` has the connections that are not established, `turns` schedules their
+    handshakes.
     """
 
     context: ServerContext
@@ -99,7 +104,7 @@ class TlsSettings:
 
 
 class TlsTransport:
-    """One connection. `upper` gets the plaintext as if this were its transport."""
+    """One connection; `upper` receives the plaintext as if this were its transport."""
 
     def __init__(
         self,
@@ -126,26 +131,27 @@ class TlsTransport:
 
     @property
     def state(self) -> TlsStage:
-        """Where it is."""
+        """The stage of the connection."""
         return self._state
 
     @property
     def codec(self) -> TlsCodec:
-        """The TLS connection; only after a hello came."""
+        """The TLS connection; exists only after a hello has arrived."""
         assert self._codec is not None, f"no TLS in {self._state}"
         return self._codec
 
     def renew(self, settings: TlsSettings) -> None:
-        """A reload changed the settings before this connection was up: its pins are the new ones.
+        """Called when a reload changed the settings before this connection was established: its
+        pins are the new ones.
 
-        A handshake that has begun ends with the certificates that it began with.
+        A handshake that has begun is completed with the certificates that it began with.
         """
         self._settings = settings
 
     # ---------------------------------------------------------------- the socket's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is up."""
+        """Called when the socket is connected."""
         self._raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self._peer_ip = peer_ip(self._raw)
@@ -162,12 +168,14 @@ class TlsTransport:
         self._user.opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the area has one size
-        """Where the next ciphertext goes; until TLS is up, a little at a time."""
+        """The buffer for the next ciphertext; until TLS is established, a small part of the
+        area.
+        """
         area = self._settings.area
         return area if self._state is TlsStage.SECURE else area[:HANDSHAKE_READ_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """`nbytes` were read into the area."""
+        """Called when `nbytes` were read into the area."""
         if self._state is TlsStage.SECURE:
             codec = self.codec
             codec.feed(self._settings.area[:nbytes])
@@ -179,7 +187,9 @@ class TlsTransport:
             self._first_bytes(nbytes)
 
     def eof_received(self) -> bool:
-        """Half-closed connections are not kept; return whether the link closes this one."""
+        """Close the connection, because half-closed ones are not supported; returns whether the
+        link closes it.
+        """
         if self._state is TlsStage.SECURE:
             if self._upper.eof_received():
                 return True
@@ -187,19 +197,19 @@ class TlsTransport:
         return False
 
     def pause_writing(self) -> None:
-        """The socket is slow."""
+        """Called when the socket is slow."""
         self._write_paused = True
         self._upper.pause_writing()
 
     def resume_writing(self) -> None:
-        """The socket takes bytes again."""
+        """Called when the socket accepts bytes again."""
         self._write_paused = False
         if self._state is TlsStage.SECURE:
             self._send_output()
         self._upper.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """Called when the socket is closed."""
         is_opening = self._state in _OPENING
         may_leave = self._plain_allowed and self._state is not TlsStage.HANDSHAKING
         self._end_opening(TlsStage.CLOSING)
@@ -209,7 +219,7 @@ class TlsTransport:
             self._end(exc, is_fault=False)
 
     def _end(self, exc: Exception | None, *, is_fault: bool) -> None:
-        """Tell those above that the socket is gone."""
+        """Notify the protocol above that the socket is closed."""
         if is_fault:
             self._user.refused(tls_reason(exc), harmless=False)
         self._codec = None
@@ -229,7 +239,7 @@ class TlsTransport:
             self._refuse(NOT_TLS, harmless=True)
 
     def _handshake(self, size: int) -> None:
-        """Keep what came until it is this connection's turn."""
+        """Store handshake input until it is this connection's turn."""
         self._hello.append(bytes(self._settings.area[:size]))
         self._handshake_bytes += size
         if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
@@ -239,7 +249,7 @@ class TlsTransport:
             self._settings.turns.request(self, self._peer_ip)
 
     def take_step(self) -> None:
-        """Go on with the handshake."""
+        """Continue the handshake."""
         self._waits_for_turn = False
         if self._raw.is_closing():
             return
@@ -253,7 +263,7 @@ class TlsTransport:
         except ssl.SSLError as error:
             self._refuse(tls_reason(error))
             return
-        # With TLS 1.3 only the ticket is left to send, which is in no hurry.
+        # With TLS 1.3 only the ticket is left to send, which can wait.
         self._ticket_waits = complete and codec.connection.version() == "TLSv1.3"
         self._send_output()
         if complete:
@@ -291,9 +301,9 @@ class TlsTransport:
             rest = rest[count:]
 
     def _refuse(self, reason: str, *, harmless: bool = False) -> None:
-        """End a connection that never came up, behind the alert if there is one."""
+        """End a connection that was never established, after sending the alert if there is one."""
         self._end_opening(TlsStage.CLOSING)
-        # Still there for whoever stops the listener.
+        # Still in the set, for the stop of the listener.
         self._settings.pending.add(self, self._peer_ip)
         self._user.refused(reason, harmless=harmless)
         self._send_output()
@@ -305,7 +315,7 @@ class TlsTransport:
                 self.abort()
 
     def _expired(self) -> None:
-        """The client took too long for the next step."""
+        """Called when the client took too long for the next step."""
         if self._state is TlsStage.LISTENING:
             self._state = TlsStage.AWAITING
             self._plain_allowed = self._settings.allow_plain
@@ -340,7 +350,9 @@ class TlsTransport:
     # ---------------------------------------------------------------- bytes
 
     def _pump(self) -> None:
-        """Decrypt and hand up, until nothing is left or the link has had enough."""
+        """Decrypt and pass up the plaintext until nothing is left or the link has paused
+        reading.
+        """
         codec = self.codec
         while self._state is TlsStage.SECURE and not self._read_paused and codec.has_input():
             if not self._hand_up(codec):
@@ -356,7 +368,7 @@ class TlsTransport:
             self.abort()
 
     def _hand_up(self, codec: TlsCodec) -> bool:
-        """One buffer of plaintext; false when that was all."""
+        """Pass up one buffer of plaintext; False if nothing was left."""
         upper: Any = self._upper
         if self._is_buffered:
             size = codec.decrypt_into(memoryview(upper.get_buffer(-1)))
@@ -380,16 +392,16 @@ class TlsTransport:
 
     @property
     def keeps_no_input(self) -> bool:
-        """What is written may change as soon as `write` has returned."""
+        """Whether written data may change as soon as `write` has returned: always."""
         return True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send, or hold back until it is clear how."""
+        """Send data, or hold it back until it is clear how to send it."""
         if self._state is TlsStage.SECURE:
             try:
                 pieces = self.codec.encrypt(data)
             except ssl.SSLError as error:
-                # One broken connection must not break the turn that writes to all of them.
+                # One broken connection must not break the turn that writes to all connections.
                 self._error = error
                 self.abort()
                 return
@@ -403,11 +415,11 @@ class TlsTransport:
             self._held.append(bytes(data))
 
     def writelines(self, pieces: list[bytes]) -> None:
-        """Send them in as few records as possible."""
+        """Send the pieces in as few records as possible."""
         self.write(b"".join(pieces))
 
     def close(self) -> None:
-        """Send what was written and say goodbye, then close."""
+        """Send the written data and the close_notify, then close."""
         if self._state is TlsStage.CLOSING:
             return
         if self._state is TlsStage.SECURE and not self._raw.is_closing():
@@ -423,23 +435,27 @@ class TlsTransport:
         self._raw.abort()
 
     def is_closing(self) -> bool:
-        """Whether it is of no use to write."""
+        """Whether writing has no effect any more."""
         return self._state is TlsStage.CLOSING or self._raw.is_closing()
 
     def pause_reading(self) -> None:
-        """Stop handing data up; what was read already stays encrypted."""
+        """Stop passing data up; input already read stays encrypted."""
         if not self._read_paused and not self._raw.is_closing():
             self._read_paused = True
             self._raw.pause_reading()
 
     def resume_reading(self) -> None:
-        """Hand up again, not before the next turn of the loop: the link is in the middle of one."""
+        """Resume passing data up, not before the next turn of the loop: the link is in the middle
+        of one.
+        """
         if self._read_paused and not self._raw.is_closing():
             self._read_paused = False
             self._loop.call_soon(self._resumed)
 
     def _resumed(self) -> None:
-        """What is left first; the socket only then, so that never more than one read is left."""
+        """Pass up the remaining input first, and only then read from the socket, so that never more
+        than one read is left.
+        """
         if self._read_paused or self._state is not TlsStage.SECURE:
             return
         self._pump()
@@ -447,29 +463,31 @@ class TlsTransport:
             self._raw.resume_reading()
 
     def is_reading(self) -> bool:
-        """Whether plaintext is handed up."""
+        """Whether plaintext is passed up."""
         return not self._read_paused and not self.is_closing()
 
     def get_write_buffer_size(self) -> int:
-        """Ciphertext that the socket did not take yet."""
+        """The size of the ciphertext that the socket has not accepted yet."""
         return self._raw.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """When the link is told that the socket is slow."""
+        """Set the limits at which the link learns that the socket is slow."""
         self._raw.set_write_buffer_limits(high=high, low=low)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What the socket's transport knows, and `ssl_object`."""
+        """The information of the socket's transport, and `ssl_object`."""
         if name == "ssl_object":
             return self._codec.connection if self._codec is not None else default
         return self._raw.get_extra_info(name, default)
 
 
 class TlsPipe(TlsTransport, asyncio.BufferedProtocol):
-    """The same as a protocol that event loops know: they read straight into its area."""
+    """A TlsTransport that is a protocol for event loops as well: they read straight into its
+    area.
+    """
 
 
 def peer_ip(transport: asyncio.Transport) -> str:
-    """The address of the other end; empty where there is none, as in a pair of sockets."""
+    """The address of the peer; empty if there is none, as in a pair of sockets."""
     peer = transport.get_extra_info("peername")
     return plain_ip(peer[0]) if isinstance(peer, tuple) else ""

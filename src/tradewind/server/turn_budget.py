@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BUDGET_VARIABLE: Final = "TRADEWIND_TURN_BUDGET_MS"
 STRICT_VARIABLE: Final = "TRADEWIND_STRICT_TURNS"
 BUDGET_MS_MAX: Final = 3_600_000
-# sysexits.h: an error inside of the software.
+# sysexits.h: an internal software error.
 EXIT_STRICT: Final = 70
 
 
@@ -32,7 +32,7 @@ def set_turn_budget(
     environ: Mapping[str, str] = os.environ,
     end: Callable[[int], object] = os._exit,
 ) -> None:
-    """Do as the environment says; ConfigError for what makes no sense."""
+    """Apply the variables; ConfigError if a value is not valid."""
     text = environ.get(BUDGET_VARIABLE, "")
     if text:
         if not (text.isascii() and text.isdigit()) or not 0 < int(text[:9]) <= BUDGET_MS_MAX:

@@ -13,15 +13,15 @@ cdef class TurnLoop:
     cdef object _timer                  # asyncio.TimerHandle, or None
     cdef int64_t _timer_ns
     cdef bint _turn_scheduled
-    cdef bint _is_ending                # a turn is being ended: it cannot be ended again in it
-    cdef list _held                     # links that are not read for the sake of their receivers
+    cdef bint _is_ending                # the end of a turn is running; it cannot be entered again
+    cdef list _held                     # links that are not read because their receivers are slow
     cdef object _release                # asyncio.TimerHandle while there are any
-    cdef object _lost                   # deque of (session, reason): connections that are gone
-    cdef int _lost_count                # such sessions that were closed in this turn
+    cdef object _lost                   # deque of (session, reason): lost connections
+    cdef int _lost_count                # sessions of lost connections closed in this turn
     cdef void* _talker                  # the link that sent last; only compared, may be gone
     cdef uint32_t _talks
     cdef void* _reader                  # the link that filled the last read; only compared
-    cdef int64_t _reading_since_ns      # when it first did so in a row
+    cdef int64_t _reading_since_ns      # the time of its first read in an unbroken row
 
     cdef int _end_turn(self) except -1
     cdef int _close_lost(self) except -1

@@ -1,8 +1,8 @@
-"""When a turn ends, and what happens to the output it leaves.
+"""Decides when a turn ends, and passes its output to the links.
 
-Owns the one timer of the server and whether the end of a turn is already scheduled. Everything
-about the protocol is in the broker. What the broker's watch regards as a turn is one iteration of
-the loop, or less.
+Owns the server's only timer, and whether the end of a turn is already scheduled. Everything about
+the protocol is in the broker. What the broker's watch regards as a turn is one iteration of the
+loop, or less.
 """
 
 from collections import deque
@@ -12,7 +12,8 @@ from tradewind.broker.router cimport Router
 from tradewind.broker.session cimport Session
 
 cdef enum:
-    # After this many inputs from one connection alone, no other is waited for.
+    # After this many inputs from one connection alone, the turn does not wait for other
+    # connections.
     TALKS_ALONE_MIN = 8
     # One connection is read for at most this long before all others that have sent something.
     READING_NS_MAX = 5_000_000
@@ -21,7 +22,7 @@ cdef enum:
 
 # A link is held for at most this long at a time.
 HOLD_SECONDS = 0.001
-# If, by a bug, the next deadline is unknown, it is checked this often.
+# If, because of a bug, the next deadline is unknown, it is checked this often.
 LOOK_SECONDS = 1.0
 
 
@@ -41,20 +42,20 @@ cdef class TurnLoop:
         self._check_passwords = check_passwords
 
     def stop(self):
-        """Schedule no more turns."""
+        """Cancel the timers and schedule no more turns."""
         if self._timer is not None:
             self._timer.cancel()
 
     def turn_needed(self):
-        """End the turn when every ready socket has been read."""
+        """End the turn once every ready socket has been read."""
         if not self._turn_scheduled:
             self._turn_scheduled = True
             self._loop.call_soon(self._turn)
 
     def input_done(self, link not None):
-        """End the turn when every ready socket has been read.
+        """End the turn once every ready socket has been read.
 
-        If one connection alone has been sending for a while, there is no other to wait for.
+        If a single connection has been sending for a while, there is no other to wait for.
         """
         if <void*>link != self._talker:
             self._talker = <void*>link
@@ -76,7 +77,7 @@ cdef class TurnLoop:
         self.turn_needed()
 
     def commits_ended(self):
-        """End the turn, in which acknowledgements have left."""
+        """End the turn in which acknowledgements were sent."""
         self._watch.saw_commits = True
         self._end_turn()
 
@@ -86,10 +87,10 @@ cdef class TurnLoop:
         return 0
 
     cdef int _run_turn(self) except -1:
-        """Hand every touched session's output to its link, and handle what is due.
+        """Pass every touched session's output to its link, and handle what is due.
 
-        Whoever is called by the end of a turn and asks for another one gets it in the next
-        iteration of the loop.
+        A callback of the end of a turn that asks for another turn gets it in the next iteration of
+        the loop.
         """
         if self._is_ending:
             self.turn_needed()
@@ -125,14 +126,14 @@ cdef class TurnLoop:
         return 0
 
     def lost(self, Session session not None, str reason not None):
-        """Close a session whose connection is gone; soon, if many are lost in this turn."""
+        """Close a session whose connection is lost; later, if many are lost in this turn."""
         self._lost.append((session, reason))
         if self._lost_count < LOST_AT_ONCE_MAX:
             self._close_lost()
         self.turn_needed()
 
     cdef int _close_lost(self) except -1:
-        """Each is taken out first: to close one may make others known."""
+        """Close sessions of lost connections. Each is removed first: closing one may add others."""
         cdef Session session
         while self._lost and self._lost_count < LOST_AT_ONCE_MAX:
             session, reason = self._lost.popleft()
@@ -144,8 +145,8 @@ cdef class TurnLoop:
         return 0
 
     def has_read_long(self, link not None):
-        """Called when a link has filled a whole read: whether others should be read before it
-        continues.
+        """Whether other connections should be read before this link continues. Called when a link
+        has filled a whole read.
         """
         cdef int64_t now_ns = self.broker.monotonic_ns()
         if <void*>link != self._reader:
@@ -164,7 +165,9 @@ cdef class TurnLoop:
             self._release = self._loop.call_later(HOLD_SECONDS, self.release_held)
 
     def release_held(self):
-        """Release the held links: the moment is over, or a receiver continues."""
+        """Release the held links. Called when their time is over, or when a receiver accepts output
+        again.
+        """
         cdef list held = self._held
         if held:
             self._held = []
@@ -177,7 +180,7 @@ cdef class TurnLoop:
                     link.give_up(error)
 
     def schedule_timer(self):
-        """Keep one timer, for the earliest deadline."""
+        """Set the only timer to the earliest deadline."""
         try:
             due_ns = self.broker.next_deadline_ns()
         except Exception as error:
@@ -192,7 +195,7 @@ cdef class TurnLoop:
         self._timer = self._loop.call_later(delay_ns / 1e9, self.tick)
 
     def tick(self):
-        """Handle what is due."""
+        """Called by the timer: handle what is due."""
         self._timer = None
         self._watch.begin()
         try:

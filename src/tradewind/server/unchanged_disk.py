@@ -33,7 +33,7 @@ READ_AT_ONCE_BYTES = 1024 * 1024
 
 
 class _SharedLock(Lock):
-    """The folder has no server that changes it, as long as this lasts. Nothing is written."""
+    """A shared lock: while it is held, no server changes the folder. Nothing is written."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -46,7 +46,7 @@ class _SharedLock(Lock):
             self.release()
             raise FolderInUse(os.path.dirname(path), pid) from None
         except OSError:
-            pass  # there is no lock file, or no right to read it: nobody could have taken it
+            pass  # there is no lock file, or no right to read it: no server can hold the lock
 
     def release(self) -> None:
         """See `Lock.release`."""
@@ -56,24 +56,24 @@ class _SharedLock(Lock):
 
 
 class _NoLock(Lock):
-    """Nothing here can be in anybody's way."""
+    """A lock of a folder that cannot be in use."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def release(self) -> None:
-        """Nothing to do."""
+        """Do nothing: there is no lock to release."""
 
 
 class _Content:
-    """What a name stands for: bytes in memory, or a file of the real disk until it is changed."""
+    """The content behind a name: bytes in memory, or a file of the real disk until changed."""
 
     def __init__(self, source: str = "") -> None:
         self.source = source
         self.memory = bytearray()
 
     def own(self) -> bytearray:
-        """The bytes, in memory from now on."""
+        """The bytes, which are in memory from now on."""
         if self.source:
             self.memory, self.source = bytearray(_read(self.source, 0, -1)), ""
         return self.memory
@@ -97,7 +97,7 @@ class UnchangedFile(DiskFile):
             return os.stat(content.source).st_size
 
     def write(self, data: Buffer, offset: int) -> None:
-        """In memory."""
+        """Write to the content in memory."""
         memory = self._content.own()
         memory.extend(bytes(max(0, offset - len(memory))))
         memory[offset : offset + len(data)] = data
@@ -109,8 +109,8 @@ class UnchangedFile(DiskFile):
         return bytes(self._content.memory[offset : offset + size])
 
     def map(self) -> memoryview:
-        """All of it is read before it is mapped, if somebody wants to know how far that is; see
-        `DiskFile.map`.
+        """A mapping of the file; see `DiskFile.map`. If progress is reported, the whole file is
+        read first.
         """
         content = self._content
         if not content.source:
@@ -120,7 +120,7 @@ class UnchangedFile(DiskFile):
             try:
                 size = os.fstat(descriptor).st_size
                 for start in range(0, size if self._told else 0, READ_AT_ONCE_BYTES):
-                    with suppress(OSError):  # whoever reads the mapping finds out
+                    with suppress(OSError):  # the reader of the mapping will meet the error
                         os.pread(descriptor, READ_AT_ONCE_BYTES, start)
                     assert self._told is not None
                     self._told(min(READ_AT_ONCE_BYTES, size - start))
@@ -129,28 +129,29 @@ class UnchangedFile(DiskFile):
                 os.close(descriptor)
 
     def truncate(self, size: int) -> None:
-        """In memory."""
+        """Shorten the content in memory."""
         memory = self._content.own()
         del memory[size:]
         memory.extend(bytes(size - len(memory)))
 
     def sync(self, *, is_named: bool = True) -> None:
-        """Memory is as durable as it needs to be."""
+        """Do nothing: changes stay in memory."""
 
     def fileno(self) -> int:
-        """None: nothing may be written past this object."""
+        """The descriptor -1: nothing may be written past this object."""
         return -1
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file is open."""
 
 
 class UnchangedDisk(Disk):
     """The folder `root` of the real disk, under changes that exist only here.
 
     `_changed` has the files that differ, `_gone` the files and folders that are hidden, `_made` the
-    folders that are new, `_names` the names of all these by their folders. `told` hears how many
-    bytes were read of each file that is mapped; None: then only what is needed is read.
+    folders that are new, `_names` the names of all these by their folders. `told` is called with
+    the number of bytes that were read of each mapped file; if it is None, only the needed parts are
+    read.
     """
 
     def __init__(self, root: str, told: Callable[[int], None] | None = None) -> None:
@@ -209,7 +210,7 @@ class UnchangedDisk(Disk):
         self._hide(path)
 
     def _note(self, path: str, content: _Content | None = None) -> None:
-        """Have this under a name; without content it is a folder."""
+        """Record the content of a name; without content it is a folder."""
         if content is None:
             self._made.add(path)
         else:
@@ -257,7 +258,7 @@ class UnchangedDisk(Disk):
         return self._is_real(path) and os.path.lexists(path)
 
     def _is_real(self, path: str) -> bool:
-        """Whether the real disk is asked about this path: neither it nor a parent was hidden."""
+        """Whether this path is looked up on the real disk: neither it nor a parent is hidden."""
         while path != self.root:
             if path in self._gone:
                 return False
@@ -271,12 +272,12 @@ class UnchangedDisk(Disk):
             raise disk_error(path, operation, errno.EISDIR)
         if not self._is_file(path):
             raise disk_error(path, operation, errno.ENOENT)
-        # Kept, so that all who open it see the same changes.
+        # Stored, so that all who open it see the same changes.
         self._note(path, _Content(path))
         return self._changed[path]
 
     def sync_directory(self, path: str) -> None:
-        """Nothing to do."""
+        """Do nothing: changes stay in memory."""
 
     def read_file(self, path: str) -> bytes:
         """See `Disk.read_file`."""
@@ -284,12 +285,12 @@ class UnchangedDisk(Disk):
         return file.read(0, file.size)
 
     def lock(self, path: str) -> Lock:
-        """Always free: what happens here is seen by nobody else."""
+        """A lock, which is always free: no one else sees the changes."""
         return _NoLock(path)
 
 
 class ServedDisk(UnchangedDisk):
-    """One that a server serves for long: no other server may change the folder meanwhile."""
+    """A disk that a server serves for long: no other server may change the folder meanwhile."""
 
     def lock(self, path: str) -> Lock:
         """See `Disk.lock`; several servers that change nothing may share a folder."""

@@ -1,7 +1,7 @@
 """Protocol bytes inside WebSocket frames, for the link of one connection.
 
 Owns the two codecs. They run what was decoded in the link's session, which is like any other: it
-has the same bytes, gate and limits. Who agreed on the frames is not known here.
+has the same bytes, gate and limits. It does not know which side requested the upgrade.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class WebsocketFraming:
 
     @property
     def has_input(self) -> bool:
-        """Whether a compressed flood, which is taken in slices, has not been run to its end."""
+        """Whether decompressed input is still to be run: a compressed flood is run in slices."""
         return self._decoder.pending
 
     def run(self, data: bytes | memoryview) -> None:
-        """Decode and run frames, or without data the next slice of earlier ones."""
+        """Decode and run frames; without data, run the next slice of earlier ones."""
         session = self._link.session
         if session is None or session.is_closed or (session.blocked and not data):
             return
         try:
             self._run(session, data)
-        except Exception as error:  # our own bug may end this connection, but no other
+        except Exception as error:  # a bug may end this connection, but no other
             self._link.give_up(error)
 
     def _run(self, session: Session, data: bytes | memoryview) -> None:
@@ -64,11 +64,11 @@ class WebsocketFraming:
             frame = self._encoder.encode_close(error.close_code, str(error))
             self._close_with(session, frame, ops.CLOSED_PROTOCOL)
         if decoder.pending and not session.is_closed:
-            session.touch()  # the end of the turn has the link continue
+            session.touch()  # at the end of the turn, the link continues
         link.data_done()
 
     def _run_plain(self, session: Session, data: bytes | memoryview) -> None:
-        """Decode to where the session reads, as much at once as it offers."""
+        """Decode into the session's read area, as much at once as it offers."""
         rest = memoryview(data)
         while True:
             area = session.read_buffer()
@@ -80,14 +80,14 @@ class WebsocketFraming:
                 return
 
     def _message_bytes_max(self, session: Session) -> int:
-        """What one compressed message may inflate to: little until the peer has shown who it is."""
+        """The size that one message may inflate to: small until the peer has logged in."""
         if session.must_authenticate:
             return UNAUTHENTICATED_MESSAGE_BYTES_MAX
         return min(8 * self._link.turns.broker.options.max_payload_bytes, MESSAGE_BYTES_MAX)
 
     def _answer_control(self, session: Session) -> None:
         for opcode, payload in self._decoder.take_control():
-            # A peer that does not read gets no PONGs, or they would pile up without a limit.
+            # A peer that does not read gets no PONGs: otherwise they would pile up without a limit.
             if opcode == OPCODE_PING and not self._link.write_paused:
                 self._write(self._encoder.encode_control(OPCODE_PONG, payload))
             elif opcode == OPCODE_CLOSE:
@@ -95,7 +95,7 @@ class WebsocketFraming:
                 self._close_with(session, frame, ops.CLOSED_BY_CLIENT)
 
     def _close_with(self, session: Session, frame: bytes, reason: str) -> None:
-        """Send a close frame of our own choice behind what is queued, then end the session."""
+        """Send a close frame after the queued output, then end the session."""
         self._link.flush()
         self._write(frame)
         self._close_sent = True
@@ -106,15 +106,15 @@ class WebsocketFraming:
         self._link.transport.write(frame)
 
     def head(self, size: int) -> bytes | None:
-        """The head of a frame of this size, if one is enough."""
+        """The head of a single frame of this size; None if one is not enough."""
         return self._encoder.frame_head(size)
 
     def encode(self, data: bytes) -> bytes:
-        """Protocol bytes as frames."""
+        """The protocol bytes as frames."""
         return self._encoder.encode(data)
 
     def farewell(self, reason: str) -> bytes:
-        """The close frame, unless one was sent already."""
+        """The close frame, unless one has been sent already."""
         if self._close_sent:
             return b""
         return self._encoder.encode_close(close_code_for(reason), reason)

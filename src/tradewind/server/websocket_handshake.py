@@ -22,7 +22,8 @@ from tradewind.errors import ConfigError
 from tradewind.options import WebsocketOptions
 from tradewind.server.auth.cookies import parse_cookies
 
-# What an unauthenticated peer can make us hold. nats-server allows 1 MiB.
+# The limit for data that an unauthenticated peer can make the server hold. nats-server allows 1
+# MiB.
 REQUEST_BYTES_MAX = 64 * 1024
 
 ACCEPT_GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -39,11 +40,11 @@ _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _TARGET = re.compile(r"(?:/|[A-Za-z][A-Za-z0-9+.\-]*://)(?:[!-$&-~\x80-\xff]|%[0-9A-Fa-f]{2})*")
 _BLANKS = " \t"
 _TOO_LARGE = f"the request has more than {REQUEST_BYTES_MAX} bytes"
-# A longer one is cut in the log.
+# A longer value is cut in the log.
 _SHOWN_URL_LENGTH_MAX = 128
 
 _DEFLATE_ANSWER = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
-# zlib cannot make a raw stream with a window of 8 bits.
+# zlib cannot produce a raw stream with a window of 8 bits.
 _WINDOW_BITS = frozenset(str(bits) for bits in range(9, 16))
 
 STATUS_TEXTS = {
@@ -58,7 +59,9 @@ STATUS_TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class HandshakeResult:
-    """The answer. Send `response`; frames follow if `accepted`, else close and log `error`."""
+    """The result of a handshake. Send `response`; frames follow if `accepted`, else close and log
+    `error`.
+    """
 
     response: bytes
     accepted: bool
@@ -75,7 +78,7 @@ class HandshakeResult:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request head that is well formed; nothing about WebSocket has been checked."""
+    """A well-formed request head; nothing about WebSocket has been checked."""
 
     method: str
     path: str  # as sent, still escaped, without the query
@@ -83,7 +86,7 @@ class _Request:
     headers: Headers
 
     def first(self, name: str) -> str:
-        """The first value of a header, or empty."""
+        """The first value of a header, or an empty text."""
         values = self.headers.get(name)
         return values[0] if values else ""
 
@@ -99,8 +102,8 @@ class _Request:
 class _RefusedError(Exception):
     """Leads to an error response. `text` is for the log; `detail` is added to the status line.
 
-    A `malformed` request gets the short response that nats-server's HTTP library gives, any other
-    the one of nats-server itself.
+    A `malformed` request gets the short response of nats-server's HTTP library, any other request
+    that of nats-server itself.
     """
 
     def __init__(
@@ -114,7 +117,7 @@ class _RefusedError(Exception):
 
 
 class Handshake:
-    """One connection's upgrade: feed it until it gives its result."""
+    """The upgrade of one connection: feed it until it returns its result."""
 
     def __init__(
         self,
@@ -126,7 +129,7 @@ class Handshake:
         for name, value in options.headers.items():
             if not _TOKEN.fullmatch(name) or _CONTROL_CHARACTER.search(value):
                 raise ConfigError(
-                    f"websocket: header {name!r}: the name must be one word, the value one line"
+                    f"websocket: header {name!r} must be one word with a value of one line"
                 )
         try:
             self._allowed_origins = [_origin(url) for url in options.allowed_origins]
@@ -139,7 +142,7 @@ class Handshake:
         self._has_request_line = False
 
     def feed(self, data: bytes) -> HandshakeResult | None:
-        """Take bytes; give the result as soon as the request is complete or wrong, else None."""
+        """Take bytes; returns the result as soon as the request is complete or wrong, else None."""
         known = len(self._head)
         self._head += data[: REQUEST_BYTES_MAX + 1 - known]
         end = _END_OF_HEAD.search(self._head, max(known - 2, 0))  # it may straddle two chunks
@@ -153,7 +156,7 @@ class Handshake:
             return HandshakeResult(_error_response(refused, has_body=has_body), False, refused.text)
 
     def _answer(self, head_bytes: int, request_bytes: int) -> HandshakeResult:
-        """The request is complete: `head_bytes` of text, then the empty line."""
+        """The result of a complete request: `head_bytes` of text, then the empty line."""
         if request_bytes > REQUEST_BYTES_MAX:
             raise _RefusedError(431, _TOO_LARGE, malformed=True)
         request = _parse_request(self._head[:head_bytes].decode("latin-1"))
@@ -164,7 +167,9 @@ class Handshake:
         return _accept(request, self._options)
 
     def _check_origin(self, request: _Request) -> None:
-        """Browsers name the page's origin; a request without one is not from a page and passes."""
+        """Check the origin of the page, which browsers send; a request without one is not from a
+        page, and passes.
+        """
         same_origin = self._options.same_origin
         value = request.first("origin") or request.first("sec-websocket-origin")
         if not value or not (same_origin or self._allowed_origins):
@@ -180,15 +185,18 @@ class Handshake:
             raise _RefusedError(403, "origin not allowed: not in the allowed list")
 
     def expire(self) -> bytes:
-        """What to send before closing at the handshake timeout; empty if nothing has arrived."""
+        """The bytes to send before closing at the handshake timeout; empty if nothing has
+        arrived.
+        """
         if not self._head:
             return b""
         return _error_response(_RefusedError(400, "handshake timeout", malformed=True))
 
     def _check_beginning(self, known: int) -> None:
-        """Refuse as early as possible what can never become a request, such as a TLS greeting.
+        """Refuse as early as possible input that can never become a request, such as a TLS
+        greeting.
 
-        The first `known` bytes were here before: they are not looked through again.
+        The first `known` bytes have been checked before.
         """
         if len(self._head) > REQUEST_BYTES_MAX:
             raise _RefusedError(431, _TOO_LARGE, malformed=True)
@@ -240,7 +248,7 @@ def _parse_request(head: str) -> _Request:
 def _parse_header_lines(lines: Iterable[str]) -> Headers:
     """The fields of a request head. A folded line continues the value before it."""
     pieces: dict[str, list[list[str]]] = {}
-    values: list[list[str]] = []  # those of the field that a folded line continues
+    values: list[list[str]] = []  # the values of the field that a folded line continues
     for line in lines:
         if _CONTROL_CHARACTER.search(line):
             raise _RefusedError(400, "control character in a header", malformed=True)
@@ -297,7 +305,7 @@ def _check_upgrade(request: _Request, absent: tuple[str, ...]) -> None:
 
 
 def _origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port of a URL; raises ValueError when it is none."""
+    """The scheme, host and port of a URL; ValueError if the text is not an absolute URL."""
     parts = urlsplit(url)
     if not parts.scheme:
         raise ValueError(f"{url[:_SHOWN_URL_LENGTH_MAX]!r} is not an absolute URL")
@@ -306,7 +314,9 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 
 def _compression_offer(request: _Request) -> tuple[int, str] | None:
-    """The window bits and our answer to the first offer of permessage-deflate that we can serve."""
+    """The window bits and the answer to the first offer of permessage-deflate that can be
+    served.
+    """
     for value in request.headers.get("sec-websocket-extensions", ()):
         for offer in value.split(","):
             words = [word.strip(_BLANKS).lower() for word in offer.split(";")]
@@ -322,7 +332,9 @@ def _compression_offer(request: _Request) -> tuple[int, str] | None:
 
 
 def _forwarded_ip(request: _Request) -> str:
-    """The address in X-Forwarded-For if it is one: who wrote the first of a list is unknown."""
+    """The single address in X-Forwarded-For; empty for a list, whose first entry has an unknown
+    author.
+    """
     value = request.first("x-forwarded-for")
     try:
         ipaddress.ip_address(value)

@@ -24,12 +24,12 @@ from tradewind.server.websocket_framing import UNAUTHENTICATED_MESSAGE_BYTES_MAX
 from tradewind.server.websocket_handshake import Handshake, HandshakeResult
 from tradewind.wire.websocket import FrameDecoder, FrameEncoder
 
-# Servers ask for a path that ends so.
+# Leaf nodes request a path with this ending.
 LEAFNODE_PATH = "/leafnode"
 
 
 class AcceptedFrameLink(SessionLink, asyncio.BufferedProtocol):
-    """Frames both ways, from the side that accepted; the upgrade first."""
+    """Transport of WebSocket frames for the side that accepted; the upgrade comes first."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class AcceptedFrameLink(SessionLink, asyncio.BufferedProtocol):
     ) -> None:
         super().__init__(turns)
         self._options = options
-        self._upgrading = upgrading  # those that have no session yet, counted by the listener
+        self._upgrading = upgrading  # links without a session, counted by the listener
         self._area = area  # takes every read; all links of the listener share it
         self._tls = tls
         leaves = turns.broker.leaves
@@ -52,7 +52,7 @@ class AcceptedFrameLink(SessionLink, asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is up; the client has to ask for the upgrade in time."""
+        """Called when the socket is connected; the client has to request the upgrade in time."""
         transport = cast(asyncio.Transport, transport)
         self.use_transport(transport)
         self._upgrading.add(self, peer_ip(transport))
@@ -65,16 +65,18 @@ class AcceptedFrameLink(SessionLink, asyncio.BufferedProtocol):
             self.transport.close()
 
     def abandon_upgrade(self) -> None:
-        """The server stops, or has other pins: nobody else closes what has no session."""
+        """Close a connection without a session. Called when the server stops or has changed
+        pins.
+        """
         if self.session is None and self.transport is not None:
             self.transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the area has one size
-        """Where the next read goes."""
+        """The buffer for the next read."""
         return self._area
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes of the upgrade, or frames."""
+        """Called when bytes of the upgrade, or frames, were read."""
         data = self._area[:nbytes]
         if self.framing is not None:
             self.framing.run(data)
@@ -83,7 +85,7 @@ class AcceptedFrameLink(SessionLink, asyncio.BufferedProtocol):
                 result = self._handshake.feed(bytes(data))
                 if result is not None:
                     self._upgraded(result, self.transport)
-            except Exception as error:  # our own bug may end this connection, but no other
+            except Exception as error:  # a bug may end this connection, but no other
                 self.give_up(error)
 
     def _upgraded(self, result: HandshakeResult, transport: asyncio.Transport) -> None:
@@ -129,7 +131,7 @@ class AcceptedFrameLink(SessionLink, asyncio.BufferedProtocol):
         self.data_done()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The socket is gone."""
+        """Called when the socket is closed."""
         self._upgrading.discard(self)
         if self._timer is not None:
             self._timer.cancel()

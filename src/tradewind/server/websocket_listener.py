@@ -41,7 +41,7 @@ class WebSocketListener(Listener):
     def _tls_settings(
         self, tls: TlsOptions, context: ServerContext, *, allow_non_tls: bool
     ) -> TlsSettings:
-        """TLS comes first, as in https."""
+        """The settings of a TLS listener: TLS comes first, as in https."""
         return TlsSettings(
             context, tls, 0, allow_non_tls, pending=self._pending, turns=self._handshakes
         )
@@ -49,19 +49,23 @@ class WebSocketListener(Listener):
     def set_tls(
         self, tls: TlsOptions | None, context: ServerContext | None, *, allow_non_tls: bool
     ) -> None:
-        """Also ends what has no session yet that could be looked at: it may not be pinned now."""
+        """Set the TLS settings, and end connections without a session: these could not be checked
+        against changed pins.
+        """
         super().set_tls(tls, context, allow_non_tls=allow_non_tls)
         for link in list(self._upgrading):
             link.abandon_upgrade()
 
     def protocol(self, remote: RemoteAddress) -> asyncio.BaseProtocol:
-        """What an accepted socket talks to."""
+        """The protocol of an accepted socket."""
         tls = self._tls is not None
         link = AcceptedFrameLink(self._turns, self._options, self._upgrading, self._area, tls=tls)
         return link if self._tls is None else late_pipe(link, self._broker.log, remote, self._tls)
 
     async def cancel_handshakes(self) -> None:
-        """Also those that have not asked for the upgrade yet."""
+        """End the unestablished connections, including those that have not requested the upgrade
+        yet.
+        """
         await super().cancel_handshakes()
         for link in list(self._upgrading):
             link.abandon_upgrade()

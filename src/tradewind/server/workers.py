@@ -1,4 +1,4 @@
-"""Runs calls that would block the event loop in threads: configuration files, removal of old files.
+"""Run calls that would block the event loop in threads: configuration files, removal of old files.
 
 Owns the number of running calls, and their end. The threads are those of `threads`. It never
 decides what a call does, which is up to `tradewind.jetstream`, and never passes it objects that
@@ -24,7 +24,7 @@ class LoopWorkers:
         self._idle.set()
 
     def submit(self, work: Callable[[], object], done: Callable[[Exception | None], None]) -> None:
-        """Have `work` called in a thread, then `done` with its error in the loop."""
+        """Call `work` in a thread, then `done` with its error in the loop."""
 
         def finish(error: Exception | None) -> None:
             self._running -= 1
@@ -37,7 +37,7 @@ class LoopWorkers:
         self._idle.clear()
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until no call is under way; false if that took too long."""
+        """Wait until no call is in progress; False if that took too long."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         return self._running == 0

@@ -1,4 +1,4 @@
-"""Simulates damage of files at rest, by disks, drivers and people.
+"""Simulate damage of files at rest, by disks, drivers and people.
 
 Owns the ways to damage a file of a simulated disk. The damage is durable immediately and is neither
 a step nor a call. A file with unsynced changes is treated as written before it is damaged. Every
@@ -15,13 +15,13 @@ from tradewind.testing.fake_disk import SimulatedDisk
 
 
 class DiskDamage:
-    """The faults of the field, each on a named file of one disk."""
+    """Ways to damage a named file of one disk, as seen in practice."""
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self._disk = disk
 
     def flip_bits(self, path: str, bits: Iterable[int]) -> None:
-        """Turn these bits over, counted from the lowest bit of the first byte."""
+        """Flip these bits, counted from the lowest bit of the first byte."""
         content = bytearray(self._disk.content_of(path))
         for bit in bits:
             _check(content, bit // 8, 1)
@@ -29,7 +29,7 @@ class DiskDamage:
         self._disk.put_durable_file(path, bytes(content))
 
     def flip_random_bits(self, path: str, count: int, seed: int) -> list[int]:
-        """Turn over this many different bits and say which."""
+        """Flip this many different bits and return their positions."""
         total = 8 * len(self._disk.content_of(path))
         random = Random(seed)  # noqa: S311 - must be repeatable, keeps no secret
         bits = sorted(random.sample(range(total), count))
@@ -37,20 +37,20 @@ class DiskDamage:
         return bits
 
     def truncate(self, path: str, size: int) -> None:
-        """Lose the tail."""
+        """Cut the file to a smaller size."""
         content = self._disk.content_of(path)
         _check(content, size, len(content) - size)
         self._disk.put_durable_file(path, content[:size])
 
     def overwrite(self, path: str, offset: int, data: bytes) -> None:
-        """Put foreign bytes there, as a misdirected write does."""
+        """Overwrite bytes with others, as a misdirected write does."""
         content = self._disk.content_of(path)
         _check(content, offset, len(data))
         changed = content[:offset] + data + content[offset + len(data) :]
         self._disk.put_durable_file(path, changed)
 
     def zero(self, path: str, offset: int, size: int) -> None:
-        """Lose bytes to zeros, as a write that never arrived."""
+        """Replace bytes by zeros, as after a write that never arrived."""
         self.overwrite(path, offset, bytes(size))
 
     def swap(self, path: str, first: int, second: int, size: int) -> None:
@@ -65,17 +65,19 @@ class DiskDamage:
     def restore_chunk(
         self, path: str, checkpoint: Mapping[str, bytes], offset: int, size: int
     ) -> None:
-        """Bring back what `SimulatedDisk.checkpoint` saw there: the write since then was lost."""
+        """Restore a chunk from `SimulatedDisk.checkpoint`, as if the write since then had been
+        lost.
+        """
         stale = checkpoint[path]
         _check(stale, offset, size)
         self.overwrite(path, offset, stale[offset : offset + size])
 
     def restore_file(self, path: str, checkpoint: Mapping[str, bytes]) -> None:
-        """Bring back the whole file, also one that is gone."""
+        """Restore a whole file, even if it has been removed."""
         self._disk.put_durable_file(path, checkpoint[path])
 
     def duplicate(self, path: str, target: str) -> None:
-        """A second copy under another name, replacing what is there."""
+        """Create a copy under another name, replacing a file of that name."""
         self._disk.put_durable_file(target, self._disk.content_of(path))
 
 

@@ -1,17 +1,17 @@
-"""The rules for what a simulated file system keeps through a power failure.
+"""The rules for what survives a power failure in a simulated file system.
 
 Owns files and folders with two states, what programs see and what is durable, and the choice of
-what survives of the difference. It never handles paths, errors or faults; `fake_disk.py` does.
+which differences survive. It never handles paths, errors or faults; `fake_disk.py` does.
 
 The rules, none of them kinder than a real file system:
 
 - A file's size is one number that the file system keeps in order: after a power failure it is one
   of the sizes that the file had since its last sync, with every cut before that moment in effect.
 - Written bytes arrive in any selection and order, torn at sectors of 512 bytes, the last one to
-  arrive even at a byte. Where the size arrived and the bytes did not there are zeros.
-- Changes of names survive each for itself, together with what they rest on: what happened to the
-  same names before, the folder that a file was moved to, the emptying of a folder that is gone.
-  So a name never points to something that never was, and nothing durable gets lost in a move.
+  arrive even at a byte. Where the size arrived and the bytes did not, there are zeros.
+- Changes of names survive independently, together with those they depend on: earlier changes of
+  the same names, the folder that a file was moved to, the emptying of a removed folder.
+  So a name never points to something that never existed, and a move loses nothing durable.
 """
 
 from __future__ import annotations
@@ -28,18 +28,20 @@ SECTOR_BYTES = 512
 class Effect:
     """One write or cut of a file that no sync has made durable yet."""
 
-    step: int  # when it happened, among all effects of the disk
+    step: int  # its time, among all effects of the disk
     offset: int  # where the data goes; for a cut, the new size
     data: bytes | None  # None is a cut (or a growth without data)
     size_after: int
 
 
 class _Mapping(bytearray):
-    """The bytes behind a mapping; a class of our own, as only that can be referred to weakly."""
+    """The bytes of a mapping; a separate class, because only that can be weakly referenced."""
 
 
 class FileNode:
-    """A file: its bytes as programs see them, as they are durable, and the effects between.
+    """A file: its bytes as programs see them, its durable bytes, and the effects in between. Both
+    are immutable `bytes` until they change, so that the many possible disks after one power failure
+    share them.
 
     Both faces are immutable `bytes` until they change, so that the many disks that may come out of
     one power failure share them.
@@ -51,36 +53,36 @@ class FileNode:
         self._visible: bytes | bytearray = content
         self._durable: bytes | bytearray = content
         self.pending: list[Effect] = []
-        self.links = links  # how many names it has
+        self.links = links  # the number of its names
         self.unreadable: list[range] = []  # bad sectors
         self._mappings: list[weakref.ref[_Mapping]] = []
 
     @property
     def size(self) -> int:
-        """As programs see it."""
+        """The size that programs see."""
         return len(self._visible)
 
     def visible(self) -> bytes:
-        """What programs see."""
+        """The content that programs see."""
         self._visible = bytes(self._visible)
         return self._visible
 
     def durable(self) -> bytes:
-        """What no power failure can take, apart from what the pending effects may do to it."""
+        """The content that no power failure can destroy, apart from pending effects on it."""
         self._durable = bytes(self._durable)
         return self._durable
 
     def read(self, offset: int, size: int) -> bytes:
-        """What programs see of a part."""
+        """The part of the content that programs see."""
         return bytes(memoryview(self._visible)[offset : offset + size])
 
     def is_unreadable(self, offset: int, size: int) -> bool:
-        """Whether a bad sector is among these bytes."""
+        """Whether these bytes include a bad sector."""
         end = min(offset + size, self.size)
         return any(bad.start < end and offset < bad.stop for bad in self.unreadable)
 
     def map(self) -> memoryview:
-        """What programs see now, in memory of its own; bad sectors are zeros."""
+        """A copy of the content that programs see now; bad sectors are zeros."""
         mapping = _Mapping(self._visible)
         for bad in self.unreadable:
             end = min(bad.stop, len(mapping))
@@ -90,16 +92,16 @@ class FileNode:
         return memoryview(mapping).toreadonly()
 
     def mapped_bytes(self) -> int:
-        """The size of the largest mapping that is in use."""
+        """The size of the largest mapping in use."""
         return max((len(one() or b"") for one in self._mappings), default=0)
 
     def write(self, step: int, offset: int, data: bytes) -> None:
-        """Put bytes somewhere, at first only where programs see them."""
+        """Write bytes, at first only visible to programs."""
         size_after = max(self.size, offset + len(data))
         self._add(Effect(step, offset, data, size_after))
 
     def truncate(self, step: int, size: int) -> None:
-        """Cut or lengthen, at first only where programs see it."""
+        """Cut or lengthen the file, at first only visible to programs."""
         self._add(Effect(step, size, None, size))
 
     def _add(self, effect: Effect) -> None:
@@ -109,7 +111,7 @@ class FileNode:
         self.pending.append(effect)
 
     def sync(self, count: int | None = None) -> None:
-        """All effects so far become durable, or the first `count`, if it began after these."""
+        """Make all effects durable, or the first `count`, if the sync began after these."""
         if not self.pending:
             return
         if isinstance(self._durable, bytes):
@@ -119,18 +121,18 @@ class FileNode:
         del self.pending[:count]
 
     def forget(self, random: Random) -> None:
-        """A sync that failed: some bytes arrived, and no later sync will care for the others."""
+        """Apply a failed sync: some bytes arrived, and no later sync will write the others."""
         self._durable = scattered(self, random.random(), random)
         self.pending.clear()
 
     def make_durable(self, content: bytes) -> None:
-        """Make this the content, durable and visible."""
+        """Set the content, durable and visible."""
         self._visible = self._durable = content
         self.pending.clear()
 
 
 class FolderNode:
-    """A folder: its names as programs see them, and as they are durable."""
+    """A folder: its names as programs see them, and its durable names."""
 
     __slots__ = ("durable", "entries")
 
@@ -144,19 +146,22 @@ Node = FileNode | FolderNode
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DiskChange:
-    """One creation, removal or rename that no sync has made durable yet; all of it or nothing."""
+    """One creation, removal or rename that no sync has made durable yet; survives completely or not
+    at all.
+    """
 
     step: int
-    sets: tuple[tuple[FolderNode, str, Node | None], ...]  # names and what they mean now
+    sets: tuple[tuple[FolderNode, str, Node | None], ...]  # names and their new nodes
     is_rename: bool = False
     gone: FolderNode | None = None  # the folder that was removed or replaced
-    # A folder that moved to another folder: rests on all before, or folders could end in a ring.
+    # A folder that moved to another folder: depends on all changes before, or folders could end in
+    # a ring.
     is_move: bool = False
 
 
 @dataclass(slots=True)
 class _Causes:
-    """What the changes that are kept so far rest on, while walking back in time."""
+    """The causes of the changes chosen so far, while walking back in time."""
 
     names: set[tuple[FolderNode, str]] = field(default_factory=set)
     reachable: set[Node] = field(default_factory=set)
@@ -170,7 +175,7 @@ class _Causes:
         )
 
     def add(self, change: DiskChange) -> None:
-        # A name that changes inside of its folder says nothing about the name of the folder.
+        # A name that changes inside its folder says nothing about the name of the folder.
         folders = {id(folder) for folder, _, _ in change.sets}
         is_move = change.is_rename and len(folders) > 1
         for folder, name, node in change.sets:
@@ -185,7 +190,7 @@ class _Causes:
 def with_causes(
     changes: list[DiskChange], chosen: Callable[[DiskChange], bool]
 ) -> list[DiskChange]:
-    """The chosen changes and all that they rest on, in their order."""
+    """The chosen changes and all that they depend on, in their order."""
     causes = _Causes()
     kept: list[DiskChange] = []
     for change in reversed(changes):
@@ -197,7 +202,7 @@ def with_causes(
 
 
 def make_durable(changes: list[DiskChange]) -> None:
-    """These changes are on the platter."""
+    """Apply these changes to the durable names."""
     for change in changes:
         for folder, name, node in change.sets:
             if node is None:
@@ -209,8 +214,8 @@ def make_durable(changes: list[DiskChange]) -> None:
 def tree_after(
     root: FolderNode, survivors: list[DiskChange], content: Callable[[FileNode], bytes]
 ) -> FolderNode:
-    """A new tree, all of it durable: the durable names with these changes, each file with what
-    `content` says is left of it.
+    """A new, completely durable tree: the durable names with these changes, each file with the
+    content that `content` returns.
     """
     names: dict[FolderNode, dict[str, Node]] = {}
     for change in survivors:
@@ -238,7 +243,7 @@ def tree_after(
 
 
 def up_to_step(node: FileNode, step: int, random: Random | None = None) -> bytes:
-    """What is left if the effects arrived in order up to this step; with `random` the last write is
+    """The content if the effects arrived in order up to this step; with `random`, the last write is
     torn at a byte.
     """
     content = bytearray(node.durable())
@@ -254,11 +259,11 @@ def up_to_step(node: FileNode, step: int, random: Random | None = None) -> bytes
 
 
 def scattered(node: FileNode, share: float, random: Random) -> bytes:
-    """What is left if any selection of the written sectors arrived, in any order.
+    """The content if any selection of the written sectors arrived, in any order.
 
-    A sector is as it was at some moment: what was written to it arrives in order, since the system
-    keeps one copy of it, and the last of it may be cut off at a byte. `share` is the part of the
-    sectors that arrive with all that was written to them.
+    A sector is as it was at some moment: the writes to it arrive in order, since the system has one
+    copy of it, and the last one may be cut off at a byte. `share` is the fraction of sectors that
+    arrive with all writes to them.
     """
     pending = node.pending
     moment = random.choice((0, len(pending), random.randint(0, len(pending))))
@@ -290,7 +295,7 @@ def scattered(node: FileNode, share: float, random: Random) -> bytes:
 
 
 def _pieces(offset: int, data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The data cut where sectors of the file begin."""
+    """The data cut at the sector boundaries of the file."""
     start = 0
     while start < len(data):
         end = min(len(data), start + SECTOR_BYTES - (offset + start) % SECTOR_BYTES)
@@ -299,7 +304,7 @@ def _pieces(offset: int, data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _apply(content: bytearray, effect: Effect) -> None:
-    """Do to these bytes what the effect does to a file."""
+    """Apply an effect to a file's bytes."""
     if effect.data is None:
         del content[effect.offset :]
         content.extend(bytes(effect.offset - len(content)))
@@ -307,5 +312,5 @@ def _apply(content: bytearray, effect: Effect) -> None:
     if effect.data:
         content.extend(bytes(max(0, effect.offset - len(content))))
         content[effect.offset : effect.offset + len(effect.data)] = effect.data
-    # Only after a failed sync is the durable face shorter than the size that programs saw.
+    # Only after a failed sync is the durable content shorter than the size that programs saw.
     content.extend(bytes(max(0, effect.size_after - len(content))))

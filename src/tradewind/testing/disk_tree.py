@@ -27,7 +27,7 @@ class NameTree:
     """Folders and files below a root path.
 
     `changes` are in the order in which they happened; `used_bytes` is the size of all files that
-    have a name: the space of a file is free as soon as its name is gone.
+    have a name: removing the last name of a file frees its space.
     """
 
     def __init__(self, root: str, top: FolderNode | None = None) -> None:
@@ -39,14 +39,16 @@ class NameTree:
     # --- looking up ----------------------------------------------------------------------------
 
     def find(self, path: str) -> Node | None:
-        """What is there, if anything."""
+        """The node at a path, or None."""
         node: Node | None = self.top
         for name in _names(self._root, path):
             node = node.entries.get(name) if isinstance(node, FolderNode) else None
         return node
 
     def place(self, path: str, operation: Operation) -> tuple[FolderNode, str]:
-        """The folder that holds (or would hold) the last name of a path; no name for the root."""
+        """The folder that holds (or would hold) the last name of a path; an empty name for the
+        root.
+        """
         folder = self.top
         names = _names(self._root, path)
         for name in names[:-1]:
@@ -57,7 +59,7 @@ class NameTree:
         return folder, names[-1] if names else ""
 
     def node(self, path: str, operation: Operation) -> Node:
-        """What is there, or the error that Linux gives."""
+        """The node at a path; raises the error of Linux if there is none."""
         folder, name = self.place(path, operation)
         node = folder.entries.get(name) if name else folder
         if node is None:
@@ -65,26 +67,26 @@ class NameTree:
         return node
 
     def file(self, path: str, operation: Operation) -> FileNode:
-        """The file that is there."""
+        """The file at a path."""
         node = self.node(path, operation)
         if not isinstance(node, FileNode):
             raise disk_error(path, operation, errno.EISDIR)
         return node
 
     def folder(self, path: str, operation: Operation) -> FolderNode:
-        """The folder that is there."""
+        """The folder at a path."""
         node = self.node(path, operation)
         if not isinstance(node, FolderNode):
             raise disk_error(path, operation, errno.ENOTDIR)
         return node
 
     def name_lost(self, path: str, node: FileNode) -> int:
-        """Why this path does not lead to a file; 0: it does."""
+        """The error number if this path does not lead to the file; 0 if it does."""
         found = self.find(path)
         return 0 if found is node else errno.ESTALE if found is not None else errno.ENOENT
 
     def snapshot(self) -> dict[str, bytes | None]:
-        """Content by path relative to the root, None for a folder."""
+        """The content by path relative to the root, None for a folder."""
         found: dict[str, bytes | None] = {}
         _note_all(self.top, "", found)
         return found
@@ -92,7 +94,7 @@ class NameTree:
     # --- changing ------------------------------------------------------------------------------
 
     def change(self, change: DiskChange) -> None:
-        """Let programs see a change of names."""
+        """Make a change of names visible to programs."""
         for folder, name, node in change.sets:
             old = folder.entries.pop(name, None)
             if isinstance(old, FileNode):
@@ -106,12 +108,12 @@ class NameTree:
         self.changes.append(change)
 
     def write(self, node: FileNode, step: int, offset: int, data: bytes) -> None:
-        """Let programs see written bytes."""
+        """Make written bytes visible to programs."""
         self._resize(node, max(node.size, offset + len(data)))
         node.write(step, offset, data)
 
     def cut(self, node: FileNode, step: int, size: int) -> None:
-        """Let programs see another size of a file."""
+        """Make another size of a file visible to programs."""
         self._resize(node, size)
         node.truncate(step, size)
 
@@ -122,7 +124,7 @@ class NameTree:
     # --- durability ----------------------------------------------------------------------------
 
     def persist(self, chosen: Callable[[DiskChange], bool]) -> None:
-        """Make the chosen changes durable, with all that they rest on."""
+        """Make the chosen changes durable, with all changes that they depend on."""
         durable = with_causes(self.changes, chosen)
         make_durable(durable)
         done = set(durable)
@@ -133,7 +135,7 @@ class NameTree:
         wanted: set[Node] = {node}
 
         def leads_there(change: DiskChange) -> bool:
-            # Asked from the newest to the oldest, so a folder is wanted before it was made.
+            # Checked from the newest to the oldest, so a folder is wanted before it was made.
             folders = [folder for folder, _, new in change.sets if new in wanted]
             wanted.update(folders)
             return bool(folders)
@@ -141,7 +143,7 @@ class NameTree:
         self.persist(leads_there)
 
     def put_durable_file(self, path: str, content: bytes) -> None:
-        """Make this the durable content under a durable name; its folders are made as needed."""
+        """Make this the durable content under a durable name; missing folders are created."""
         place, name = split(path)
         folder = self.put_durable_folder(place)
         node = folder.entries.get(name)
@@ -153,7 +155,7 @@ class NameTree:
         self.persist_names_of(node)
 
     def put_durable_folder(self, path: str) -> FolderNode:
-        """Make a folder under a durable name, with its parents."""
+        """Create a folder under a durable name, with its parents."""
         folder = self.top
         for name in _names(self._root, path):
             node = folder.entries.get(name)
@@ -188,7 +190,7 @@ def _names(root: str, path: str) -> tuple[str, ...]:
 
 
 def _note_all(folder: FolderNode, prefix: str, found: dict[str, bytes | None]) -> None:
-    """Put in all that programs see, a folder before what it holds."""
+    """Add everything that programs see, a folder before its content."""
     for name in sorted(folder.entries):
         node = folder.entries[name]
         if isinstance(node, FileNode):
@@ -204,7 +206,7 @@ def _bytes_below(folder: FolderNode) -> int:
 
 
 def rename_obstacle(node: Node | None, old: Node | None, source: str, target: str) -> int:
-    """Why Linux would refuse this rename; 0 if it would not."""
+    """The error number with which Linux would refuse this rename; 0 if it would not."""
     if node is None:
         return errno.ENOENT
     if target.startswith(source + "/"):

@@ -1,4 +1,4 @@
-"""A clock that moves only when told to."""
+"""A clock that moves only when the test moves it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tradewind.durations import SECOND_NS
 
 
 class FakeClock:
-    """Stands in for `tradewind.clock.SystemClock`. Both times move together, except in a jump;
+    """A replacement for `tradewind.clock.SystemClock`. Both times move together, except in a jump;
     processor time moves only with `work_ns`.
     """
 
@@ -17,15 +17,15 @@ class FakeClock:
         self._thread_ns = 0
 
     def monotonic_ns(self) -> int:
-        """For deadlines: never goes back."""
+        """The monotonic time, for deadlines: never goes back."""
         return self._monotonic_ns
 
     def wall_ns(self) -> int:
-        """For stamps: nanoseconds since 1970, UTC."""
+        """The wall time, for timestamps: nanoseconds since 1970, UTC."""
         return self._wall_ns
 
     def thread_ns(self) -> int:
-        """For budgets: the processor time that the calling thread has used."""
+        """The processor time used by the calling thread, for budgets."""
         return self._thread_ns
 
     def work_ns(self, duration_ns: int) -> None:
@@ -34,12 +34,12 @@ class FakeClock:
         self._thread_ns += duration_ns
 
     def advance_ns(self, duration_ns: int) -> None:
-        """Let time pass; nothing is called by it, see `InProcessServer.advance`."""
+        """Let time pass without firing timers, see `InProcessServer.advance`."""
         if duration_ns < 0:
-            raise ValueError(f"time does not go back, but {duration_ns} ns was asked for")
+            raise ValueError(f"duration_ns must not be negative, not {duration_ns}")
         self._wall_ns += duration_ns
         self._monotonic_ns += duration_ns
 
     def jump_ns(self, distance_ns: int) -> None:
-        """Set the wall clock ahead, or back if it is negative; no time passes."""
+        """Set the wall clock ahead, or back if the distance is negative; no time passes."""
         self._wall_ns += distance_ns

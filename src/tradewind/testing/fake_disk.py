@@ -12,9 +12,9 @@ run can be repeated.
     for seed in range(1000):
         recovered = recover(disk.crash(seed))
 
-A step is a call that can change what a power failure leaves: between two steps there is nothing
-new to find, so reading calls are no steps. `calls` counts every call by its name, and `open_files`
-the files that nobody has closed.
+A step is a call that can change what a power failure leaves: between two steps nothing changes, so
+reading calls are not steps. `calls` counts every call by its name, and `open_files` the files that
+have not been closed.
 """
 
 from __future__ import annotations
@@ -57,19 +57,21 @@ from tradewind.testing.disk_state import (
 from tradewind.testing.disk_tree import NameTree, rename_obstacle
 
 ENDLESS_BYTES = 1 << 60
-# What a read-only file system refuses.
+# The operations that a read-only file system refuses.
 CHANGES: Final = frozenset[Operation](
     {"create", "rename", "link", "remove", "remove_tree", "make_directory", "lock"}
 )
 
 
 class PowerLoss(BaseException):
-    """The power is gone. No `Exception`, so that no error handler of the product catches it."""
+    """Raised when the power fails; not an `Exception`, so that no error handler of the product
+    catches it.
+    """
 
 
 @dataclass(slots=True)
 class Fault:
-    """An order to fail; `hits` says how often it did."""
+    """A planned failure; `hits` counts how often it happened."""
 
     operation: Operation | Literal["*"]
     path_pattern: str
@@ -81,7 +83,7 @@ class Fault:
     hits: int = 0
 
     def meets(self, operation: Operation, path: str) -> bool:
-        """Whether this call is the one to fail."""
+        """Whether this call must fail."""
         if self.operation not in ("*", operation) or not fnmatchcase(path, self.path_pattern):
             return False
         self.seen += 1
@@ -115,7 +117,7 @@ class SimulatedFile(DiskFile):
             raise disk_error(self.path, operation, fault.error)
 
     def _refusal(self) -> int:
-        """Why nothing can be written here; 0: it can."""
+        """The error number if the file cannot be written; 0 if it can."""
         if not self._writes:
             return errno.EBADF
         return errno.EROFS if self._disk.is_read_only else 0
@@ -127,7 +129,7 @@ class SimulatedFile(DiskFile):
         return self._node.size
 
     def write(self, data: Buffer, offset: int) -> None:
-        """One step, or one for each part if the disk makes short writes."""
+        """Write data: one step, or one per part if the disk makes short writes."""
         rest = bytes(data)
         part_bytes = self._disk.short_write_bytes or len(rest)
         while rest:
@@ -158,7 +160,9 @@ class SimulatedFile(DiskFile):
         return self._node.read(offset, max(0, size))
 
     def map(self) -> memoryview:
-        """A copy of this moment: never shows a later write, as nobody may count on that."""
+        """A copy of the current content: never shows a later write, since no program may rely on
+        that.
+        """
         self._enter("map")
         return self._node.map()
 
@@ -174,7 +178,7 @@ class SimulatedFile(DiskFile):
             self._disk.tree.cut(self._node, self._disk.steps, size)
 
     def sync(self, *, is_named: bool = True) -> None:
-        """A failing sync loses some of the data for good, as on Linux."""
+        """Sync the file; a failing sync loses some of the data permanently, as on Linux."""
         if self._sync_failed:
             raise disk_error(self.path, "sync", errno.EIO)
         with self._disk.mutex:
@@ -190,18 +194,26 @@ class SimulatedFile(DiskFile):
                 self._disk.tree.persist_names_of(self._node)
 
     def fileno(self) -> int:
-        """None."""
+        """The descriptor -1: there is no real file."""
         return -1
 
     def close(self) -> None:
-        """Always allowed, also after a power failure: it does nothing to the disk."""
+        """Close the file, which is always allowed, even after a power failure: it does not change
+        the disk.
+        """
         if self._is_open:
             self._is_open = False
             self._disk.open_files -= 1
 
 
 class SimulatedLock(Lock):
-    """A lock that lasts as long as the simulated disk has power."""
+    """A lock that is held as long as the simulated disk has power. @216.2 |`capacity_bytes`: the
+    maximum sum of all file sizes; None is endless. May change at any time. |`sync_persists_names`:
+    a sync of a file makes its name durable too, as ext4 does for new files. |`short_write_bytes`:
+    writes take at most this much at a time, each part being a step; 0 is all. |`is_read_only`:
+    every change is refused, as after a file system has found an error in itself. |`stop_at`: the
+    step that does not happen, because the power fails; None for never.
+    """
 
     def __init__(self, path: str, locks: set[str]) -> None:
         self.path = path
@@ -269,11 +281,13 @@ class SimulatedDisk(Disk):
         return fault
 
     def clear_faults(self) -> None:
-        """From now on all goes well."""
+        """Remove all planned failures."""
         self._faults.clear()
 
     def begin(self, operation: Operation, path: str, *, is_step: bool = False) -> Fault | None:
-        """Count a call; the power may fail here, and the fault that the call meets is returned."""
+        """Count a call, which may cut the power; returns the planned failure that the call meets,
+        or None.
+        """
         if not self._has_power:
             raise PowerLoss
         self.calls[operation] += 1
@@ -298,9 +312,10 @@ class SimulatedDisk(Disk):
         return self.tree.unsynced_steps()
 
     def crash(self, seed: int) -> SimulatedDisk:
-        """The disk as it may be after a power failure now; the same seed gives the same disk.
+        """A copy of the disk as it may be after a power failure now; the same seed yields the same
+        disk.
 
-        This disk stays as it is, so that one moment gives any number of outcomes.
+        This disk stays unchanged, so that one moment can have any number of outcomes.
         """
         random = Random(seed)  # noqa: S311 - must be repeatable, keeps no secret
         if random.random() < 0.3:
@@ -313,15 +328,17 @@ class SimulatedDisk(Disk):
         return self._outcome(seed, kept, lambda node: scattered(node, share, random))
 
     def crash_losing_unsynced(self) -> SimulatedDisk:
-        """A power failure that takes all that is not durable."""
+        """A copy of the disk after a power failure that destroys everything not durable."""
         return self._outcome(0, [], FileNode.durable)
 
     def crash_keeping_unsynced(self) -> SimulatedDisk:
-        """A power failure that takes nothing."""
+        """A copy of the disk after a power failure that destroys nothing."""
         return self._outcome(0, self.tree.changes, FileNode.visible)
 
     def crash_keeping_steps(self, last: int) -> SimulatedDisk:
-        """A power failure after which all steps up to `last` are done and no unsynced one since."""
+        """A copy of the disk after a power failure: all steps up to `last` are done, and no
+        unsynced later one.
+        """
         kept = with_causes(self.tree.changes, lambda change: change.step <= last)
         return self._outcome(0, kept, lambda node: up_to_step(node, last))
 
@@ -483,7 +500,7 @@ class SimulatedDisk(Disk):
             self.tree.persist(lambda change: any(place is folder for place, *_ in change.sets))
 
     def read_file(self, path: str) -> bytes:
-        """See `Disk.read_file`; for reading Linux opens a folder too, and then cannot read it."""
+        """See `DiskFile.read`; Linux opens a folder for reading, too, and then cannot read it."""
         path = path_within(self.root, path)
         if isinstance(self.tree.find(path), FolderNode):
             raise disk_error(path, "read", errno.EISDIR)
@@ -512,11 +529,11 @@ class SimulatedDisk(Disk):
     # --- what tests look at and put there, without steps or faults -----------------------------
 
     def snapshot_tree(self) -> dict[str, bytes | None]:
-        """What programs see: content by path relative to the root, None for a folder."""
+        """The content that programs see, by path relative to the root, None for a folder."""
         return self.tree.snapshot()
 
     def load_tree(self, real_folder: str | Path) -> None:
-        """Copy a real folder's content into the root, durable at once."""
+        """Copy a real folder's content into the root, immediately durable."""
         for path in sorted(Path(real_folder).rglob("*")):
             place = f"{self.root}/{path.relative_to(real_folder)}"
             if path.is_dir():
@@ -525,7 +542,7 @@ class SimulatedDisk(Disk):
                 self.tree.put_durable_file(place, path.read_bytes())
 
     def save_tree(self, real_folder: str | Path) -> None:
-        """Copy what programs see into a real folder."""
+        """Copy the content that programs see into a real folder."""
         for name, content in self.snapshot_tree().items():
             path = Path(real_folder) / name
             if content is None:
@@ -540,18 +557,20 @@ class SimulatedDisk(Disk):
         return {f"{self.root}/{name}": data for name, data in tree.items() if data is not None}
 
     def content_of(self, path: str) -> bytes:
-        """What programs see of a file."""
+        """The content of a file that programs see."""
         return self.tree.file(path_within(self.root, path), "read").visible()
 
     def spoil(self, path: str, start: int, size: int) -> None:
-        """Bad sectors: these bytes of a file cannot be read from now on. Writing does not heal."""
+        """Create bad sectors: these bytes of a file cannot be read from now on. Writing does not
+        repair them.
+        """
         node = self.tree.file(path_within(self.root, path), "read")
         node.unreadable.append(range(start, start + size))
 
     def heal(self, path: str) -> None:
-        """They can be read again."""
+        """Remove the bad sectors of a file."""
         self.tree.file(path_within(self.root, path), "read").unreadable.clear()
 
     def put_durable_file(self, path: str, content: bytes) -> None:
-        """Make this the durable content under a durable name; its folders are made as needed."""
+        """Make this the durable content under a durable name; missing folders are created."""
         self.tree.put_durable_file(path_below(self.root, path), content)

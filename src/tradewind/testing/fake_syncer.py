@@ -1,4 +1,4 @@
-"""Group commit without threads: commits run when the test says so.
+"""Group commit without threads: commits run when the test runs them.
 
 Owns the pending jobs. To simulate a power failure, a test simply never runs them.
 """
@@ -10,10 +10,10 @@ from tradewind.store.commits.syncer import INTERVAL_NS, Syncer, SyncJob
 
 
 class SteppedSyncer(Syncer):
-    """Stands in for `tradewind.server.sync_threads.ThreadedSyncer`.
+    """A replacement for `tradewind.server.sync_threads.ThreadedSyncer`.
 
     `waiting` are the commits that no worker has begun, `synced` those that are done without the
-    owner knowing; any of them may be taken next.
+    owner's knowledge; they can be taken in any order.
     """
 
     def __init__(self, clock: Clock, *, interval_ns: int = INTERVAL_NS) -> None:
@@ -26,17 +26,17 @@ class SteppedSyncer(Syncer):
         self.waiting.append(job)
 
     def run_next(self, index: int = 0) -> None:
-        """The worker's part of one commit."""
+        """Do the worker's part of one commit."""
         job = self.waiting.pop(index)
         job.run(self._clock.monotonic_ns)
         self.synced.append(job)
 
     def complete_next(self, index: int = 0) -> None:
-        """The owner hears of one that is done."""
+        """Report a finished commit to its owner."""
         self.complete(self.synced.pop(index), self._clock.monotonic_ns())
 
     def run_all(self) -> None:
-        """Until nothing is left to do."""
+        """Run and report commits until none is left."""
         while self.waiting or self.synced:
             while self.waiting:
                 self.run_next()

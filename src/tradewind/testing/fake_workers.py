@@ -12,7 +12,7 @@ from collections.abc import Callable
 class InlineWorkers:
     """Calls jobs in the thread of the caller, one after the other.
 
-    With `is_held` they wait for the test, as if the disk took its time.
+    With `is_held` the jobs wait for the test, as if the disk were slow.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class InlineWorkers:
 
     @property
     def waiting_count(self) -> int:
-        """Jobs that nobody has called."""
+        """The number of jobs that have not been called."""
         return len(self._jobs)
 
     def submit(self, work: Callable[[], object], done: Callable[[Exception | None], None]) -> None:
@@ -42,7 +42,7 @@ class InlineWorkers:
         done(error)
 
     def run_all(self) -> None:
-        """Until none is left."""
+        """Call jobs until none is left."""
         self._is_running = True
         try:
             while self._jobs:

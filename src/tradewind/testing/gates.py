@@ -12,7 +12,7 @@ GLOBAL_ACCOUNT = "$G"
 
 
 class OpenGate:
-    """Lets everybody into one account."""
+    """A gate that admits every client into one account."""
 
     auth_required = False
     is_required = False
@@ -22,13 +22,13 @@ class OpenGate:
         self._identity = Identity(account)
 
     def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:  # noqa: ARG002
-        """Yes, whoever it is."""
+        """Admit the client, whatever its credentials."""
         return self._identity
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody whom a `UserGate` knows."""
+    """A user known to a `UserGate`."""
 
     name: str
     password: str = field(default="", repr=False)
@@ -37,10 +37,11 @@ class User:
 
 
 class UserGate:
-    """Lets in who names a user and its password; `stranger` is whom a connection without a name is.
+    """A gate that checks user names and passwords; `stranger` is the user of connections without a
+    name.
 
-    With `deferred` the answer to a name comes from `InProcessServer.run_deferred`, as that of a
-    hashed password does.
+    With `deferred`, `InProcessServer.run_deferred` makes the decision about a name, like that about
+    a hashed password.
     """
 
     is_required = True
@@ -55,7 +56,7 @@ class UserGate:
 
     @property
     def auth_required(self) -> bool:
-        """Whether a connection has to show who it is."""
+        """Whether a connection has to present credentials."""
         return self._stranger is None
 
     def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:

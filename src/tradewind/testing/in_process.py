@@ -1,6 +1,6 @@
-"""A whole server in one thread, without sockets: clock, peers and log belong to the test.
+"""A whole server in one thread, without sockets: the test owns its clock, peers and log.
 
-Owns what `tradewind.server` does around the broker: it transfers bytes, ends turns and fires
+Owns the tasks of `tradewind.server` around the broker: transferring bytes, ending turns and firing
 timers. Everything is complete when a call returns, so a test never waits.
 
     server = InProcessServer()
@@ -42,9 +42,10 @@ _ABORTED = (ops.CLOSED_SLOW_PENDING, ops.CLOSED_SLOW_DEADLINE, ops.CLOSED_WRITE_
 
 
 class FakeConnection:
-    """A peer of an `InProcessServer`. `session` is the server's side of it.
+    """A peer of an `InProcessServer`; `session` is the server's side of the connection.
 
-    `through_buffer`: bytes go in as from a socket (`read_buffer`, `received`), else through `feed`.
+    With `through_buffer`, bytes are passed as from a socket (`read_buffer`, `received`), else
+    through `feed`.
     """
 
     def __init__(self, server: InProcessServer, session: Session, *, through_buffer: bool) -> None:
@@ -59,7 +60,7 @@ class FakeConnection:
         session.touch()
 
     def send(self, data: bytes, chunk_bytes: int | None = None) -> None:
-        """Send bytes, in chunks of at most this size, and let the server do all that follows."""
+        """Send bytes, in chunks of at most this size, and run the server until it is idle."""
         step = chunk_bytes or max(len(data), 1)
         for start in range(0, len(data), step):
             self._unread += data[start : start + step]
@@ -67,36 +68,36 @@ class FakeConnection:
         self._server.run_until_idle()
 
     def take(self) -> bytes:
-        """Everything that has arrived since the last call."""
+        """Return all bytes that have arrived since the last call."""
         arrived = bytes(self._arrived)
         self._arrived.clear()
         return arrived
 
     def take_line(self) -> bytes:
-        """The first line of what has arrived, with its end; the rest stays for `take`."""
+        """Return the first line that has arrived, with its end; the rest stays for `take`."""
         line, end, rest = self.take().partition(b"\r\n")
         self._arrived += rest
         return line + end
 
     def ask(self, data: bytes) -> bytes:
-        """`send`, then `take`."""
+        """Call `send`, then `take`."""
         self.send(data)
         return self.take()
 
     def stop_reading(self) -> None:
-        """Let the server's output pile up, as behind a slow network."""
+        """Let the server's output pile up, as in front of a slow network."""
         self._is_reading = False
         self._server.broker.write_blocked(self.session)
 
     def resume_reading(self) -> None:
-        """Take what has piled up."""
+        """Receive the output that has piled up."""
         self._is_reading = True
         self._server.broker.write_resumed(self.session)
         self.flush()
         self._server.run_until_idle()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.is_open = False
         self.session.close(ops.CLOSED_BY_CLIENT)
         self._server.run_until_idle()
@@ -104,7 +105,7 @@ class FakeConnection:
     # ---------------------------------------------------------------- the server's side
 
     def pump(self) -> None:
-        """Let the session read what was sent, as long as it wants to."""
+        """Let the session read the sent bytes, as long as it accepts input."""
         now_ns = self._server.clock.wall_ns()
         while self._unread and not self.session.blocked and not self.session.is_closed:
             if not self._through_buffer:
@@ -120,7 +121,7 @@ class FakeConnection:
             self.session.received(size, now_ns)
 
     def flush(self) -> None:
-        """The end of a turn: what a link does with its session."""
+        """Do the work of a link with its session at the end of a turn."""
         session = self.session
         if not self.is_open:
             return
@@ -131,13 +132,14 @@ class FakeConnection:
 
 
 class InProcessServer:
-    """A broker with a fake clock. `gate` decides who enters, `accounts` adds to the global one.
+    """A broker with a fake clock. `gate` decides about logins, `accounts` adds to the global one.
 
-    With `disk` it has JetStream, and recovers what is on it. Commits run by themselves, unless
-    `manual_sync`: then `syncer` waits for the test, which may cut the power before. `remotes` lead
-    to other servers. A test that stops it and starts another one may hand on its `clock`.
+    With `disk` the server has JetStream, and recovers what is on the disk. Commits run by
+    themselves, unless `manual_sync` is set: then `syncer` waits for the test, which may cut the
+    power before. `remotes` lead to other servers. A test that stops the server and starts another
+    one may pass on its `clock`.
 
-    Of the options, those that are about sockets, files, users and monitoring have no effect here.
+    Options about sockets, files, users and monitoring have no effect here.
     """
 
     def __init__(
@@ -172,7 +174,7 @@ class InProcessServer:
         )
         if self.broker.options.leafnodes is not None:
             self.broker.start_leaves(self.broker.options.leafnodes)
-        # Whether a fault of the server is what the test is about; else it fails.
+        # Whether the test expects a fault of the server; otherwise a fault fails the test.
         self.expects_faults = False
         self._connections = 0
         self.manual_sync = manual_sync
@@ -193,7 +195,9 @@ class InProcessServer:
     def connect(
         self, greeting: bytes = b"", *, through_buffer: bool = True, keep_info: bool = False
     ) -> FakeConnection:
-        """A new connection that has sent `greeting`; its INFO line is dropped unless kept."""
+        """Open a connection that has sent `greeting`; its INFO line is dropped unless `keep_info`
+        is set.
+        """
         self._connections += 1
         session = self.broker.open_session(RemoteAddress("127.0.0.1", self._connections))
         connection = FakeConnection(self, session, through_buffer=through_buffer)
@@ -205,7 +209,7 @@ class InProcessServer:
         return connection
 
     def connect_leaf(self, **fields: object) -> FakeConnection:
-        """A server that has dialled and sent CONNECT with these fields."""
+        """Open a connection of a server that has dialled and sent CONNECT with these fields."""
         leaves = self.broker.leaves
         assert leaves is not None, "the options have no leafnodes"
         self._connections += 1
@@ -215,7 +219,7 @@ class InProcessServer:
         return connection
 
     def run_until_idle(self) -> None:
-        """End turns, and commits unless they are the test's, until nothing is left to do."""
+        """End turns, and commits unless the test runs them, until nothing is left to do."""
         while self.broker.router.has_work or (self.syncer.waiting and not self.manual_sync):
             if not self.manual_sync:
                 self.syncer.run_all()
@@ -230,7 +234,7 @@ class InProcessServer:
             assert not self.broker.faults.total, self.log.texts("error")
 
     def run_deferred(self) -> int:
-        """Answer the password checks that a worker thread would do; returns how many there were."""
+        """Run the password checks that a worker thread would run; returns their number."""
         count = 0
         while (check := self.broker.deferred.take()) is not None:
             self.broker.authenticated(check, check.decide())
@@ -239,7 +243,7 @@ class InProcessServer:
         return count
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; every timer fires at its own moment."""
+        """Let time pass; every timer fires at its own time."""
         left_ns = round(seconds * SECOND_NS)
         while left_ns > 0:
             due_ns = self.broker.next_deadline_ns()

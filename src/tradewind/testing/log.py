@@ -16,23 +16,23 @@ class MemoryLog:
         return [text for line_level, text in self.lines if line_level == level]
 
     def notice(self, text: str) -> None:
-        """What an operator wants to know."""
+        """Record a fact of interest to operators."""
         self.lines.append(("notice", text))
 
     def warn(self, text: str) -> None:
-        """What an operator should look at."""
+        """Record a warning to operators."""
         self.lines.append(("warn", text))
 
     def error(self, text: str) -> None:
-        """What went wrong."""
+        """Record a failure."""
         self.lines.append(("error", text))
 
     def debug(self, text: str) -> None:
-        """What a developer wants to know; kept only if asked for."""
+        """Record a detail for developers; only if enabled."""
         if self.debug_enabled:
             self.lines.append(("debug", text))
 
     def trace(self, text: str) -> None:
-        """Protocol lines; kept only if asked for."""
+        """Record a protocol line; only if enabled."""
         if self.trace_enabled:
             self.lines.append(("trace", text))

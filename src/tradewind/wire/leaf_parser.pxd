@@ -12,5 +12,5 @@ cdef enum LeafOperationKind:
 
 cdef int parse_leaf_operation(ParserState* state, const char* data, size_t size,
                               Operation* operation) noexcept nogil
-# For callers that check invariants: `data` is what was parsed.
+# For callers that check invariants: `data` holds the parsed bytes.
 cdef int check_leaf_operation(const Operation* operation, const char* data, size_t size) except -1

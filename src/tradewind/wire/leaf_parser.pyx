@@ -1,4 +1,4 @@
-"""Parses bytes from the server at the other end of a leaf connection into operations.
+"""Parse bytes from the server at the other end of a leaf connection into operations.
 
 Owns the grammar that such servers use; what it shares with the grammar of clients (lines, sizes,
 limits) belongs to the parser. It never owns bytes and never decides what an operation means.
@@ -70,7 +70,7 @@ cdef int parse_leaf_verb(const char* data, size_t size, int* kind,
 
 
 cdef inline const char* next_word(const char** at, const char* end, uint32_t* size) noexcept nogil:
-    """The next word from `at` on; `at` moves behind it. The size is 0 at the end."""
+    """The next word from `at` on; `at` moves to its end. The size is 0 at the end."""
     cdef const char* start = at[0]
     while start < end and (start[0] == SPACE or start[0] == TAB):
         start += 1
@@ -83,7 +83,7 @@ cdef inline const char* next_word(const char** at, const char* end, uint32_t* si
 
 cdef inline const char* last_word(const char* start, const char** end,
                                   uint32_t* size) noexcept nogil:
-    """The last word before `end`; `end` moves in front of it. The size is 0 if there is none."""
+    """The last word before `end`; `end` moves to its start. The size is 0 if there is none."""
     cdef const char* stop
     while end[0] > start and ((end[0] - 1)[0] == SPACE or (end[0] - 1)[0] == TAB):
         end[0] -= 1
@@ -96,7 +96,7 @@ cdef inline const char* last_word(const char* start, const char** end,
 
 cdef int parse_message(ParserState* state, const char* data, size_t size, size_t line_size,
                        Operation* operation) noexcept nogil:
-    """The arguments and the payload of LMSG and HMSG; `line_size` includes the LF."""
+    """Parse the arguments and the payload of LMSG and HMSG; `line_size` includes the LF."""
     cdef const char* at = operation.argument
     cdef const char* end = operation.argument + operation.argument_size
     cdef const char* word
@@ -129,7 +129,7 @@ cdef int parse_message(ParserState* state, const char* data, size_t size, size_t
 
 
 cdef int parse_interest(Operation* operation) noexcept nogil:
-    """The arguments of LS+ and LS-."""
+    """Parse the arguments of LS+ and LS-."""
     cdef const char* tokens[3]
     cdef uint32_t sizes[3]
     cdef int64_t weight
@@ -203,7 +203,9 @@ LEAF_KIND_NAMES = {OP_LS_ADD: "LS+", OP_LS_REMOVE: "LS-", OP_LMSG: "LMSG", OP_LH
 
 cdef int check_leaf_operation(const Operation* operation, const char* data,
                               size_t size) except -1:
-    """Assert that all the parser gives for this kind lies within the bytes it has consumed."""
+    """Assert that the parts of this kind of operation lie within the bytes the parser has
+    consumed.
+    """
     cdef size_t consumed = operation.consumed
     assert 0 < consumed <= size, (operation.kind, consumed, size)
     if operation.kind == OP_PING or operation.kind == OP_PONG or operation.kind == OP_OK:

@@ -28,11 +28,10 @@ from __future__ import annotations
 from typing import Final
 
 PROTOCOL_VERSION: Final = 1
-# Of servers among themselves; 3 means that traced messages are understood, which they are not here.
-# From 3 on a server has traces of messages.
+# The protocol version between servers; from 3 on, a server creates traces of messages.
 LEAF_PROTOCOL_VERSION: Final = 3
-# The version that INFO reports: clients switch features on by it, so it names the server we are
-# compatible with.
+# The version that INFO reports: clients enable features by it, so it is that of the compatible
+# nats-server.
 NATS_VERSION: Final = "2.15.1"
 JETSTREAM_API_LEVEL: Final = 5
 
@@ -67,7 +66,7 @@ ERROR_LEAF_STALE: Final = "Stale Leaf Node Connection - Closing"
 ERROR_LEAF_COMPRESSION: Final = 'unsupported route compression mode "{}"'
 ERROR_SECURE_REQUIRED: Final = "Secure Connection - TLS Required"
 
-# Why a connection ended, as monitoring shows it.
+# The reasons of closed connections, as monitoring shows them.
 CLOSED_BY_CLIENT: Final = "Client Closed"
 CLOSED_AUTHENTICATION_TIMEOUT: Final = "Authentication Timeout"
 CLOSED_AUTHENTICATION_FAILURE: Final = "Authentication Failure"

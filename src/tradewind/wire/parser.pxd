@@ -56,7 +56,7 @@ ctypedef struct ParserState:
     size_t control_line_max
     size_t payload_max
     size_t scanned              # bytes of the unfinished line known to hold no LF
-    size_t argument_start       # where the blanks behind its verb end, as far as known
+    size_t argument_start       # where the blanks after its verb end, as far as known
     size_t need                 # total size that an unfinished PUB needs; 0: unknown
     uint8_t skipping            # kind whose rest of line is being ignored (PING, PONG, +OK)
     uint8_t headers_allowed
@@ -66,7 +66,7 @@ cdef void parser_init(ParserState* state, size_t control_line_max,
                       size_t payload_max) noexcept nogil
 cdef int parse_operation(ParserState* state, const char* data, size_t size,
                          Operation* operation) noexcept nogil
-# For callers that check invariants: `data` is what was parsed.
+# For callers that check invariants: `data` holds the parsed bytes.
 cdef int check_operation(const Operation* operation, const char* data, size_t size) except -1
 cdef bint is_within(const char* part, size_t part_size, const char* whole,
                     size_t size) noexcept nogil

@@ -1,13 +1,13 @@
-"""Parses bytes from a client into operations, over one contiguous run of bytes.
+"""Parse bytes from a client into operations, over one contiguous run of bytes.
 
 Owns the grammar and its limits. It never owns bytes (an Operation points into the caller's buffer)
-and never decides what an operation means. The caller keeps unconsumed bytes and calls again with
-more behind them. Work per byte is constant for any chunking: `scanned`, `argument_start` and `need`
-record how far an unfinished operation has been examined.
+and never decides what an operation means. The caller stores unconsumed bytes and calls again with
+more bytes appended. Work per byte is constant for any chunking: `scanned`, `argument_start` and
+`need` record how far an unfinished operation has been examined.
 
 The reactions are those of nats-server: an unknown verb is a fault at its first wrong byte, PING and
 PONG ignore the rest of their line however long it is, all other lines are bounded, and a payload
-that is too large is refused when its size is read, before any of its bytes is kept.
+that is too large is refused when its size is read, before any of its bytes is stored.
 """
 
 from libc.string cimport memchr, memset
@@ -103,7 +103,7 @@ cdef int parse_fault(Operation* operation, int reason) noexcept nogil:
 
 cdef int skip_line(ParserState* state, const char* data, size_t size, size_t start, int kind,
                    Operation* operation) noexcept nogil:
-    """PING, PONG and +OK: everything up to the LF is ignored, so it need not be kept."""
+    """Ignore everything up to the LF, for PING, PONG and +OK: the bytes need not be stored."""
     cdef const char* newline = NULL
     if size > start:
         newline = <const char*>memchr(data + start, LF, size - start)
@@ -157,7 +157,7 @@ cdef int split_words(const char* data, size_t size, bint split_at_cr, const char
 
 cdef int parse_publish(ParserState* state, const char* data, size_t size, size_t line_size,
                        Operation* operation) noexcept nogil:
-    """The arguments and the payload of PUB and HPUB; `line_size` includes the LF."""
+    """Parse the arguments and the payload of PUB and HPUB; `line_size` includes the LF."""
     cdef const char* tokens[4]
     cdef uint32_t sizes[4]
     cdef int count, expected = 3 if operation.kind == OP_PUB else 4
@@ -181,7 +181,7 @@ cdef int parse_publish(ParserState* state, const char* data, size_t size, size_t
 
 cdef int take_body(ParserState* state, const char* data, size_t size, size_t line_size,
                    size_t header_size, size_t total_size, Operation* operation) noexcept nogil:
-    """The body of a message, which follows its line of `line_size` bytes including the LF."""
+    """Take the body of a message, which follows its line of `line_size` bytes including the LF."""
     cdef size_t end = line_size + total_size
     if total_size > state.payload_max:
         return parse_fault(operation, FAULT_PAYLOAD)
@@ -200,7 +200,7 @@ cdef int take_body(ParserState* state, const char* data, size_t size, size_t lin
 
 
 cdef int parse_arguments(Operation* operation) noexcept nogil:
-    """Parse the arguments of SUB and UNSUB; other operations keep theirs whole."""
+    """Parse the arguments of SUB and UNSUB; those of other operations stay whole."""
     cdef const char* tokens[3]
     cdef uint32_t sizes[3]
     cdef int count
@@ -288,8 +288,8 @@ cdef int parse_operation(ParserState* state, const char* data, size_t size,
     if status != PARSE_DONE:
         return status
     if kind == OP_PUB or kind == OP_HPUB:
-        # The LF is searched again once the payload is complete; `need` keeps that from happening
-        # more than once or twice.
+        # The LF is searched for again once the payload is complete; `need` prevents that more than
+        # once or twice.
         state.scanned = line_size
         status = parse_publish(state, data, size, line_size + 1, operation)
     else:
@@ -317,7 +317,9 @@ cdef bint is_within(const char* part, size_t part_size, const char* whole,
 
 
 cdef int check_operation(const Operation* operation, const char* data, size_t size) except -1:
-    """Assert that all the parser gives for this kind lies within the bytes it has consumed."""
+    """Assert that the parts of this kind of operation lie within the bytes the parser has
+    consumed.
+    """
     cdef size_t consumed = operation.consumed
     assert 0 < consumed <= size, (operation.kind, consumed, size)
     if operation.kind == OP_PING or operation.kind == OP_PONG or operation.kind == OP_OK:
@@ -382,7 +384,7 @@ cdef class Parser:
 
     @property
     def pending_bytes(self):
-        """Number of bytes kept of an unfinished operation."""
+        """Number of bytes stored of an unfinished operation."""
         return buffer_size(&self.pending)
 
     def feed(self, bytes data not None):

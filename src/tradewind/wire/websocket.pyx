@@ -5,10 +5,10 @@ never touches a socket and never answers by itself: control frames are handed ou
 `take_control`, violations are raised as `WebsocketError` with the close code to send. The HTTP
 upgrade before it is `server.websocket_handshake`.
 
-Memory is bounded: plain payloads are handed on as they arrive, so only a partial header or control
+Memory is bounded: plain payloads are passed on as they arrive, so only a partial header or control
 frame is ever held; compressed payloads are inflated as they arrive, at most
 `INFLATED_BYTES_PER_FEED` per call and `max_message_bytes` per message, so neither one bomb nor many
-small ones can exceed that. Between messages a decoder owns nothing but its own struct. Every size
+small ones can exceed that. Between messages a decoder owns only its own struct. Every size
 from the wire is checked against the bytes available before it is used.
 """
 
@@ -104,7 +104,7 @@ class WebsocketError(ProtocolError):
 
 
 def close_code_for(reason: str) -> int:
-    """The WebSocket close code for a close reason as monitoring words it."""
+    """The WebSocket close code for a close reason in the words of monitoring."""
     return CLOSE_CODES.get(reason, CLOSE_INTERNAL_ERROR)
 
 
@@ -163,7 +163,7 @@ cdef bytes finish(Output* output):
 
 
 cdef class FrameDecoder:
-    """Turns what a peer sends into application bytes, however it is divided into chunks and frames.
+    """Converts the bytes of a peer into application bytes, in any division into chunks and frames.
 
     `max_message_bytes` limits the inflated size of one compressed message; it may be changed at any
     time, so a server can start low and raise it once the peer has authenticated. Plain messages
@@ -186,7 +186,7 @@ cdef class FrameDecoder:
     def max_message_bytes(self, value: int) -> None:
         if not 1 <= value <= MAX_MESSAGE_BYTES_TOP:
             raise ValueError(
-                f"max_message_bytes is {value}: it must be 1 to {MAX_MESSAGE_BYTES_TOP}")
+                f"max_message_bytes must be from 1 to {MAX_MESSAGE_BYTES_TOP}, not {value}")
         self._max_message_bytes = value
 
     @property
@@ -243,7 +243,7 @@ cdef class FrameDecoder:
 
     @property
     def is_compressed(self) -> bool:
-        """Whether messages may be compressed: then they may become larger than they were."""
+        """Whether messages may be compressed, so that they may grow when decoded."""
         return self._compression
 
     cpdef Py_ssize_t feed_into(self, data, target) except -1:
@@ -255,7 +255,7 @@ cdef class FrameDecoder:
         cdef Output output
         cdef Py_ssize_t used = 0
         if self._compression:
-            raise ValueError("compressed messages may be larger than what they came in")
+            raise ValueError("compressed messages may be larger than their frames")
         if self._error is not None:
             self._error_raised = True
             raise WebsocketError(self._error, self._error_code)
@@ -315,7 +315,9 @@ cdef class FrameDecoder:
         return 0
 
     cdef int _header_step(self) except -1:
-        """All header bytes asked for are there: ask for the rest, or start the payload."""
+        """Process the requested header bytes, which are complete: request the rest, or start the
+        payload.
+        """
         cdef int length_code = self._header[1] & 0x7F
         if self._header_need == 2:
             self._check_first_two()
@@ -332,8 +334,8 @@ cdef class FrameDecoder:
         return self._start_payload()
 
     cdef int _check_first_two(self) except -1:
-        """Check what the first two bytes can violate, in the order and wording of the official
-        server.
+        """Check the violations possible in the first two bytes, in the order and wording of the
+        official server.
         """
         cdef uint8_t first = self._header[0]
         cdef bint compressed = first & RSV1_BIT != 0
@@ -468,7 +470,7 @@ cdef class FrameDecoder:
         return 0
 
     cdef int _check_close(self, bytes payload) except -1:
-        """A close frame is empty, or holds a valid status code and UTF-8 text."""
+        """Check that a close frame is empty, or holds a valid status code and UTF-8 text."""
         cdef int code
         if not payload:
             return 0
@@ -495,9 +497,8 @@ cdef class FrameDecoder:
                 return 1
             if self._inflate_budget_bytes == 0:
                 return 0
-            # One byte above the limit is enough to detect it; zlib produces no more than it is
-            # asked for. Never 0, which means "no limit" to zlib, even if the limit has been lowered
-            # since.
+            # One byte above the limit is enough to detect it; zlib produces no more than requested.
+            # Never 0, which means "no limit" to zlib, even if the limit has been lowered since.
             room = min(
                 max(self._max_message_bytes - self._inflated_bytes, 0) + 1,
                 self._inflate_budget_bytes)
@@ -552,7 +553,7 @@ cdef Py_ssize_t write_header(uint8_t* target, int first, Py_ssize_t size, bint m
 
 
 cdef class FrameEncoder:
-    """Turns application bytes into binary frames, and creates control frames.
+    """Converts application bytes into binary frames, and creates control frames.
 
     `compression`, `window_bits` and `fragment_compressed` come from the handshake; browsers get
     frames of at most 4096 bytes. `mask` is for clients: every frame then takes its mask from
@@ -572,7 +573,7 @@ cdef class FrameEncoder:
         if mask and mask_source is None:
             raise ValueError("mask=True needs a mask_source that gives random bytes")
         if not 9 <= window_bits <= 15:
-            raise ValueError(f"window_bits is {window_bits}: it must be 9 to 15")
+            raise ValueError(f"window_bits must be from 9 to 15, not {window_bits}")
         self._compression = compression
         self._is_browser = is_browser
         self._masked = mask
@@ -583,8 +584,7 @@ cdef class FrameEncoder:
     cpdef bytes encode(self, data):
         """The bytes in one binary frame; for a browser in several, each a message or a fragment.
 
-        Empty input gives no frame. Data that compression would not make smaller is sent
-        uncompressed.
+        Empty input yields no frame. Data that compression would not shrink is sent uncompressed.
         """
         cdef Py_buffer view
         cdef bytes deflated
@@ -607,7 +607,9 @@ cdef class FrameEncoder:
             PyBuffer_Release(&view)
 
     cpdef bytes frame_head(self, Py_ssize_t size):
-        """What goes in front of so many bytes to make them one frame; None: `encode` them."""
+        """The header that turns the next `size` bytes into one frame; None if they must be
+        encoded.
+        """
         cdef uint8_t[HEADER_BYTES_MAX] head
         if size == 0 or self._masked or (self._is_browser and size > BROWSER_FRAME_BYTES_MAX) \
                 or (self._compression and size >= COMPRESS_BYTES_MIN):
@@ -629,7 +631,7 @@ cdef class FrameEncoder:
         if code == CLOSE_NO_STATUS:
             return self.encode_control(CLOSE)
         if not 1000 <= code <= 4999:
-            raise ValueError(f"close code {code}: it must be 1000 to 4999")
+            raise ValueError(f"close code must be from 1000 to 4999, not {code}")
         if len(text) > CONTROL_BYTES_MAX - 2:
             # "ignore" drops the character that the cut would split.
             text = text[:CONTROL_BYTES_MAX - 5].decode("utf-8", "ignore").encode() + b"..."
@@ -639,7 +641,9 @@ cdef class FrameEncoder:
         self, const uint8_t* data, Py_ssize_t size, Py_ssize_t frame_bytes_max, int opcode,
         bint compressed,
     ):
-        """`data` in frames of at most `frame_bytes_max`, 0 for one; fragments if compressed."""
+        """The frames of `data`, at most `frame_bytes_max` each, 0 for a single frame; fragments if
+        compressed.
+        """
         cdef Output output
         cdef Py_ssize_t done = 0
         cdef Py_ssize_t take, header_bytes, frames
@@ -684,7 +688,7 @@ cdef class FrameEncoder:
             Py_XDECREF(output.buffer)
 
     cdef bytes _deflate(self, data):
-        """One message, compressed by itself, without the empty block that ends a flush."""
+        """A message, compressed by itself, without the empty block that ends a flush."""
         cdef object deflater = zlib.compressobj(1, zlib.DEFLATED, -self._window_bits)
         cdef bytes deflated = deflater.compress(data) + deflater.flush(zlib.Z_SYNC_FLUSH)
         return deflated[:len(deflated) - 4]

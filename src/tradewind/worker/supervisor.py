@@ -1,8 +1,8 @@
-"""Keeps a number of processes running: restarts, signals and their end.
+"""Keep a number of processes running: restarts, signals and their end.
 
-Owns which processes run, when one is started again, and how all of them stop. It knows nothing of
-messages: a process is a function that is called in a fork and returns an exit code. All signals of
-interest are blocked and taken in one place, so none is lost between two looks.
+Owns which processes run, when one is started again, and how all of them stop. The module knows
+nothing of messages: a process is a function that is called in a fork and returns an exit code. All
+signals of interest are blocked and taken in one place, so none is lost between two looks.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Final
 
 BACKOFF_SECONDS: Final = 0.5
 BACKOFF_SECONDS_MAX: Final = 30.0
-# A process that ran for so long starts again at the first delay.
+# A process that ran for this long starts again at the first delay.
 STEADY_SECONDS: Final = 60.0
-# After its grace a process gives its messages back; then it has had its time.
+# The time after the grace period, in which a process returns its messages.
 END_SECONDS: Final = 10.0
 PROCESSES_MAX: Final = 1000
 EXIT_HOPELESS: Final = 2
@@ -41,9 +41,9 @@ class ProcessPlace:
 class Supervisor:
     """Runs `work(number, lifeline)` in `count` processes.
 
-    `lifeline` is a descriptor at whose end the supervisor is gone. `work` must end within `grace`
-    seconds after SIGTERM, and at once after a second one. A process that returns EXIT_HOPELESS ends
-    all: another one would fail in the same way.
+    `lifeline` is a descriptor that reaches its end when the supervisor has ended. `work` must end
+    within `grace` seconds after SIGTERM, and at once after a second one. A process that returns
+    EXIT_HOPELESS ends all processes: another one would fail in the same way.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Supervisor:
         self._lifeline, self._lifeline_end = os.pipe()
 
     def run(self) -> int:
-        """Until a signal ends it; 0 if all processes ended well."""
+        """Run until a signal ends it; 0 if all processes ended well."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:
             while self._is_needed():
@@ -112,7 +112,7 @@ class Supervisor:
         except BaseException:
             traceback.print_exc()
         finally:
-            # Threads of handlers that do not end must not keep the process.
+            # Threads of handlers that do not end must not keep the process running.
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
@@ -120,7 +120,7 @@ class Supervisor:
     # ------------------------------------------------------------------ waiting
 
     def _wait(self) -> None:
-        """Until a process ends, a signal comes, or it is time for something."""
+        """Wait until a process ends, a signal arrives, or something is due."""
         moments = [place.due for place in self._places if not place.pid and not self._stops]
         if self._kill_at is not None:
             moments.append(self._kill_at)
@@ -182,5 +182,5 @@ class Supervisor:
 
 
 def backoff_seconds(failures: int) -> float:
-    """The delay before a process starts again after so many short lives in a row."""
+    """The delay before a process starts again after `failures` short runs in a row."""
     return min(BACKOFF_SECONDS * 2.0 ** min(failures - 1, 30), BACKOFF_SECONDS_MAX)

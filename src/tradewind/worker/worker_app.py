@@ -1,4 +1,4 @@
-"""`tradewind.Worker`: what a worker does, declared in a module of the user.
+"""`tradewind.Worker`: a worker, declared in a module of the user.
 
 Owns the declaration and one run of it on a connection. It never starts a process and never reads
 the command line; `tradewind worker module:app` does both.
@@ -33,10 +33,10 @@ class Worker:
     ... async def pack(order, message):
     ...     print(order["id"])
 
-    `create`: make the consumer if it does not exist; True, or its settings as `consumers.add` takes
-    them. `lifespan` is a function that takes the connection and gives an async context manager,
-    which is entered before the first message and left after the last one of each process. All
-    other settings are those of `consumer.run`.
+    `create`: create the consumer if it does not exist; True, or its settings as `consumers.add`
+    takes them. `lifespan` is a function that takes the connection and returns an async context
+    manager, which is entered before the first message and left after the last one of each process.
+    All other settings are those of `consumer.run`.
     """
 
     def __init__(
@@ -50,18 +50,22 @@ class Worker:
     ) -> None:
         for name, value in (("stream", stream), ("consumer", consumer)):
             if not isinstance(value, str) or not value:
-                raise OptionsError(f"{name}: the name of a {name}, not {value!r}")
+                raise OptionsError(f"{name} must be the name of a {name}, not {value!r}")
         if not isinstance(create, bool | Mapping):
-            raise OptionsError(f"create: True, or the settings of the consumer, not {create!r}")
+            raise OptionsError(
+                f"create must be True, or the settings of the consumer, not {create!r}"
+            )
         if lifespan is not None and not callable(lifespan):
-            raise OptionsError(f"lifespan: a function that takes a connection, not {lifespan!r}")
+            raise OptionsError(
+                f"lifespan must be a function that takes a connection, not {lifespan!r}"
+            )
         self.stream = stream
         self.consumer = consumer
         self._create = create
         self._lifespan = lifespan
         self._settings = settings
         self._handler: Handler | None = None
-        make_plan(_any_handler, settings)  # a wrong setting fails where it is written
+        make_plan(_any_handler, settings)  # a wrong setting fails where it is declared
 
     @property
     def settings(self) -> RunSettings:
@@ -72,21 +76,19 @@ class Worker:
         """Declare the function that is called for each message; a decorator."""
         if self._handler is not None:
             raise OptionsError(
-                f"handler: {_name(self._handler)} is the handler of this worker already"
+                f"handler must be declared only once: it is {_name(self._handler)} already"
             )
         make_plan(function, self._settings)
         self._handler = function
         return function
 
     async def runner(self, connection: Connection, **settings: Unpack[RunSettings]) -> ConsumerRun:
-        """A run on a connection, not started yet; settings given here win over the declared ones.
+        """A run on a connection, not started yet; settings given here override the declared ones.
 
-        The lifespan is not part of it.
+        The lifespan is not part of the run.
         """
         if self._handler is None:
-            raise OptionsError(
-                "handler: this worker has none; decorate a function with @app.handler"
-            )
+            raise OptionsError("handler must be declared: decorate a function with @app.handler")
         consumer = await self._find(connection)
         merged = cast("RunSettings", {**self._settings, **settings})
         return consumer.runner(self._handler, **merged)
@@ -117,14 +119,14 @@ class Worker:
 
 
 def load_worker(place: str) -> Worker:
-    """The worker that "package.module:name" names; the name is `app` unless given.
+    """The worker named by "package.module:name"; the name defaults to `app`.
 
     Modules of the current folder are found first, as with `python -m`.
     """
     module_name, _, name = place.partition(":")
     name = name or "app"
     if not all(part.isidentifier() for part in module_name.split(".")) or not name.isidentifier():
-        raise OptionsError(f'{place!r}: a worker is named as "package.module:app"')
+        raise OptionsError(f'a worker must be named as "package.module:app", not {place!r}')
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)

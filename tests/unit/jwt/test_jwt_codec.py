@@ -203,7 +203,7 @@ HEADERS = [
     ({"typ": "JWS", "alg": "ed25519-nkey"}, 'not supported type "JWS"'),
     ({"typ": 5, "alg": "ed25519-nkey"}, "typ and alg must be strings"),
     ({"typ": "JWT", "alg": ["ed25519"]}, "typ and alg must be strings"),
-    ([], "header: must be a JSON object"),
+    ([], "header must be a JSON object"),
     (b"{", "header: no JSON that can be read"),
     (b"\xff\xfe", "header: no JSON that can be read"),
     ({"typ": "x\n" * 100, "alg": ""}, 'not supported type "x\\nx\\n'),
@@ -218,7 +218,7 @@ def test_header_of_another_kind(header: Any, wanted: str) -> None:
 
 
 WRONG: list[tuple[Any, str]] = [
-    ([], "claims: must be a JSON object"),
+    ([], "claims must be a JSON object"),
     (b"{", "claims: no JSON that can be read"),
     (b'{"a":' + b"[" * 20_000 + b"]" * 20_000 + b"}", "claims: no JSON that can be read"),
     ({**document(), "exp": "soon"}, "Expected `int`, got `str` - at `$.exp`"),

@@ -284,5 +284,5 @@ async def test_a_program_that_samples_nothing_sends_no_headers(
     assert dict((await subscription.next(timeout=30)).headers) == {}
     await asyncio.to_thread(exporter.stop)
     assert collector.spans() == []
-    with pytest.raises(ValueError, match="sampling: a percentage from 0 to 100, not 101"):
+    with pytest.raises(ValueError, match="sampling must be a percentage from 0 to 100, not 101"):
         instrument(connection, exporter, sampling=101)

@@ -58,7 +58,7 @@ from tradewind.server.auth import build_gate, gate_notices
         (with_users(UserOptions(nkey=KEY.public.lower())), "not a valid public nkey of a user"),
         (
             with_users(UserOptions(nkey=nkeys.KeyPair(nkeys.ACCOUNT, b"\1" * 32).public)),
-            "kind is account",
+            "its kind must be user (U...), not account (A...)",
         ),
         (with_users(UserOptions(nkey=KEY.seed)), "not a valid public nkey"),
         (

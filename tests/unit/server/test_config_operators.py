@@ -104,7 +104,9 @@ REFUSED = {
     NAMED + 'resolver: {type: full, dir: "FOLDER", hard_delete: true}': (
         "hard_delete has no effect without delete"
     ),
-    NAMED + 'resolver: {type: full, dir: "FOLDER", limit: -1}': "limit is -1",
+    NAMED + 'resolver: {type: full, dir: "FOLDER", limit: -1}': (
+        "limit must be from 0 to 2147483647, not -1"
+    ),
     NAMED + "resolver: URL(ftp://x)": "must begin with http:// or https://",
     NAMED + "resolver: URL(http://127.0.0.1/)\n" + PRELOAD: (
         "resolver preloads only available for writeable resolver types MEM/DIR/CACHE_DIR"

@@ -61,7 +61,10 @@ def test_no_login_is_in_a_text_of_the_options(tmp_path: Path) -> None:
         ('url: "nats://u:secret@a:b"', "the port must be a number up to 65535"),
         ("urls: []", "urls must not be empty"),
         ('url: "a", prefix: "a.*"', "prefix 'a.*' must be a subject without wildcards"),
-        ('url: "a", prefix: "$JS.API"', "prefix '$JS.API' is that of this server's own API"),
+        (
+            'url: "a", prefix: "$JS.API"',
+            "prefix '$JS.API' must not be the prefix of this server's own API",
+        ),
         ('url: "a", prefix: "$JS.here.API"', "is the prefix of this server's own domain"),
         ('url: "a", domain: "a.b"', "domain 'a.b' must be one token of a subject"),
         ('url: "a", user: u, token: t', "has user and token: use only one of them"),

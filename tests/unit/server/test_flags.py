@@ -203,7 +203,7 @@ def test_flags_for_many_servers_are_answered_with_one_line(arguments: list[str])
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-p", "70000"], "--port is 70000"),
+        (["-p", "70000"], "--port must be a port up to 65535, or -1, not 70000"),
         (["-n", "a b"], "must not contain spaces"),
         (["--tls"], "needs --tlscert"),
         (["--tlsverify", "--tlscert", "c"], "needs --tlskey"),

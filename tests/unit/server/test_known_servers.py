@@ -21,6 +21,7 @@ from tradewind.testing import InProcessServer
 
 LOOPBACK = "127.0.0.1"
 BOUND = (LOOPBACK, 4222)
+FORM = '"host:port", such as "nats2.example.com:4222" or "[fd00::2]:4222"'
 
 
 def known(tmp_path: Path, text: str) -> tuple[str, ...]:
@@ -75,7 +76,8 @@ def test_wrong_entry_is_named_with_what_would_be_right(
 ) -> None:
     with pytest.raises(ConfigError) as error:
         known(tmp_path, f"['a:1', '{entry}']")
-    assert "entry 2 of known_servers is " in str(error.value)
+    assert "entry 2 of known_servers must " in str(error.value)
+    assert str(error.value).endswith(f", not {entry!r}")
     assert words in str(error.value)
 
 
@@ -97,7 +99,10 @@ def test_list_of_a_program_is_checked_too() -> None:
     many = tuple(f"h{number}:1" for number in range(KNOWN_SERVERS_MAX + 1))
     websocket = WebsocketOptions(port=-1, no_tls=True, known_servers=("nats://b",))
     for options, words in (
-        (ServerOptions(known_servers=("b:1", "b")), "entry 2 of known_servers is 'b'"),
+        (
+            ServerOptions(known_servers=("b:1", "b")),
+            f"entry 2 of known_servers must be {FORM}, not 'b'",
+        ),
         (ServerOptions(known_servers=many), "has 65 entries"),
         (ServerOptions(websocket=websocket), "entry 1 of websocket known_servers"),
     ):
@@ -182,6 +187,6 @@ def test_empty_list_takes_the_servers_out_of_info(server: ServerProcess) -> None
 
 def test_wrong_list_changes_nothing(server: ServerProcess) -> None:
     outcome = reload(server, "known_servers: ['b.example:4222', 'b.example']\n")
-    assert "entry 2 of known_servers is 'b.example': it must be \"host:port\"" in outcome
+    assert f"entry 2 of known_servers must be {FORM}, not 'b.example'" in outcome
     with RawClient(server.port) as client:
         assert client.info["connect_urls"] == [f"{LOOPBACK}:{server.port}", f"{LOOPBACK}:1"]

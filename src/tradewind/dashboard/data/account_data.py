@@ -28,7 +28,7 @@ USAGE: Final = "$SYS.REQ.SERVER.PING.JSZ"
 DETAIL: Final = "$SYS.REQ.ACCOUNT.{}.INFO"
 ACCOUNTS_MAX: Final = 1000
 SUBJECTS_SHOWN: Final = 100
-# Members of the limits in the token of an account that people ask for, with their names.
+# The limits in an account's token that are shown, with their labels.
 LIMITS: Final = {
     "conn": "Connections",
     "leaf": "Leaf connections",
@@ -45,7 +45,7 @@ LIMITS: Final = {
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One account. JetStream figures are None where nobody tells them."""
+    """One account. JetStream figures are None if no server reports them."""
 
     name: str
     connections: int = 0
@@ -59,7 +59,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class AccountLogin(msgspec.Struct, frozen=True):
-    """Who the dashboard is to the server, and what that may do; empty lists: no rule."""
+    """The dashboard's login at the server, and its permissions; empty lists: no rule."""
 
     user: str = ""
     account: str = ""
@@ -70,14 +70,14 @@ class AccountLogin(msgspec.Struct, frozen=True):
 
 
 class Accounts(msgspec.Struct, frozen=True):
-    """The accounts that can be seen, sorted by name, and the own login."""
+    """The visible accounts, sorted by name, and the own login."""
 
     rows: tuple[Row, ...]
     login: AccountLogin
 
 
 async def ask_accounts(connection: Connection, *, is_whole: bool) -> Accounts:
-    """Ask for accounts and login at once."""
+    """Request accounts and login concurrently."""
     loads, usage, login = await asyncio.gather(
         ask_all(connection, ACCOUNT_LOAD, {"include_unused": True} if is_whole else None),
         _usage(connection) if is_whole else _nothing(),
@@ -87,13 +87,13 @@ async def ask_accounts(connection: Connection, *, is_whole: bool) -> Accounts:
 
 
 async def ask_detail(connection: Connection, name: str) -> dict[str, Any]:
-    """All that a server says of one account, which only the system account may ask."""
+    """All details of one account, which only the system account may request."""
     answers = await ask_all(connection, DETAIL.format(name))
     return part_of(answers[0], "data")
 
 
 def limits_of(detail: dict[str, Any]) -> list[tuple[str, int]]:
-    """The limits in the token of an account, named; -1 is none. Empty without a token."""
+    """The labelled limits in an account's token; -1 is none. Empty without a token."""
     claims = part_of(part_of(detail, "decoded_jwt"), "nats")
     limits = part_of(claims, "limits")
     return [
@@ -138,7 +138,7 @@ def _subjects(rules: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 def rows_of(loads: list[dict[str, Any]], usage: list[dict[str, Any]]) -> tuple[Row, ...]:
-    """The accounts in the answers of all servers; members that are missing count as nothing."""
+    """The accounts in the answers of all servers; missing members count as 0."""
     rows: dict[str, Row] = {}
     for part in _parts(loads, "account_statz"):
         name = text_of(part.get("acc"))

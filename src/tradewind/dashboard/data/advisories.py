@@ -36,7 +36,7 @@ SUBJECTS: Final = (
     f"{PREFIX}.CONSUMER.LEADER_ELECTED.>",
     f"{PREFIX}.CONSUMER.QUORUM_LOST.>",
 )
-# Heard only by a login of the system account.
+# Only a login of the system account receives these.
 SYSTEM_SUBJECTS: Final = (
     "$SYS.SERVER.*.CLIENT.AUTH.ERR",
     "$SYS.SERVER.*.LAMEDUCK",
@@ -48,7 +48,7 @@ _ACTIONS: Final = {"create": "was created", "delete": "was deleted", "modify": "
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One event; `count` is how often the same was told in a row."""
+    """One event; `count` is the number of equal events in a row."""
 
     time: str
     text: str
@@ -66,7 +66,7 @@ class Advisories:
         self._listeners: list[Callable[[str], None]] = []
 
     async def listen(self, connection: Connection) -> None:
-        """Subscribe; a login that may not hears nothing."""
+        """Subscribe to events; a login without permission receives none."""
         for subject in (*SUBJECTS, *SYSTEM_SUBJECTS):
             with suppress(ClientError):
                 await connection.subscribe(
@@ -74,7 +74,7 @@ class Advisories:
                 )
 
     def on_streams_changed(self, listener: Callable[[str], None]) -> None:
-        """Call it with the kind of each event about a stream."""
+        """Call `listener` with the kind of each event about a stream."""
         self._listeners.append(listener)
 
     def newest(self) -> list[Happening]:
@@ -85,7 +85,7 @@ class Advisories:
         self.add(message.data, message.subject)
 
     def add(self, data: bytes, subject: str = "") -> None:
-        """Take in an event; what cannot be read is passed over."""
+        """Add an event; invalid events are skipped."""
         if len(data) > EVENT_BYTES_MAX:
             return
         try:
@@ -107,7 +107,7 @@ class Advisories:
 
 
 def system_words(subject: str, document: dict[str, Any]) -> Happening | None:
-    """An event of a server itself as a sentence; None if it is of a kind that is not shown."""
+    """An event of a server itself as a sentence; None for kinds that are not shown."""
     told = document.get("server")
     server = told if isinstance(told, dict) else document
     name, time = _text(server, "name"), _text(document, "timestamp") or _text(server, "time")
@@ -129,7 +129,7 @@ def system_words(subject: str, document: dict[str, Any]) -> Happening | None:
 
 
 def in_words(document: dict[str, Any]) -> Happening | None:
-    """An event as a sentence; None if it is of a kind that is not shown."""
+    """An event as a sentence; None for kinds that are not shown."""
     kind = _text(document, "type").removeprefix("io.nats.jetstream.advisory.v1.")
     stream, consumer = _text(document, "stream"), _text(document, "consumer")
     time = _text(document, "timestamp")

@@ -35,16 +35,16 @@ _ENCRYPTED: Final = 1
 _SIZES_FOLLOW: Final = 8
 _ZIP64: Final = 1
 _UINT32_MAX: Final = 0xFFFFFFFF
-# What may stand behind the data: a checksum and two sizes, of 4 or 8 bytes, after a mark or not.
+# The optional data descriptor: a checksum and two sizes, of 4 or 8 bytes, with or without a mark.
 _TRAILERS: Final = (16, 24, 12, 20)
 
 
 class BadArchiveError(TradewindError):
-    """A file that is no backup; the text says why."""
+    """A file that is not a backup; the text says why."""
 
 
 class _Sink:
-    """What a zip file writes to, and from where it is taken."""
+    """The buffer between a zip file and its reader."""
 
     def __init__(self) -> None:
         self._written = bytearray()
@@ -54,10 +54,10 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no data is held back."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
     def take(self) -> bytes:
         taken = bytes(self._written)
@@ -68,7 +68,7 @@ class _Sink:
 async def pack(
     stream: str, document: dict[str, Any], chunks: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
-    """A backup as a zip. The data is compressed already, and only framed."""
+    """The chunks of a backup as a zip. The data is compressed already, and stored as it is."""
     sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=0) as file:
         text = msgspec.json.format(msgspec.json.encode(document), indent=2)
@@ -89,7 +89,7 @@ class UploadedArchive:
         self._held = bytearray()
 
     async def document(self) -> dict[str, Any]:
-        """Configuration and state; BadArchiveError if that is not what the file begins with."""
+        """The configuration and state; BadArchiveError if the file does not begin with them."""
         while (name := await self._next_name()).endswith("/"):
             await self._skip_folder()
         if name.rpartition("/")[2] != INFO_NAME:
@@ -100,24 +100,24 @@ class UploadedArchive:
         async for piece in self._content():
             text += piece
             if len(text) > INFO_BYTES_MAX:
-                raise BadArchiveError(f"{INFO_NAME}: at most {INFO_BYTES_MAX >> 20} MiB")
+                raise BadArchiveError(f"{INFO_NAME} must have at most {INFO_BYTES_MAX >> 20} MiB")
         try:
             document = msgspec.json.decode(text, type=dict[str, Any])
         except (msgspec.DecodeError, RecursionError) as error:
             raise BadArchiveError(f"{INFO_NAME}: {error}") from None
         config = document.get("config")
         if not isinstance(config, dict) or not isinstance(config.get("name"), str):
-            raise BadArchiveError(f"{INFO_NAME}: it has no config with a name")
+            raise BadArchiveError(f"{INFO_NAME} must have a config with a name")
         return document
 
     async def data(self) -> AsyncIterator[bytes]:
-        """What the server sent. It is whole if this ends without an error."""
+        """The data of the server, which is complete if this ends without an error."""
         name = await self._next_name()
         if name.rpartition("/")[2] != DATA_NAME:
             raise BadArchiveError(f"after {INFO_NAME} comes {name[:80]!r} instead of {DATA_NAME}")
         async for piece in self._content():
             yield piece
-        # The list at the end of the file is read so that the browser can send all of it.
+        # The directory at the end of the file is read so that the browser can send all of it.
         async for _ in self._source:
             continue
 
@@ -130,7 +130,7 @@ class UploadedArchive:
         fields = _HEAD.unpack_from(self._held)
         _, _, self._flags, self._method, _, _, self._sum, size, whole, named, more = fields
         if named > NAME_BYTES_MAX:
-            raise BadArchiveError(f"a name in the zip: at most {NAME_BYTES_MAX} bytes")
+            raise BadArchiveError(f"a name in the zip must have at most {NAME_BYTES_MAX} bytes")
         await self._fill(_HEAD.size + named + more)
         name = bytes(self._held[_HEAD.size : _HEAD.size + named]).decode(errors="replace")
         extra = bytes(self._held[_HEAD.size + named : _HEAD.size + named + more])
@@ -143,7 +143,7 @@ class UploadedArchive:
             raise BadArchiveError("a folder in the zip has content")
 
     async def _content(self) -> AsyncIterator[bytes]:
-        """What is in an entry; BadArchiveError if its checksum is another one."""
+        """The content of an entry; BadArchiveError if its checksum does not match."""
         if self._flags & _ENCRYPTED:
             raise BadArchiveError("the zip is encrypted: pack it without a password")
         found = 0
@@ -195,7 +195,7 @@ class UploadedArchive:
         raise BadArchiveError("the file is damaged: an entry of the zip has no end")
 
     async def _fill(self, size: int) -> None:
-        """Have this many bytes; BadArchiveError if the file ends before."""
+        """Read until this many bytes are available; BadArchiveError if the file ends before."""
         while len(self._held) < size:
             piece = await anext(self._source, None)
             if piece is None:
@@ -204,7 +204,7 @@ class UploadedArchive:
 
 
 def _large_size(extra: bytes, size: int, whole: int) -> int:
-    """The size of an entry, also of one that is too large for its own field."""
+    """The size of an entry, including one that is too large for its own field."""
     if size != _UINT32_MAX:
         return size
     place = 0

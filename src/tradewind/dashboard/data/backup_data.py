@@ -1,7 +1,7 @@
 """Backups and restores of a stream with its consumers, in chunks from and to the server.
 
-Owns the two exchanges. The server aborts one that makes no progress for some seconds, and an
-incomplete restore never leaves anything behind.
+Owns the two exchanges. The server aborts an exchange without progress for some seconds, and an
+incomplete restore leaves nothing on the server.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ CHUNK_SECONDS: Final = 60.0
 
 
 class BackupFailedError(TradewindError):
-    """A backup or a restore that did not come to its end; the text says why."""
+    """A backup or a restore that did not complete; the text says why."""
 
 
 @dataclass(frozen=True)
 class Backup:
-    """What is saved: the configuration with the state of the stream, and its data."""
+    """A backup: the configuration with the state of the stream, and its data."""
 
     document: dict[str, Any]
     chunks: AsyncIterator[bytes]
 
 
 async def open_backup(jetstream: JetStream, stream: str, *, check: bool, consumers: bool) -> Backup:
-    """Begin a backup; the data must be read at once."""
+    """Start a backup; the data must be read at once."""
     connection = jetstream.connection
     inbox = connection.new_inbox()
     subscription = await connection.subscribe(inbox)
@@ -89,7 +89,7 @@ def _failure(stream: str, message: Msg) -> str:
 async def restore(
     jetstream: JetStream, document: dict[str, Any], data: AsyncIterator[bytes]
 ) -> StreamInfo:
-    """Make the stream of a backup again."""
+    """Restore the stream of a backup."""
     config = document["config"]
     body = {"config": config, "state": document.get("state") or {}}
     answer = await jetstream.api.call_raw("stream_restore", config["name"], body=body)

@@ -31,14 +31,14 @@ TTL_HEADER: Final = "Nats-TTL"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Some keys, and how many there are, with those that are deleted and leave a marker."""
+    """Some keys, and the number of all, including deleted ones that leave a marker."""
 
     keys: list[str]
     total: int
 
 
 async def list_keys(workspace: Workspace, bucket: str, search: str) -> Keys:
-    """Keys that begin with a text, up to its last dot exactly and behind that by its letters."""
+    """Keys that begin with a text: exactly up to its last dot, and by prefix after that."""
     whole, dot, part = search.rpartition(".")
     prefix = f"{KV_SUBJECTS}{bucket}."
     pattern = f"{prefix}{whole}{dot}>"
@@ -50,14 +50,14 @@ async def list_keys(workspace: Workspace, bucket: str, search: str) -> Keys:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The entries that are kept of a key, newest first, and when the newest goes by itself."""
+    """The stored entries of a key, newest first, and when the newest one expires."""
 
     entries: list[Entry]
     expires_ns: int | None = None
 
 
 async def key_history(jetstream: JetStream, bucket: KeyValue, key: str) -> History:
-    """What is kept of a key; without a consumer, so that a page that stays open leaves no trace."""
+    """The stored entries of a key; without a consumer, so that an open page leaves no trace."""
     check_key(key)
     if not (await bucket.status()).info.config.allow_direct:
         found = [entry async for entry in bucket.history(key)]
@@ -85,7 +85,7 @@ def _expires(item: DirectMessage) -> int | None:
 
 
 def value_difference(before: bytes, after: bytes) -> list[DiffLine]:
-    """What changed between two values, by lines; JSON is put into lines first."""
+    """The changes between two values, by lines; JSON is indented first."""
     old = (as_json(before) or as_text(before)).splitlines()[:LINES_COMPARED_MAX]
     new = (as_json(after) or as_text(after)).splitlines()[:LINES_COMPARED_MAX]
     return line_differences(old, new, 2)

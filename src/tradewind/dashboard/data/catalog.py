@@ -1,6 +1,6 @@
 """Streams and consumers: the names of all, and the details of those on screen.
 
-Owns the requests. Lists are read page by page and only names are kept: ten thousand streams take
+Owns the requests. Lists are read page by page and only names are stored: ten thousand streams take
 ten requests once, and as many details as a page of the table has rows.
 """
 
@@ -46,7 +46,7 @@ CONSUMER_FIGURES: Final = (
     "delivered_to",
     "acked_to",
 )
-# Pages of consumers of which it is known where they stood a moment ago.
+# The number of consumer pages whose previous positions are remembered.
 POSITIONS_MAX: Final = 64
 POSITION_SECONDS: Final = 15.0
 Item = TypeVar("Item")
@@ -54,7 +54,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Names:
-    """The names of all streams, sorted; `total` may be more than are kept."""
+    """The names of all streams, sorted; `total` may exceed the number of stored names."""
 
     names: list[str]
     total: int
@@ -70,14 +70,14 @@ class Page:
 
 @dataclass(frozen=True)
 class StreamPage(Page):
-    """Streams on screen; of one that went away, or that nobody leads, is known why."""
+    """Streams on screen; for one that is missing or has no leader, the problem instead."""
 
     streams: list[tuple[str, StreamInfo | Problem]]
 
 
 @dataclass(frozen=True)
 class ConsumerPage(Page):
-    """Consumers of a stream on screen, and how many messages per second each was sent lately."""
+    """Consumers of a stream on screen, and the recent message rate of each."""
 
     consumers: list[ConsumerInfo]
     rates: dict[str, float]
@@ -87,7 +87,7 @@ class _SubjectsPage(msgspec.Struct):
     """The part of a stream info that has subjects."""
 
     class State(msgspec.Struct):
-        """Its state."""
+        """The state of the stream."""
 
         subjects: dict[str, int] = {}
 
@@ -96,7 +96,7 @@ class _SubjectsPage(msgspec.Struct):
 
 
 def chosen(names: Sequence[str], search: str, prefixes: Sequence[str] = ()) -> list[str]:
-    """The names that contain a text, whatever its case, and begin with one of the prefixes."""
+    """The names that contain a text, ignoring case, and begin with one of the prefixes."""
     wanted = search.strip().casefold()
     return [
         name
@@ -106,11 +106,11 @@ def chosen(names: Sequence[str], search: str, prefixes: Sequence[str] = ()) -> l
 
 
 class Catalog:
-    """Asks about streams and consumers on behalf of pages."""
+    """Requests streams and consumers on behalf of pages."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
-        # (stream, offset) -> when, and how much each consumer had delivered
+        # (stream, offset) -> the time, and the delivered count of each consumer
         self._positions: OrderedDict[tuple[str, int], tuple[float, dict[str, int]]] = OrderedDict()
 
     async def names(self) -> Seen[Names]:
@@ -138,7 +138,7 @@ class Catalog:
         )
 
     async def stream(self, name: str) -> Seen[StreamInfo]:
-        """One stream, and how it grows."""
+        """One stream, and its growth."""
 
         async def ask() -> StreamInfo:
             return await self._workspace.jetstream.manager.streams.info(name)
@@ -152,13 +152,13 @@ class Catalog:
         )
 
     async def subjects(self, name: str, pattern: str) -> tuple[dict[str, int], int]:
-        """Some subjects of a stream with their counts, largest first, and how many there are."""
+        """Some subjects of a stream with their counts, largest first, and the number of all."""
         found, total = await self._subject_counts(name, pattern)
         largest = sorted(found.items(), key=lambda item: (-item[1], item[0]))
         return dict(largest[:SUBJECTS_SHOWN_MAX]), total
 
     async def subject_names(self, name: str, pattern: str) -> tuple[list[str], int]:
-        """Subjects of a stream, as many as the server names at once, and how many there are."""
+        """Subjects of a stream, as many as the server returns at once, and the number of all."""
         found, total = await self._subject_counts(name, pattern)
         return list(found), total
 
@@ -205,7 +205,7 @@ class Catalog:
         }
 
     async def consumer(self, stream: str, name: str) -> Seen[ConsumerInfo]:
-        """One consumer, and how it moves."""
+        """One consumer, and its progress."""
 
         async def ask() -> ConsumerInfo:
             return await self._workspace.jetstream.manager.consumers.info(stream, name)
@@ -227,13 +227,13 @@ class Catalog:
         )
 
     def changed(self, stream: str, consumer: str = "") -> None:
-        """Something was changed from here: what was seen of it is old."""
+        """Drop outdated answers. Called when the dashboard has changed a stream or consumer."""
         samplers = self._workspace.samplers
         samplers.forget(("consumer", stream, consumer) if consumer else ("stream", stream))
         samplers.forget(NAMES_KEY)
 
     async def _info_or_problem(self, name: str) -> StreamInfo | Problem:
-        """What is wrong with one stream alone must not hide the others."""
+        """The info of one stream, or its problem, which must not hide the other streams."""
         try:
             return await self._workspace.jetstream.manager.streams.info(name)
         except (JetStreamApiError, NoLeaderError) as error:
@@ -242,7 +242,7 @@ class Catalog:
     async def _at_once(
         self, ask: Callable[[str], Awaitable[Item]], names: Sequence[str]
     ) -> list[Item]:
-        """Ask about several streams, only about some of them at a time."""
+        """Request several streams, a limited number of them at a time."""
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(name: str) -> Item:

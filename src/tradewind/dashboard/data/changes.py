@@ -1,6 +1,6 @@
-"""Previews changes of a configuration, and describes a configuration in words.
+"""Preview changes of a configuration, and describe a configuration in words.
 
-Owns the JSON that is edited, the difference, and what a purge would remove. Only the last one sends
+Owns the edited JSON, the difference, and the preview of a purge. Only the last one sends
 requests, to count.
 """
 
@@ -42,11 +42,11 @@ _KEPT: Final = {
 
 
 class BadConfigError(TradewindError):
-    """A configuration that cannot be read; the text says where."""
+    """A configuration that cannot be parsed; the text says where."""
 
 
 class StaleConfigError(TradewindError):
-    """Somebody else has changed what is being changed."""
+    """Another client has changed the configuration meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class DiffLine:
 
 
 def config_text(config: Mapping[str, Any]) -> str:
-    """A configuration as it is edited: without what the server adds by itself."""
+    """A configuration as edited text: without the additions of the server."""
     document = dict(config)
     if isinstance(metadata := document.get("metadata"), dict):
         document["metadata"] = user_metadata(metadata)
@@ -68,30 +68,32 @@ def config_text(config: Mapping[str, Any]) -> str:
 
 
 def fingerprint(config: Mapping[str, Any]) -> str:
-    """By what a later look can tell whether a configuration is still the same."""
+    """A fingerprint that detects whether a configuration has changed since."""
     return hashlib.sha256(config_text(config).encode()).hexdigest()[:32]
 
 
 def parse_config(text: str, name: str) -> dict[str, Any]:
-    """The configuration of a stream that somebody wrote; BadConfigError says what is wrong."""
+    """The edited configuration of a stream; BadConfigError says what is not valid."""
     document = _parse(text, stream_config_from_dict)
     if document.get("name") != name:
-        raise BadConfigError(f"the configuration: its name must stay {name!r}")
+        raise BadConfigError(f"the name of the configuration must stay {name!r}")
     return document
 
 
 def parse_consumer(text: str, name: str) -> dict[str, Any]:
-    """The same of a consumer."""
+    """The edited configuration of a consumer; BadConfigError says what is not valid."""
     document = _parse(text, consumer_config_from_dict)
     for member in ("name", "durable_name"):
         if document.get(member, name) != name:
-            raise BadConfigError(f"the configuration: its {member} must stay {name!r}")
+            raise BadConfigError(f"the {member} of the configuration must stay {name!r}")
     return document
 
 
 def _parse(text: str, convert: Callable[[Mapping[str, Any]], object]) -> dict[str, Any]:
     if len(text) > CONFIG_CHARACTERS_MAX:
-        raise BadConfigError(f"the configuration: at most {CONFIG_CHARACTERS_MAX} characters")
+        raise BadConfigError(
+            f"the configuration must not exceed {CONFIG_CHARACTERS_MAX} characters"
+        )
     try:
         document = msgspec.json.decode(text, type=dict[str, Any])
         convert(document)
@@ -101,14 +103,14 @@ def _parse(text: str, convert: Callable[[Mapping[str, Any]], object]) -> dict[st
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[DiffLine]:
-    """What would change, with a few lines around it."""
+    """The lines that would change, with a few lines around them."""
     return line_differences(config_text(before).splitlines(), config_text(after).splitlines(), 3)
 
 
 def line_differences(old: list[str], new: list[str], around: int) -> list[DiffLine]:
-    """What changed between two texts, with some lines around it.
+    """The differences between two texts, with some lines around them.
 
-    Where too many lines differ, all of them count as replaced: comparing them takes the square.
+    If too many lines differ, all of them count as replaced: comparing them takes quadratic time.
     """
     begin = next(
         (at for at, (one, other) in enumerate(zip(old, new, strict=False)) if one != other),
@@ -134,7 +136,7 @@ def line_differences(old: list[str], new: list[str], around: int) -> list[DiffLi
 
 
 def in_words(config: StreamConfig) -> list[str]:
-    """What a stream does, in sentences."""
+    """The behaviour of a stream, in sentences."""
     where = "on disk" if config.storage is StorageType.FILE else "in memory"
     if config.mirror is not None:
         first = f"It is a copy of the stream {config.mirror.name}, kept {where}."
@@ -183,7 +185,9 @@ def _limits(config: StreamConfig) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """What is to be removed: of a subject, all but the newest `keep`, or below a sequence."""
+    """The messages to remove: those of a subject, all but the newest `keep`, or below a
+    sequence.
+    """
 
     subject: str = ""
     keep: int = 0
@@ -192,14 +196,16 @@ class Purge:
 
 @dataclass(frozen=True, slots=True)
 class PurgePreview:
-    """How many messages would go, and the same in a sentence. None: more than can be counted."""
+    """The number of messages that would be removed, and a sentence about it. None: more than can be
+    counted.
+    """
 
     messages: int | None
     text: str
 
 
 async def preview_purge(jetstream: JetStream, info: StreamInfo, purge: Purge) -> PurgePreview:
-    """Count what a purge would remove at this moment."""
+    """Count the messages that a purge would remove at this moment."""
     what = f" of {purge.subject}" if purge.subject else ""
     found = await _count(jetstream, info, purge.subject, 1)
     if found is not None and purge.below:
@@ -220,14 +226,14 @@ async def preview_purge(jetstream: JetStream, info: StreamInfo, purge: Purge) ->
 
 
 async def _count(jetstream: JetStream, info: StreamInfo, subject: str, start: int) -> int | None:
-    """How many messages of a subject there are from a sequence on; None if nobody can say."""
+    """The number of messages of a subject from a sequence on; None if it is unknown."""
     state = info.state
     if not subject and start <= state.first_seq:
         return state.messages
     if start > state.last_seq or not state.messages:
         return 0
     if start <= state.first_seq and state.num_subjects <= SUBJECTS_COUNTED_MAX:
-        # Of the leader: a direct get may be answered by a copy that is behind.
+        # Ask the leader: a direct get may be answered by a copy that lags behind.
         found = await jetstream.manager.streams.info(info.config.name, subjects_filter=subject)
         return sum(found.state.subjects.values())
     if not info.config.allow_direct:

@@ -17,7 +17,7 @@ from tradewind.own_addresses import address_text
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection
 
-# Any login may ask this; one that is not of the system account hears of its own account only.
+# Any login may request this; without the system account, the answer covers its own account only.
 SUBJECT: Final = "$SYS.REQ.SERVER.PING.CONNZ"
 ROWS: Final = 50
 SUBSCRIBERS_MAX: Final = 5
@@ -60,15 +60,15 @@ class Clients(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct):
-    """What one server says."""
+    """The answer of one server."""
 
     class Server(msgspec.Struct):
-        """Who it is."""
+        """The name of the server."""
 
         name: str = ""
 
     class Data(msgspec.Struct):
-        """What it has."""
+        """The connections of the server."""
 
         total: int = 0
         connections: list[Client] = []
@@ -102,12 +102,12 @@ async def _ask(connection: Connection, subject: str, body: dict[str, Any]) -> li
         )
     ]
     if not answers:
-        raise OperationTimeoutError(f"{subject}: no server has answered")
+        raise OperationTimeoutError(f"{subject}: no server has responded")
     return answers
 
 
 def read_clients(answers: list[bytes]) -> Clients:
-    """The connections in the answers of all servers; what cannot be read is passed over."""
+    """The connections in the answers of all servers; invalid answers are skipped."""
     clients: list[tuple[str, Client]] = []
     total = 0
     for data in answers:

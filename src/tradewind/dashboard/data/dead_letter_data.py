@@ -1,8 +1,9 @@
 """Dead letters: the streams that hold them, pages of them, and sending many of them back.
 
-Owns finding these streams: consumers name them, and the newest message of a stream tells by its
-headers. Owns the tasks that send dead letters back, with their progress. They continue when nobody
-looks, and end with the login. What a dead letter is, and how one is sent back, is in the client.
+Owns finding these streams (consumers name them, and the newest message of a stream shows it by its
+headers), and the tasks that send dead letters back, with their progress. The tasks continue when no
+page is open, and end with the login. The client defines what a dead letter is, and how one is sent
+back.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
     from tradewind.client.jetstream import JetStream
     from tradewind.dashboard.data.workspace import Workspace
 
-# This many streams are looked at, and this many consumers of each, to find those with dead letters.
+# The number of streams, and of consumers of each, that are checked for dead letters.
 STREAMS_LOOKED_AT_MAX: Final = 500
 CONSUMERS_LOOKED_AT_MAX: Final = 512
 FIND_SECONDS: Final = 20.0
 AT_ONCE: Final = 8
-# Under way at once in one login, and how many are remembered.
+# The limits for concurrent tasks of one login, and for remembered ones.
 REDRIVES_MAX: Final = 4
 REDRIVES_KEPT_MAX: Final = 16
 State = Literal["running", "done", "failed", "stopped"]
@@ -42,7 +43,7 @@ State = Literal["running", "done", "failed", "stopped"]
 
 @dataclass(frozen=True, slots=True)
 class LetterStream:
-    """A stream for dead letters. `messages` is None if consumers name it and it is not there."""
+    """A stream for dead letters. `messages` is None if consumers name it but it does not exist."""
 
     name: str
     messages: int | None
@@ -51,8 +52,8 @@ class LetterStream:
 
 @dataclass(frozen=True, slots=True)
 class LetterStreams:
-    """Those that were found; `is_cut`: there are streams that were not looked at. `problem` says
-    what could not be looked at, and why.
+    """The streams that were found; `is_cut` says that some streams were not checked. `problem` says
+    what could not be checked, and why.
     """
 
     streams: list[LetterStream]
@@ -61,12 +62,12 @@ class LetterStreams:
 
 
 def has_own_letters(workspace: Workspace) -> bool:
-    """Whether the server has dead letters; of others there is only an event."""
+    """Whether the server has dead letters; other servers only publish an event."""
     return bool(workspace.connection.info.tradewind)
 
 
 async def find_streams(workspace: Workspace) -> Seen[LetterStreams]:
-    """The streams that hold dead letters, or are meant to."""
+    """The streams that hold dead letters, or should hold them."""
 
     async def ask() -> LetterStreams:
         return await _find(workspace.jetstream)
@@ -91,7 +92,7 @@ async def _find(jetstream: JetStream) -> LetterStreams:
                 named = await _named_by(jetstream, info)
                 return named, await _holds_letters(jetstream, info)
             except JetStreamApiError:
-                pass  # it has gone in the meantime
+                pass  # removed meanwhile
             except PermissionsError as error:
                 denied.append(problem_of(error))
         return named, False
@@ -111,7 +112,7 @@ async def _find(jetstream: JetStream) -> LetterStreams:
 
 
 async def _named_by(jetstream: JetStream, info: StreamInfo) -> dict[str, list[str]]:
-    """Which streams the consumers of a stream name for what they give up."""
+    """The streams that the consumers of a stream name for their dead letters."""
     named: dict[str, list[str]] = {}
     if not info.state.consumer_count:
         return named
@@ -140,19 +141,19 @@ async def _holds_letters(jetstream: JetStream, info: StreamInfo) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LetterSearch(Search):
-    """A page of dead letters: other messages of the stream are passed over."""
+    """A page of dead letters; other messages of the stream are skipped."""
 
     stream: str = ""
     wanted: LetterFilter = field(default_factory=LetterFilter)
 
     def takes(self, message: Stored) -> bool:
-        """Whether this is one of them."""
+        """Whether a message is one of the dead letters."""
         letter = as_letter(self.stream, message)
         return letter is not None and self.wanted.takes(letter)
 
 
 def as_letter(stream: str, message: Stored) -> StoredDeadLetter | None:
-    """A message that was read as a dead letter; None if it is another message."""
+    """A stored message as a dead letter; None if it is another message."""
     headers = Headers()
     for name, value in message.headers:
         headers.add(name, value)
@@ -164,12 +165,12 @@ def as_letter(stream: str, message: Stored) -> StoredDeadLetter | None:
 
 
 class TooManyRedrivesError(TradewindError):
-    """As many tasks send dead letters back as may."""
+    """The limit for concurrent tasks is reached."""
 
 
 @dataclass
 class Redrive:
-    """Dead letters on their way back: those of a stream that are wanted, one after the other."""
+    """A task that sends the selected dead letters of a stream back, one after the other."""
 
     stream: str
     wanted: LetterFilter
@@ -187,20 +188,20 @@ class Redrive:
 
     @property
     def part(self) -> float:
-        """How far it is in the stream, from 0 to 1."""
+        """The progress in the stream, from 0 to 1."""
         if self.limit:
             return min(self.done / self.limit, 1.0)
         passed = max(self.at_seq - self.first_seq + 1, 0)
         return min(passed / max(self.last_seq - self.first_seq + 1, 1), 1.0)
 
     def stop(self) -> None:
-        """Send nothing more; what was sent back stays so."""
+        """Stop the task; dead letters already sent back stay so."""
         if self.task is not None and self.state == "running":
             self.state = "stopped"
             self.task.cancel()
 
     async def run(self, jetstream: JetStream) -> None:
-        """All of it; never raises what a server or a user can cause."""
+        """Run the task; never raises an error that a server or a user can cause."""
         try:
             async for letter in jetstream.dead_letters.redriving(
                 self.stream,
@@ -224,13 +225,13 @@ class Redrive:
 
 
 class Redrives:
-    """All of one login."""
+    """The tasks of one login."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Redrive] = OrderedDict()
 
     async def begin(self, jetstream: JetStream, made: Redrive) -> None:
-        """Start one; TooManyRedrivesError if there are too many."""
+        """Start a task; TooManyRedrivesError if there are too many."""
         state = (await jetstream.manager.streams.info(made.stream)).state
         made.first_seq, made.last_seq = state.first_seq, state.last_seq
         running = sum(each.state == "running" for each in self._known.values())
@@ -246,15 +247,15 @@ class Redrives:
                 del self._known[each.id]
 
     def of(self, stream: str) -> list[Redrive]:
-        """Those of a stream, newest first."""
+        """The tasks of a stream, newest first."""
         return [each for each in reversed(self._known.values()) if each.stream == stream]
 
     def find(self, number: str) -> Redrive | None:
-        """One of them."""
+        """The task with a number, or None."""
         return self._known.get(number)
 
     async def close(self) -> None:
-        """End all of them."""
+        """Cancel all tasks."""
         tasks = [each.task for each in self._known.values() if each.task is not None]
         for task in tasks:
             task.cancel()

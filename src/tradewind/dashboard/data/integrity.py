@@ -1,7 +1,7 @@
 """The hash chain of a stream, and a verification of its end that is bounded in cost.
 
-Owns the bounds on entries, on seconds, and on verifications at a time. What a verification finds is
-decided in `tradewind.chain`.
+Owns the bounds on entries, on seconds, and on verifications at a time. The result of a verification
+is determined in `tradewind.chain`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ AT_ONCE_MAX: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ChainLook:
-    """What is known about a chain: `absence` says why there is none, `problem` why nobody knows."""
+    """The state of a chain: `absence` says why there is none, `problem` why its state is
+    unknown.
+    """
 
     info: ChainInfo | None = None
     absence: str = ""
@@ -37,17 +39,17 @@ class ChainLook:
 
 
 class TooLongError(TradewindError):
-    """A verification did not come to an end in the time that a page may take."""
+    """A verification did not finish in the time that a page may take."""
 
 
 class Integrity:
-    """Looks at chains for the visitors of one login."""
+    """Reads and verifies chains for the visitors of one login."""
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(AT_ONCE_MAX)
 
     async def look(self, js: JetStream, stream: str) -> ChainLook:
-        """The head of a chain, or why there is none."""
+        """The head of a chain, or the reason why there is none."""
         try:
             return ChainLook(await js.chains.info(stream))
         except NotTradewindError:
@@ -65,7 +67,9 @@ class Integrity:
             return ChainLook(problem=problem_of(error))
 
     async def verify(self, js: JetStream, stream: str, entries: int) -> ChainReport:
-        """Verify the last entries, as many as the bounds allow; TooLongError."""
+        """Verify the last entries, as many as the limits allow; TooLongError if it takes too
+        long.
+        """
         try:
             async with asyncio.timeout(VERIFY_SECONDS), self._room:
                 return await js.chains.verify(stream, last=min(entries, ENTRIES_MAX))

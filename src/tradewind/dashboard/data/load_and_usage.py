@@ -33,7 +33,7 @@ _SUMS: Final = (
     "memory",
 )
 ANSWER_SECONDS: Final = 1.0
-# Servers of a cluster answer one after the other; after this silence they all have.
+# Servers of a cluster answer one after the other; after this silence all have answered.
 STALL_SECONDS: Final = 0.1
 SERVERS_MAX: Final = 256
 HEALTH: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
@@ -59,7 +59,7 @@ class MachineLoad(msgspec.Struct, frozen=True):
 
 
 class Load(msgspec.Struct, frozen=True):
-    """What passes through. `is_whole` says whether of whole servers or of the own account."""
+    """Message traffic; `is_whole` says whether of whole servers or of the own account."""
 
     machines: tuple[MachineLoad, ...] = ()
     is_whole: bool = False
@@ -75,7 +75,7 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class AccountSnapshot(msgspec.Struct, frozen=True):
-    """One look at both; each may be missing for a reason of its own."""
+    """Load and usage at one time; each may be missing for its own reason."""
 
     load: Load
     answer_seconds: float = 0.0
@@ -85,13 +85,13 @@ class AccountSnapshot(msgspec.Struct, frozen=True):
 
 
 def figures(account: AccountSnapshot) -> Sequence[float]:
-    """What charts remember, in the order of FIGURES."""
+    """The figures that charts store, in the order of FIGURES."""
     load = account.load
     return (load.messages_in, load.messages_out, load.bytes_in, load.bytes_out, load.connections)
 
 
 async def ask_account(connection: Connection) -> AccountSnapshot:
-    """Ask for load and use at once, and how long the server takes for nothing at all."""
+    """Request load and usage concurrently, and measure the response time of the server."""
     load, usage, passed = await asyncio.gather(
         _load(connection),
         connection.jetstream_manager().account_info(),
@@ -125,7 +125,7 @@ async def _load(connection: Connection) -> Load:
 async def ask_all(
     connection: Connection, subject: str, body: dict[str, Any] | None = None
 ) -> list[dict[str, Any]]:
-    """What all servers answer; OperationTimeoutError if none does."""
+    """The answers of all servers; OperationTimeoutError if there is none."""
     answers = []
     async for message in connection.request_many(
         subject,
@@ -139,12 +139,12 @@ async def ask_all(
         except (msgspec.DecodeError, RecursionError):
             continue
     if not answers:
-        raise OperationTimeoutError(f"{subject}: no server has answered")
+        raise OperationTimeoutError(f"{subject}: no server has responded")
     return answers
 
 
 async def ask_health(connection: Connection) -> dict[str, str]:
-    """How each server is in its own words, by name: "ok", or what is wrong."""
+    """The health of each server in its own words, by name: "ok", or the problem."""
     found = {}
     for answer in await ask_all(connection, HEALTH):
         data = part_of(answer, "data")
@@ -154,7 +154,7 @@ async def ask_health(connection: Connection) -> dict[str, str]:
 
 
 def add_up(answers: list[dict[str, Any]], *, is_whole: bool) -> Load:
-    """The load in the answers of all servers; members that are missing count as nothing."""
+    """The load in the answers of all servers; missing members count as 0."""
     total = dict.fromkeys(_SUMS, 0)
     processor = 0.0
     machines = []
@@ -200,7 +200,7 @@ def _machine(answer: dict[str, Any]) -> MachineLoad:
 
 
 def part_of(document: dict[str, Any], name: str) -> dict[str, Any]:
-    """A member that is an object; empty if it is none."""
+    """The member that is an object; empty otherwise."""
     part = document.get(name)
     return part if isinstance(part, dict) else {}
 
@@ -211,11 +211,11 @@ def _list(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def number_of(document: dict[str, Any], name: str) -> int:
-    """A member that is a whole number; 0 if it is none."""
+    """The member that is a whole number; 0 otherwise."""
     value = document.get(name)
     return value if isinstance(value, int) else 0
 
 
 def text_of(value: object) -> str:
-    """A text; empty if it is none."""
+    """The value if it is a text; empty otherwise."""
     return value if isinstance(value, str) else ""

@@ -1,7 +1,7 @@
 """The pipelines and processes on the dashboard's machine.
 
-Owns nothing but the combination of the two: known pipelines, and programs started by the dashboard.
-It is shared by all logins; `web` decides who may use it.
+Owns only the combination of the two: known pipelines, and programs started by the dashboard. The
+object is shared by all logins; `web` decides who may use it.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ class Machine:
     runs: Runs = field(default_factory=Runs)
 
     async def close(self) -> None:
-        """End what was started from here."""
+        """End all programs that were started here."""
         await self.runs.close()

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 PAGE_ROWS: Final = 30
 PAGE_BYTES: Final = 2 << 20
-# A text is looked for in this many messages before the page says where it stopped.
+# A text search covers this many messages before the page says where it stopped.
 LOOKED_AT_MAX: Final = 2000
 LOOKED_AT_SINGLY_MAX: Final = 200
-# What is shown of a payload in a list, and on the page of one message.
+# The part of a payload shown in a list, and on the page of one message.
 EXCERPT_BYTES: Final = 160
 SHOWN_BYTES_MAX: Final = 256 * 1024
 HEX_BYTES_MAX: Final = 16 * 1024
@@ -49,7 +49,7 @@ TIME_NS_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message as it is in its stream."""
+    """A message as stored in its stream."""
 
     sequence: int
     subject: str
@@ -60,7 +60,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a page is to show. `start` 0 means the newest."""
+    """The selection of a page. `start` 0 means the newest."""
 
     start: int = 0
     start_time_ns: int = 0
@@ -69,11 +69,11 @@ class Search:
 
     @property
     def pattern(self) -> str:
-        """The subjects that are wanted."""
+        """The pattern of the selected subjects."""
         return self.subject or ">"
 
     def takes(self, message: Stored) -> bool:
-        """Whether the text is in the payload, the subject or a header; case does not matter."""
+        """Whether the text is in the payload, the subject or a header; case is ignored."""
         if not self.text:
             return True
         wanted = self.text.casefold()
@@ -86,9 +86,9 @@ class Search:
 
 @dataclass(slots=True)
 class MessagePage:
-    """Messages in the order of the stream; `next_start` continues behind them, 0 at the end.
+    """Messages in the order of the stream; `next_start` continues after them, 0 at the end.
 
-    `is_cut` says that a search stopped there, though there may be more.
+    `is_cut` says that a search stopped there, and that there may be more.
     """
 
     messages: list[Stored] = field(default_factory=list)
@@ -106,7 +106,7 @@ class MessageReader:
         self._name = info.config.name
 
     async def page(self, search: Search) -> MessagePage:
-        """The page that a search asks for."""
+        """The page for a search."""
         if search.subject and not is_valid_subject(search.subject):
             return MessagePage()
         start = search.start
@@ -119,7 +119,7 @@ class MessageReader:
         return await self._forward(search, start)
 
     async def one(self, sequence: int) -> Stored | None:
-        """One message; None if it is not there."""
+        """One message; None if it does not exist."""
         try:
             found = await self._js.manager.streams.get_message(self._name, seq=sequence)
         except NoMessageFoundError:
@@ -146,8 +146,8 @@ class MessageReader:
     async def _newest(self, search: Search) -> MessagePage:
         """The last messages: start further and further before the end until there are enough.
 
-        What a window holds is read once at most, so a subject that is rare costs as many messages
-        as it has, not as many as the stream has.
+        The messages of a window are read once at most, so a rare subject costs as many messages as
+        it has, not as many as the stream has.
         """
         last, first = self._info.state.last_seq, max(self._info.state.first_seq, 1)
         window = PAGE_ROWS if not search.text else PAGE_ROWS * 8
@@ -211,7 +211,7 @@ class MessageReader:
     async def _at_time(self, search: Search) -> int:
         if search.start_time_ns > TIME_NS_MAX:
             return 0
-        # A server holds times in 64 bits, and takes what does not fit for another time.
+        # A server holds times in 64 bits, and misinterprets larger ones.
         start_ns = max(search.start_time_ns, 0)
         body = {"start_time": format_time(start_ns), "next_by_subj": search.pattern}
         try:
@@ -223,13 +223,13 @@ class MessageReader:
 
 
 class _FoundMessage(msgspec.Struct):
-    """The part of a message that says where it is."""
+    """The part of a message with its location."""
 
     seq: int = 0
 
 
 class _Found(msgspec.Struct):
-    """The answer to a get of which only the sequence is wanted."""
+    """The answer to a get of which only the sequence is used."""
 
     message: _FoundMessage | None = None
 
@@ -253,23 +253,23 @@ def excerpt(data: bytes) -> str:
 
 
 def as_text(data: bytes) -> str:
-    """A payload as text; bytes that are no UTF-8 are marked."""
+    """A payload as text; bytes that are not UTF-8 are marked."""
     return data[:SHOWN_BYTES_MAX].decode(errors="replace")
 
 
 def as_json(data: bytes) -> str | None:
-    """A payload with JSON in lines; None if it is none, or too large to be shown so."""
+    """A payload's JSON, indented; None if it is not JSON, or too large to be shown."""
     if len(data) > SHOWN_BYTES_MAX or data.lstrip()[:1] not in (b"{", b"["):
         return None
     try:
-        # Members stay in their order, and numbers as they are written.
+        # Members stay in order, and numbers as they are written.
         return msgspec.json.format(data, indent=2).decode(errors="replace")
     except (msgspec.DecodeError, RecursionError):
         return None
 
 
 def as_hex(data: bytes) -> str:
-    """The beginning of a payload in hex, sixteen bytes a line with their characters."""
+    """The beginning of a payload in hex, sixteen bytes per line with their characters."""
     lines = []
     for offset in range(0, min(len(data), HEX_BYTES_MAX), 16):
         row = data[offset : offset + 16]

@@ -29,9 +29,9 @@ DESCRIPTIONS_SINGLY_MAX: Final = 200
 
 @dataclass(slots=True)
 class ObjectPage:
-    """Objects in the order in which they were stored; `next_start` continues behind them.
+    """Objects in the order in which they were stored; `next_start` continues after them.
 
-    `is_cut` says that a search stopped there, `unreadable` how many descriptions are none.
+    `is_cut` says that a search stopped there, `unreadable` is the number of invalid descriptions.
     """
 
     objects: list[ObjectInfo] = field(default_factory=list)
@@ -44,12 +44,12 @@ class ObjectPage:
 async def list_objects(
     jetstream: JetStream, store: str, start: int, search: str, *, is_direct: bool = True
 ) -> ObjectPage:
-    """The objects from a sequence on whose name contains a text, whatever its case."""
+    """The objects from a sequence on whose name contains a text, ignoring case."""
     page = ObjectPage()
     wanted = search.strip().casefold()
     start = max(start, 1)
     if is_direct:
-        # One more than is shown says whether there are more.
+        # One more than is shown reveals whether there are more.
         found = _batches(jetstream, store, start, BATCH if wanted else ROWS + 1)
     else:
         found = _one_by_one(jetstream, store, start)
@@ -92,7 +92,7 @@ async def _batches(
 async def _one_by_one(
     jetstream: JetStream, store: str, start: int
 ) -> AsyncIterator[tuple[int, bytes, str]]:
-    """The same of a store that allows no direct gets."""
+    """The descriptions of a store without direct gets."""
     while True:
         try:
             found = await jetstream.manager.streams.get_message(
@@ -105,13 +105,13 @@ async def _one_by_one(
 
 
 async def content(reader: ObjectReader) -> AsyncIterator[bytes]:
-    """The bytes of an object, never more than its description says."""
+    """The bytes of an object, never more than the size in its description."""
     left = reader.info.size
     async for chunk in reader:
         left -= len(chunk)
         if left < 0:
             raise DamagedObjectError(
-                f"object {reader.info.name!r}: it is longer than the {reader.info.size} bytes of "
+                f"object {reader.info.name!r} is longer than the {reader.info.size} bytes of "
                 "its description"
             )
         yield chunk

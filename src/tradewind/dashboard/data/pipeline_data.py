@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FILES_MAX: Final = 200
 FILE_BYTES_MAX: Final = 1 << 20
 SUFFIXES: Final = frozenset((".yaml", ".yml"))
-# Only this much of a file is looked at to see whether it is a pipeline at all.
+# Only this much of a file is read to decide whether it is a pipeline at all.
 _HEAD_LINES: Final = 2000
 BATCHES_SHOWN: Final = 20
 # Charts have four lines.
@@ -40,7 +40,7 @@ FIGURES: Final = tuple(f"behind{index}" for index in range(SLOTS))
 
 @dataclass(frozen=True)
 class KnownPipeline:
-    """A file; `pipeline` is None if it is not right, and `problem` says why."""
+    """A pipeline file; `pipeline` is None if it is not valid, and `problem` says why."""
 
     key: str
     path: Path
@@ -49,13 +49,13 @@ class KnownPipeline:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the pipeline, or of its file."""
         return self.pipeline.name if self.pipeline is not None else self.path.stem
 
 
 @dataclass(frozen=True)
 class PipelineLook:
-    """One look at a pipeline; `batches` by query, the newest last."""
+    """The state of a pipeline at one time; `batches` by query, the newest last."""
 
     known: KnownPipeline
     status: PipelineStatus | None = None
@@ -64,23 +64,23 @@ class PipelineLook:
 
     @property
     def is_alive(self) -> bool:
-        """Whether a runner continues."""
+        """Whether the runner is alive."""
         return self.status is not None and self.status.is_alive
 
     @property
     def queries(self) -> Sequence[QueryStatus]:
-        """What is known of its sinks."""
+        """The status of its sinks."""
         return self.status.queries if self.status is not None else ()
 
     @property
     def behind(self) -> int | None:
-        """The largest lag in messages; None if it is not known."""
+        """The largest lag in messages; None if it is unknown."""
         lags = [lag.messages for query in self.queries for lag in query.lags]
         return max((lag for lag in lags if lag is not None), default=None)
 
 
 class PipelineShelf:
-    """All pipelines. `finds_running` adds those of this user that run anyway."""
+    """All known pipelines. `finds_running` adds those of this user that are running."""
 
     def __init__(self, places: Sequence[str] = (), *, finds_running: bool = False) -> None:
         self.places = [Path(place).expanduser() for place in places]
@@ -91,7 +91,7 @@ class PipelineShelf:
         self._read: dict[Path, tuple[tuple[int, int], KnownPipeline | None]] = {}
 
     def known(self) -> list[KnownPipeline]:
-        """All of them, by name. Blocks."""
+        """All pipelines, by name. Blocks."""
         found: dict[Path, KnownPipeline] = {}
         seen: set[Path] = set()
         for path, is_named in islice(self._paths(), FILES_MAX):
@@ -105,14 +105,14 @@ class PipelineShelf:
         return sorted(found.values(), key=lambda known: (known.name.lower(), known.key))
 
     def find(self, key: str) -> KnownPipeline:
-        """The one with this key; MissingError if there is none. Blocks."""
+        """The pipeline with this key; MissingError if there is none. Blocks."""
         for known in self.known():
             if known.key == key:
                 return known
         raise MissingError("There is no such pipeline here.")
 
     def _paths(self) -> Iterator[tuple[Path, bool]]:
-        """Files, and whether somebody says that they are pipelines."""
+        """The files, and whether each was explicitly given as a pipeline."""
         for place in self.places:
             if place.is_dir():
                 for path in _files_in(place):
@@ -144,7 +144,7 @@ def _has_includes(known: KnownPipeline | None) -> bool:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """Its YAML files; none of a folder that can no longer be read."""
+    """The YAML files of a folder; empty if the folder can no longer be read."""
     try:
         paths = sorted(folder.iterdir())
     except OSError:
@@ -162,7 +162,7 @@ def _load(key: str, path: Path, size: int) -> KnownPipeline:
 
 
 def _looks_like_one(path: Path) -> bool:
-    """Whether a file of a folder says that it is a pipeline; others are none of our business."""
+    """Whether a file in a folder declares itself a pipeline; other files are ignored."""
     try:
         with path.open("rb") as file:
             return any(line.startswith(b"pipeline:") for line in islice(file, _HEAD_LINES))
@@ -171,7 +171,7 @@ def _looks_like_one(path: Path) -> bool:
 
 
 def look_at(known: KnownPipeline, *, with_batches: bool = False) -> PipelineLook:
-    """What is known of a pipeline now. Blocks."""
+    """The present state of a pipeline. Blocks."""
     if known.pipeline is None:
         return PipelineLook(known)
     try:
@@ -189,9 +189,9 @@ def _batches(pipeline: Pipeline) -> dict[str, list[BatchRange]]:
 
 
 def lag_figures(look: PipelineLook) -> list[float]:
-    """How far each of the first sinks is behind, in the order of FIGURES; not a number if unknown.
+    """The lags of the first sinks, in the order of FIGURES; not a number if unknown.
 
-    A sink keeps its place while the pipeline runs, whatever is known of the others.
+    A sink keeps its position while the pipeline runs, even if other sinks are unknown.
     """
     found = []
     for query in look.queries[:SLOTS]:
@@ -201,7 +201,7 @@ def lag_figures(look: PipelineLook) -> list[float]:
 
 
 def written_ranges(query: QueryStatus) -> dict[int, tuple[int, int]]:
-    """By batch, the sequences by which its target has grown; only where both ends are known."""
+    """By batch, the sequences by which the target has grown; only where both ends are known."""
     found: dict[int, tuple[int, int]] = {}
     for before, batch in zip(query.recent, query.recent[1:], strict=False):
         if before.target_seq is None or batch.target_seq is None:

@@ -1,4 +1,4 @@
-"""Explains to the visitor why something cannot be shown.
+"""Explain to the visitor why something cannot be shown.
 
 Owns the translation of errors. A missing permission is presented as a property of the login, never
 as a failure.
@@ -18,7 +18,7 @@ Kind = Literal["denied", "away", "missing", "refused", "failed"]
 NOT_FOUND: Final = 404
 # JetStream is not enabled, or not for the account.
 NO_JETSTREAM: Final = frozenset((10076, 10039))
-# In a cluster: JetStream has no leader.
+# In a cluster, JetStream has no leader.
 NO_LEADER: Final = 10008
 _NO_LEADER: Final = (
     "There is no leader at the moment: an election is in progress, or too few servers are running."
@@ -34,22 +34,22 @@ _REFUSED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One sentence about what is not there, and of which kind it is."""
+    """One sentence about something missing, and the kind of the problem."""
 
     kind: Kind
     text: str
 
 
 class MissingError(TradewindError):
-    """What a page is about is not there; the text is a sentence."""
+    """The subject of a page does not exist; the text is a sentence."""
 
 
 class NotAllowedError(TradewindError):
-    """The dashboard itself does not let this visitor do this; the text is a sentence."""
+    """The dashboard itself refuses an action of this visitor; the text is a sentence."""
 
 
 def problem_of(error: BaseException) -> Problem:
-    """The problem in an error; other errors are ours and must not be hidden."""
+    """The problem behind an error; other errors are bugs and must not be hidden."""
     if isinstance(error, NotAllowedError):
         return Problem("denied", str(error))
     if isinstance(error, MissingError):

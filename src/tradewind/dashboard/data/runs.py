@@ -2,7 +2,7 @@
 
 Owns these processes from start to end. Each leads its own process group, so that its Java and
 Python workers can be ended with it, and nothing else. They end with the dashboard. Their output is
-kept within limits. It never decides who may start one, which is up to `web`.
+stored within limits. It never decides who may start one, which is up to `web`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tradewind.pipelines.errors import PipelineError
 CHILDREN_MAX: Final = 8
 OUTPUT_BYTES_MAX: Final = 64 << 10
 CHECK_SECONDS_MAX: Final = 180.0
-# A runner comes to the end of its batch, and then Java has to end.
+# A runner finishes its batch first, and then Java has to end.
 STOP_SECONDS: Final = 20.0
 POLL_SECONDS: Final = 0.05
 PROGRAM: Final = (sys.executable, "-m", "tradewind.cli")
@@ -33,9 +33,9 @@ PROGRAM: Final = (sys.executable, "-m", "tradewind.cli")
 
 @dataclass(frozen=True)
 class Launching:
-    """How programs are started: the words before their own, and their environment.
+    """The way to start programs: the words before their own, and their environment.
 
-    Logins are in the environment only, where other users cannot read them.
+    Logins are passed only in the environment, where other users cannot read them.
     """
 
     words: Sequence[str] = PROGRAM
@@ -43,60 +43,62 @@ class Launching:
 
 
 class Child:
-    """One program. Until it has been seen to end, its number cannot come to mean another one."""
+    """One program. Its process id stays reserved until it has been waited for."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._output = bytearray()
         self.started_at = time.time()
         self.is_stopping = False
-        self.reason = ""  # why it was ended from here
+        self.reason = ""  # why the dashboard ended it
         name = f"output of {process.pid}"
         threading.Thread(target=self._read, name=name, daemon=True).start()
 
     @property
     def pid(self) -> int:
-        """The number of its process and of its group."""
+        """The id of its process and process group."""
         return self._process.pid
 
     @property
     def code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """The exit code; None while the program runs."""
         return self._process.poll()
 
     @property
     def output(self) -> str:
-        """The last of what it has printed."""
+        """The last part of its output."""
         return bytes(self._output).decode(errors="replace")
 
     def _read(self) -> None:
-        """Until nobody holds the output any more, which may be after the end of the program."""
+        """Read until the output is closed by all its holders, which may be after the end of the
+        program.
+        """
         assert self._process.stdout is not None
         with self._process.stdout as stream:
             while data := os.read(stream.fileno(), 1 << 16):
                 self._output = (self._output + data)[-OUTPUT_BYTES_MAX:]
 
     def ask_to_stop(self) -> None:
-        """Have the program stop when it comes to that; Java below it must not hear of it."""
+        """Ask the program to stop; its Java process must not receive the signal."""
         self.is_stopping = True
         with suppress(ProcessLookupError):
             self._process.terminate()
 
     def kill(self) -> None:
-        """End the whole group at once."""
+        """Kill the whole process group."""
         if self.code is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
 
     async def wait(self, seconds: float) -> bool:
-        """Whether it has ended by then."""
+        """Wait at most this long; returns whether the program has ended."""
         deadline = time.monotonic() + seconds
         while self.code is None and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(POLL_SECONDS)
         return self.code is not None
 
     async def close(self) -> None:
-        """End it: first it is asked, then it is not."""
+        """End the program: ask it to stop, and kill it if it does not."""
         if self.code is None:
             self.ask_to_stop()
             if not await self.wait(STOP_SECONDS):
@@ -105,7 +107,7 @@ class Child:
 
 
 class Runs:
-    """All programs of one dashboard, by the file of their pipeline."""
+    """The programs of one dashboard, by the file of their pipeline."""
 
     def __init__(self, launching: Launching | None = None) -> None:
         self._launching = launching or Launching()
@@ -114,15 +116,15 @@ class Runs:
         self._watches: set[asyncio.Task[None]] = set()
 
     def run_of(self, path: Path) -> Child | None:
-        """The last run of a pipeline that was started from here."""
+        """The last run of a pipeline that was started here."""
         return self._runs.get(path)
 
     def check_of(self, path: Path) -> Child | None:
-        """Its last check."""
+        """The last check of a pipeline."""
         return self._checks.get(path)
 
     def start(self, path: Path) -> Child:
-        """Run a pipeline; PipelineError if it runs already, or too many do."""
+        """Run a pipeline; PipelineError if it is already running, or too many are."""
         child = self._runs.get(path)
         if child is not None and child.code is None:
             raise PipelineError("The pipeline is already running.")
@@ -130,7 +132,7 @@ class Runs:
         return self._runs[path]
 
     def stop(self, path: Path) -> bool:
-        """Ask the run that was started from here to stop; False if there is none."""
+        """Ask a run that was started here to stop; False if there is none."""
         child = self._runs.get(path)
         if child is None or child.code is not None:
             return False
@@ -138,7 +140,7 @@ class Runs:
         return True
 
     def kill(self, path: Path) -> bool:
-        """End the run that was started from here at once; False if there is none."""
+        """Kill a run that was started here; False if there is none."""
         child = self._runs.get(path)
         if child is None or child.code is not None:
             return False
@@ -147,7 +149,7 @@ class Runs:
         return True
 
     async def check(self, path: Path) -> Child:
-        """Check a pipeline in the background; PipelineError if that is being done."""
+        """Check a pipeline in the background; PipelineError if it is already being checked."""
         child = self._checks.get(path)
         if child is not None and child.code is None:
             raise PipelineError("It is already being checked.")
@@ -158,7 +160,7 @@ class Runs:
         return child
 
     async def close(self) -> None:
-        """End everything that was started from here."""
+        """End all programs that were started here."""
         for watch in self._watches:
             watch.cancel()
         children = [*self._runs.values(), *self._checks.values()]

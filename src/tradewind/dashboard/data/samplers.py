@@ -2,7 +2,7 @@
 
 Owns the leases: a page touches its topic each time it is rendered, all pages with the same topic
 share one request, and a topic that has not been touched for a while is no longer requested. Results
-are kept as long as charts go back, and the number of topics is limited.
+are stored as long as charts go back, and the number of topics is limited.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tradewind.errors import TradewindError
 Value = TypeVar("Value")
 TOPICS_MAX: Final = 256
 LEASE_SECONDS: Final = 10.0
-# How long a page waits for the first answer before it is drawn without it.
+# How long a page waits for the first answer before it is rendered without it.
 FIRST_SECONDS: Final = 1.5
-# After a problem it is asked again this soon, however seldom the question is: it may be over.
+# The delay after a problem, however long the normal interval is: the problem may be over.
 RETRY_SECONDS: Final = 3.0
 
 
 @dataclass(frozen=True)
 class Question(Generic[Value]):
-    """What to ask, how often, and which figures of the answer are remembered.
+    """A request, its interval, and the figures of its answer to remember.
 
     Two questions with the same key are the same question.
     """
@@ -44,7 +44,7 @@ class Question(Generic[Value]):
 
 @dataclass(frozen=True)
 class Seen(Generic[Value]):
-    """The newest answer, or why there is none, and what the figures were before."""
+    """The newest answer, or the problem that prevents it, and the earlier figures."""
 
     value: Value | None
     problem: Problem | None
@@ -53,7 +53,9 @@ class Seen(Generic[Value]):
 
 
 class _Topic:
-    """One question: its newest answer and, while somebody looks, the task that asks it."""
+    """The newest answer to a question and, while it is viewed, the task that repeats the
+    request.
+    """
 
     def __init__(self, question: Question[Any]) -> None:
         self.question = question
@@ -67,7 +69,7 @@ class _Topic:
 
 
 class Samplers:
-    """All topics of one login. `clock` returns seconds that only grow."""
+    """The topics of one login. `clock` returns seconds that never decrease."""
 
     def __init__(
         self,
@@ -98,9 +100,9 @@ class Samplers:
         return Seen(topic.value, topic.problem, topic.series, age)
 
     async def see_present(self, question: Question[Value]) -> Seen[Value]:
-        """The same for a page that is about this thing alone.
+        """The newest answer, for a page about a single object.
 
-        That it is missing is asked once more: it may have come since the last look.
+        If the object is missing, the request is repeated: it may have been created since.
         """
         seen = await self.see(question)
         if seen.problem is not None and seen.problem.kind == "missing":
@@ -109,14 +111,14 @@ class Samplers:
         return seen
 
     def forget(self, key: Hashable) -> None:
-        """Ask again the next time somebody looks: what was seen is no longer true."""
+        """Repeat the request at the next view: the stored answer is outdated."""
         if (topic := self._topics.get(key)) is not None:
             topic.answered_at = float("-inf")
             topic.answered.clear()
             self._stop(topic)
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Stop all requests."""
         tasks = [topic.task for topic in self._topics.values() if topic.task is not None]
         self._topics.clear()
         for task in tasks:
@@ -132,7 +134,9 @@ class Samplers:
         return topic
 
     def _make_room(self) -> None:
-        """Forget what charts do not reach back to, and then whatever was looked at longest ago."""
+        """Drop topics that charts no longer reach back to, and then the least recently viewed
+        ones.
+        """
         now = self._clock()
         for key, topic in list(self._topics.items()):
             if now - topic.touched_at <= KEPT_SECONDS and len(self._topics) < TOPICS_MAX:
@@ -147,7 +151,7 @@ class Samplers:
             topic.task = None
 
     async def _run(self, topic: _Topic) -> None:
-        """Ask until nobody looks any more."""
+        """Repeat the request until the topic is no longer viewed."""
         question = topic.question
         try:
             while self._clock() - topic.touched_at <= LEASE_SECONDS:

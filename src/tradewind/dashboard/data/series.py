@@ -13,20 +13,20 @@ from typing import Final
 
 KEPT_SECONDS: Final = 15 * 60
 MOMENTS_MAX: Final = 450
-# Samples further apart than this many intervals have a gap between them.
+# Samples that are more than this many intervals apart have a gap between them.
 GAP_INTERVALS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A figure at a time; None where nothing is known."""
+    """A value at a time; None if it is unknown."""
 
     time: float
     value: float | None
 
 
 class Series:
-    """Several figures that are sampled together; the oldest give way to the newest."""
+    """Several values that are sampled together; the newest replace the oldest."""
 
     def __init__(self, names: Sequence[str], interval: float) -> None:
         self.names = tuple(names)
@@ -39,7 +39,7 @@ class Series:
         return min(self._added, MOMENTS_MAX)
 
     def add(self, time: float, values: Sequence[float]) -> None:
-        """One moment; a time that is not later than the last one is passed over."""
+        """Add the values of one time; a time that is not later than the last one is ignored."""
         assert len(values) == len(self.names), "one value for each name"
         if self._added and time <= self._times[(self._added - 1) % MOMENTS_MAX]:
             return
@@ -50,7 +50,9 @@ class Series:
         self._added += 1
 
     def levels(self, name: str) -> list[Point]:
-        """A figure as it was, oldest first, with a hole where nobody has looked or it was none."""
+        """A value over time, oldest first, with None for gaps and for values that are not
+        numbers.
+        """
         points: list[Point] = []
         values = self._values[name]
         for place in self._places():
@@ -62,7 +64,7 @@ class Series:
         return points
 
     def rates(self, name: str) -> list[Point]:
-        """How much a counter grew per second. One that has shrunk was begun anew: a hole."""
+        """The growth of a counter per second. A counter that has shrunk was reset: a gap."""
         points: list[Point] = []
         values = self._values[name]
         before: int | None = None
@@ -77,7 +79,7 @@ class Series:
         return points
 
     def last_rate(self, name: str) -> float | None:
-        """The newest rate; None if it is not known."""
+        """The newest rate; None if it is unknown."""
         points = self.rates(name)
         return points[-1].value if points else None
 

@@ -49,7 +49,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class SqlQuery:
-    """One question. Its rows stay as they came, and are read when they are shown."""
+    """One query. Its rows are stored as received, and parsed when they are shown."""
 
     def __init__(self, text: str, rows_max: int) -> None:
         self.key = secrets.token_urlsafe(16)
@@ -71,12 +71,12 @@ class SqlQuery:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is an answer, or will be none."""
+        """Whether the query has ended, with or without an answer."""
         return self.state in ("done", "failed", "cancelled")
 
     @property
     def passed(self) -> float:
-        """How long it has taken so far, in seconds."""
+        """The duration so far, in seconds."""
         return time.monotonic() - self.started_at if self.seconds is None else self.seconds
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class SqlQuery:
         return [msgspec.json.decode(row, type=list[str]) for row in wanted]
 
     def cancel(self) -> None:
-        """Have it stop; the service is told if it has been asked already."""
+        """Cancel the query; the service is notified if it has already received it."""
         with self._lock:
             self._is_cancelled = True
             caller = self._caller
@@ -96,7 +96,7 @@ class SqlQuery:
             caller.cancel()
 
     def run(self, ask: Ask, connect: Callable[[Ask], service.Caller]) -> None:
-        """Ask and wait, in whatever thread; it never raises what a user can cause."""
+        """Send the query and wait, in any thread; never raises an error that a user can cause."""
         try:
             self._run(ask, connect)
         except StatementError as error:
@@ -146,14 +146,14 @@ class SqlQuery:
 
 
 class Queries:
-    """The questions of one login, the newest last."""
+    """The queries of one login, the newest last."""
 
     def __init__(self, options: ConnectOptions) -> None:
         self._options = options
         self._asked: OrderedDict[str, SqlQuery] = OrderedDict()
 
     def ask(self, text: str, rows_max: int) -> SqlQuery:
-        """Begin with a question; PipelineError if it cannot be asked at all."""
+        """Start a query; PipelineError if it cannot be sent at all."""
         if importlib.util.find_spec("pyspark") is None:
             raise PipelineError(
                 "SQL needs Spark on the dashboard's machine; install it and start the dashboard"
@@ -177,11 +177,11 @@ class Queries:
         return query
 
     def find(self, key: str) -> SqlQuery | None:
-        """A question of this login that is still known."""
+        """The query of this login with a key, if it is still known."""
         return self._asked.get(key)
 
     def close(self) -> None:
-        """The answers are no longer wanted."""
+        """Cancel all queries: their answers are no longer wanted."""
         for query in self._asked.values():
             if not query.is_over:
                 query.cancel()
@@ -189,7 +189,7 @@ class Queries:
 
 
 def connect(ask: Ask) -> service.Caller:
-    """The SQL service of this user, with whatever Spark it has; a new one if there is none."""
+    """The SQL service of this user, with the Spark it uses; a new service if there is none."""
     running = service.Caller.connect("state")
     master = LOCAL_MASTER
     if running is not None:
@@ -200,7 +200,7 @@ def connect(ask: Ask) -> service.Caller:
 
 
 def question_of(options: ConnectOptions, text: str, rows_max: int) -> Ask:
-    """A question for the service, to be answered with the login of a connection."""
+    """A request to the service, to be answered with the login of a connection."""
     if options.jetstream_api_prefix:
         raise PipelineError("SQL is not available with a custom prefix of the JetStream API.")
     login: dict[str, str] = {}

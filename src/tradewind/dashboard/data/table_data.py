@@ -1,8 +1,8 @@
-"""The lake tables of streams: which streams have one, and how each of them stands.
+"""The lake tables of streams: which streams have one, and the state of each.
 
 Owns finding them, by the metadata of the streams, and their status, by the file that the runner
-leaves in a folder of this machine. Whoever may change a stream chooses that folder, so only a small
-regular file of the known form is read there, and nothing in other file systems.
+leaves in a folder of this machine. Every user who may change a stream can choose that folder, so
+only a small regular file of the known form is read there, and nothing in other file systems.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATUS_BYTES_MAX: Final = 64 * 1024
 
 @dataclass(frozen=True)
 class TableLook:
-    """One look at the table of a stream; no status if it never ran, or not on this machine."""
+    """The state of a stream's table; without a status if it never ran, or not on this machine."""
 
     table: StreamTable
     status: TableStatus | None = None
@@ -35,7 +35,7 @@ class TableLook:
 
 
 async def look_at_tables(workspace: Workspace, *, reads_files: bool) -> list[TableLook]:
-    """Look at the tables of the account, by the names of their streams."""
+    """The tables of the account, by the names of their streams."""
     pages = workspace.jetstream.manager.streams.list()
     found: list[StreamTable] = []
     seen = 0

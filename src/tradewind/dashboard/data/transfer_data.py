@@ -1,7 +1,7 @@
 """File transfers between a browser and the server: their progress, and cancelling them.
 
-Owns the counters and the limits; it never holds data of a file. A finished transfer is kept for a
-while, so that a page can show its result.
+Owns the counters and the limits; it never holds data of a file. A finished transfer is remembered
+for a while, so that a page can show its result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tradewind.errors import TradewindError
 Kind = Literal["upload", "download", "backup", "restore"]
 State = Literal["running", "done", "failed", "stopped"]
 Result = TypeVar("Result")
-# Under way at once in one login, and how many are remembered.
+# The limits for concurrent transfers of one login, and for remembered ones.
 TRANSFERS_MAX: Final = 16
 KEPT_MAX: Final = 32
 STOPPED: Final = "It was stopped; nothing was kept."
@@ -27,19 +27,19 @@ LEFT: Final = "The browser cancelled it; nothing was kept."
 
 
 class TooManyTransfersError(TradewindError):
-    """As many files are on their way as may be."""
+    """The limit for concurrent transfers is reached."""
 
 
 class TransferStoppedError(TradewindError):
-    """Somebody has stopped a transfer."""
+    """A visitor has stopped a transfer."""
 
 
 class BrokenOffError(TradewindError):
-    """The browser went away in the middle of what it sent."""
+    """The browser closed the connection in the middle of an upload."""
 
 
 class Transfer:
-    """One file. `total` is how many bytes it has in all, None if nobody knows."""
+    """One file. `total` is its size in bytes, None if unknown."""
 
     def __init__(self, kind: Kind, name: str, place: str, total: int | None) -> None:
         self.id = secrets.token_hex(8)
@@ -55,19 +55,19 @@ class Transfer:
         self._limit: asyncio.Timeout | None = None
 
     def stop(self) -> None:
-        """End it where it is."""
+        """Stop the transfer where it is."""
         self._is_stopped = True
         if self._limit is not None and not self._limit.expired():
             self._limit.reschedule(0)
 
     async def carry(self, work: Awaitable[Result]) -> Result:
-        """Do the whole of it, be it stopped or not."""
+        """Do the work of the transfer, which ends when it is stopped."""
         result = await self.prepare(work)
         self.state = "done"
         return result
 
     async def prepare(self, work: Awaitable[Result]) -> Result:
-        """Do what must be done before the bytes."""
+        """Do the work before the first byte."""
         try:
             return await self._stoppable(work)
         except BaseException as error:
@@ -75,13 +75,13 @@ class Transfer:
             raise
 
     async def passing(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Bytes that are counted inside of `carry`."""
+        """The chunks, counted while they pass; used inside `carry`."""
         async for chunk in chunks:
             self.done += len(chunk)
             yield chunk
 
     async def counted(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """The bytes that pass."""
+        """The chunks, counted while they pass; ends the transfer at the last one."""
         source = aiter(chunks)
         try:
             while (chunk := await self._stoppable(anext(source, None))) is not None:
@@ -123,13 +123,13 @@ class Transfer:
 
 
 class Transfers:
-    """All transfers of one login."""
+    """The transfers of one login."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Transfer] = OrderedDict()
 
     def begin(self, kind: Kind, name: str, place: str, total: int | None = None) -> Transfer:
-        """A new one; TooManyTransfersError if there are too many."""
+        """Begin a transfer; TooManyTransfersError if there are too many."""
         running = sum(each.state == "running" for each in self._known.values())
         if running >= TRANSFERS_MAX:
             raise TooManyTransfersError(
@@ -143,9 +143,9 @@ class Transfers:
         return made
 
     def of(self, place: str) -> list[Transfer]:
-        """Those of a stream or store, newest first."""
+        """The transfers of a stream or store, newest first."""
         return [each for each in reversed(self._known.values()) if each.place == place]
 
     def find(self, number: str) -> Transfer | None:
-        """One of them."""
+        """The transfer with a number, or None."""
         return self._known.get(number)

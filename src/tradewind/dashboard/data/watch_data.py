@@ -1,7 +1,7 @@
-"""Watched buckets: the newest changes, kept while they are being viewed.
+"""Watched buckets: the newest changes, stored while they are being viewed.
 
 Owns the watches and their limits. A watch is one ordered consumer; pages that show the same bucket
-share it, and it ends some seconds after the last view. Only the beginning of a value is kept.
+share it, and it ends some seconds after the last view. Only the beginning of a value is stored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHANGES_KEPT_MAX: Final = 100
 # This many changes before the watch are shown, too.
 CHANGES_BEFORE: Final = 30
 READ_MAX: Final = 256
-# How long a watch that has failed waits before it is tried again.
+# The delay before a failed watch is tried again.
 RETRY_SECONDS: Final = 2.0
 
 
@@ -45,7 +45,7 @@ class Change:
 
 
 class _Watch:
-    """One bucket and pattern."""
+    """The watch of one bucket and pattern."""
 
     def __init__(self) -> None:
         self.changes: deque[Change] = deque(maxlen=CHANGES_KEPT_MAX)
@@ -57,7 +57,7 @@ class _Watch:
 
 
 class Watches:
-    """All watches of one login. `clock` returns seconds that only grow."""
+    """The watches of one login. `clock` returns seconds that never decrease."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Watches:
         return len(self._watches)
 
     async def see(self, bucket: str, keys: str) -> tuple[list[Change], Problem | None]:
-        """The newest changes, newest first; waits a moment for the first look."""
+        """The newest changes, newest first; waits a moment for the first result."""
         watch = self._find(bucket, keys)
         watch.touched_at = self._clock()
         if watch.task is None and self._clock() - watch.ended_at >= RETRY_SECONDS:
@@ -84,7 +84,7 @@ class Watches:
         return list(reversed(watch.changes)), watch.problem
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all watches."""
         tasks = [watch.task for watch in self._watches.values() if watch.task is not None]
         self._watches.clear()
         for task in tasks:

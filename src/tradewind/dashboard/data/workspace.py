@@ -39,7 +39,7 @@ State = Literal["connecting", "connected", "reconnecting", "refused"]
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """How the connection stands, and with what."""
+    """The state of the connection, and its server."""
 
     state: State
     server: str
@@ -78,7 +78,7 @@ class Workspace:
     # ------------------------------------------------------------------ connection
 
     def start(self) -> None:
-        """Begin to connect, in the background."""
+        """Start connecting in the background."""
         self._starting = asyncio.create_task(self._start(), name="dashboard connection")
 
     async def wait_started(self) -> None:
@@ -89,7 +89,7 @@ class Workspace:
             raise AuthorizationError(self._refusal, self._refusal)
 
     async def close(self) -> None:
-        """End the connection and all questions."""
+        """Close the connection and end all requests."""
         self.queries.close()
         await self.samplers.close()
         await self.watches.close()
@@ -103,7 +103,7 @@ class Workspace:
 
     @property
     def link(self) -> LinkState:
-        """How the connection stands."""
+        """The state of the connection."""
         server = _names(self.options.servers)
         connection = self._connection
         if self._refusal:
@@ -118,7 +118,7 @@ class Workspace:
 
     @property
     def connection(self) -> Connection:
-        """The connection, if it stands; DisconnectedError at once if it does not."""
+        """The connection, if it is open; otherwise DisconnectedError at once."""
         connection = self._connection
         if connection is None or not connection.is_connected:
             raise DisconnectedError("the server is unreachable")
@@ -126,27 +126,28 @@ class Workspace:
 
     @property
     def jetstream(self) -> JetStream:
-        """JetStream of the connection."""
+        """The JetStream context of the connection."""
         return self.connection.jetstream()
 
     async def _start(self) -> None:
         connection = Connection(self.options)
         self._connection = connection
-        # Before it is connected: then this is the first that a server hears, also a later one.
+        # Subscribed before connecting: these are the first subscriptions of any server, including
+        # later ones.
         await self.advisories.listen(connection)
         try:
             await connection._start()
         except TradewindError as error:
             self._refusal = str(error)
             return
-        # Whoever is told that it is connected can rely on what happens from then on being heard.
-        with contextlib.suppress(ClientError):  # it is away again
+        # A listener for the connection can rely on receiving every event from then on.
+        with contextlib.suppress(ClientError):  # it is disconnected again
             await connection.flush()
         self._was_connected = True
 
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Reconnected):
-            # What happened to streams meanwhile was not heard.
+            # Events about streams meanwhile were not received.
             self.samplers.forget(NAMES_KEY)
         if isinstance(event, ReconnectFailed | ErrorEvent):
             self._last_error = str(event.error)
@@ -154,7 +155,7 @@ class Workspace:
     # ------------------------------------------------------------------ what all pages may ask
 
     async def account(self) -> Seen[load_and_usage.AccountSnapshot]:
-        """Load and use."""
+        """The load and usage of the account."""
 
         async def ask() -> load_and_usage.AccountSnapshot:
             return await load_and_usage.ask_account(self.connection)
@@ -164,7 +165,7 @@ class Workspace:
         )
 
     async def health(self) -> Seen[dict[str, str]]:
-        """How the servers are; only a login of the system account may ask."""
+        """The health of the servers; only a login of the system account may request it."""
 
         async def ask() -> dict[str, str]:
             return await load_and_usage.ask_health(self.connection)
@@ -181,6 +182,6 @@ class Workspace:
 
 
 def _names(servers: str | Sequence[str]) -> str:
-    """The addresses without logins that may stand in them."""
+    """The addresses, without the logins that they may contain."""
     listed = servers.split(",") if isinstance(servers, str) else servers
     return ", ".join(each.rpartition("@")[2] for each in listed)

@@ -25,7 +25,7 @@ RIGHT: Final = 8
 TOP: Final = 10
 BOTTOM: Final = 24
 SHORTEST_SECONDS: Final = 60.0
-# Steps of an axis that people can read, and how many lines there are about.
+# Readable steps of an axis, and the approximate number of lines.
 _STEPS: Final = (1, 2, 2.5, 5, 10)
 GRID_LINES: Final = 4
 SMALLEST: Final = 1e-6
@@ -36,7 +36,7 @@ BAR_STEP: Final = 24
 BAR_NUMBER: Final = 80
 BAR_LETTERS: Final = 28
 BAR_LETTER_WIDTH: Final = 6.6
-# What fits beside the chart.
+# The space beside the chart.
 LABEL_CHARACTERS: Final = 8
 
 
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """From times and values to places."""
+    """Converts times and values into positions."""
 
     start: float
     end: float
@@ -66,7 +66,7 @@ class _Frame:
 
 
 def axis_step(largest: float, base: int = 10) -> float:
-    """The distance of grid lines for values up to this one; of bytes with a base of 2."""
+    """The distance of grid lines for values up to `largest`; for bytes with a base of 2."""
     if largest < SMALLEST or not math.isfinite(largest):
         return 1.0
     rough = largest / GRID_LINES
@@ -77,9 +77,9 @@ def axis_step(largest: float, base: int = 10) -> float:
 
 
 def _axis(least: float, most: float, base: int, step_min: float) -> tuple[float, float, float]:
-    """Where an axis begins and ends, and the distance of its lines."""
+    """The beginning and end of an axis, and the distance of its lines."""
     if least > LARGEST_EXACT:
-        least = 0.0  # a step of 1 is nothing beside such a number
+        least = 0.0  # a step of 1 is invisible beside such a number
     step = max(axis_step(most - least, base), step_min)
     bottom = step * math.floor(least / step)
     return bottom, max(step * math.ceil(most / step), bottom + step), step
@@ -94,9 +94,10 @@ def line_chart(
     whole: bool = False,
     from_zero: bool = True,
 ) -> Markup:
-    """Lines over the time that is known, at most fifteen minutes.
+    """A chart of lines over the time with known values, at most fifteen minutes.
 
-    `whole`: no values between. Without `from_zero` only the part where the lines are is shown.
+    With `whole`, there are no grid lines between integers. Without `from_zero`, only the range of
+    the lines is shown.
     """
     lines = lines[:LINES_MAX]
     moments = [point.time for line in lines for point in line.points]
@@ -137,7 +138,7 @@ def line_chart(
 
 
 def _pointed(frame: _Frame, lines: Sequence[Line], label: Callable[[float], str]) -> str:
-    """What the script needs to tell the figures under the pointer."""
+    """The data with which the script shows the figures under the pointer."""
     return msgspec.json.encode(
         {
             "start": frame.start,
@@ -242,7 +243,9 @@ def _paths(frame: _Frame, points: Sequence[Point], index: int) -> list[Markup]:
 
 
 def bar_chart(title: str, bars: Sequence[tuple[str, float]]) -> Markup:
-    """A bar for each label, below each other; those below zero go to the left."""
+    """A chart with one bar per label, one below the other; bars of negative values point to the
+    left.
+    """
     values = [value for _, value in bars]
     low, high = min([0.0, *values]), max([0.0, *values])
     longest = max((min(len(label), BAR_LETTERS) for label, _ in bars), default=0)
@@ -278,7 +281,7 @@ def bar_chart(title: str, bars: Sequence[tuple[str, float]]) -> Markup:
 
 
 def share(used: float, most: float, text: str) -> Markup:
-    """How much of a limit is used, as a bar with its words."""
+    """A bar for the used share of a limit, with its text."""
     part = min(max(used / most, 0.0), 1.0) if most > 0 else 0.0
     mood = "bad" if part >= 0.9 else "warning" if part >= 0.75 else "good"
     return tag(

@@ -20,7 +20,7 @@ _REFUSED: Final = frozenset(("style", "srcdoc"))
 
 
 class Markup(str):
-    """HTML that is complete as it is."""
+    """Complete HTML, which needs no escaping."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ Attribute = str | int | float | bool | None
 
 
 def render(child: Child) -> str:
-    """The HTML of a child: markup as it is, everything else as text."""
+    """The HTML of a child: markup unchanged, everything else as text."""
     if child is None:
         return ""
     if isinstance(child, Markup):
@@ -43,12 +43,12 @@ def render(child: Child) -> str:
 
 
 def join(*children: Child) -> Markup:
-    """Several children as one."""
+    """Several children joined into one."""
     return Markup("".join(render(child) for child in children))
 
 
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
-    """An element. `class_` and `for_` lose their underscore, others become hyphens."""
+    """An element. `class_` and `for_` lose their underscore; other underscores become hyphens."""
     head = name + "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _EMPTY:
         assert not children, f"<{name}> has no content"
@@ -57,7 +57,7 @@ def tag(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
         )
     content = "".join(render(child) for child in children)
     if name == "textarea" and content.startswith("\n"):
-        content = f"\n{content}"  # a browser leaves out the first line end
+        content = f"\n{content}"  # a browser omits the first line break
     return Markup(f"<{head}>{content}</{name}>")
 
 
@@ -71,13 +71,13 @@ def _attribute(key: str, value: Attribute) -> str:
         return f" {name}"
     text = str(value)
     if name in _ADDRESSES and not is_own_address(text):
-        raise ValueError(f"{name}: only addresses of the dashboard, not {text[:80]!r}")
+        raise ValueError(f"{name} must be an address of the dashboard, not {text[:80]!r}")
     return f' {name}="{escape(shown_text(text))}"'
 
 
 def shown_text(text: str) -> str:
-    """Text as it is shown: without what HTML cannot hold (bytes that were no UTF-8, and control
-    characters).
+    """Text in its displayed form: without characters that HTML cannot hold (bytes that are not
+    UTF-8, and control characters).
     """
     if text.isprintable():
         return text
@@ -88,7 +88,8 @@ def shown_text(text: str) -> str:
 
 
 def _is_control(character: str) -> bool:
-    # Also what turns the direction of text around, by which a name can look like another one.
+    # Including characters that reverse the direction of text, with which a name can look like
+    # another one.
     return (
         character < " "
         or "\x7f" <= character <= "\x9f"
@@ -99,7 +100,7 @@ def _is_control(character: str) -> bool:
 
 
 def is_own_address(text: str) -> bool:
-    """Whether an address leads into the dashboard, from whatever page."""
+    """Whether an address leads into the dashboard, from any page."""
     if text.startswith(("?", "#")):
         return True
     return text.startswith("/") and not text.startswith(("//", "/\\"))

@@ -24,7 +24,7 @@ BOXES_MAX: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One box: what edges call it, its two lines, where it leads, and a class for its look."""
+    """One box: its key for edges, its two lines, its link, and a class for its style."""
 
     key: str
     title: str
@@ -36,7 +36,9 @@ class Box:
 def flow_graph(
     label: str, columns: Sequence[Sequence[Box]], edges: Sequence[tuple[str, str]]
 ) -> Markup:
-    """Boxes in columns from left to right, each column in the middle, and who feeds whom."""
+    """A diagram of boxes in columns from left to right, each column centred, with edges between
+    them.
+    """
     shown, left_out = _bounded(columns)
     height = ROW_STEP * max((len(column) for column in shown), default=1)
     width = COLUMN_STEP * (len(shown) - 1) + BOX_WIDTH + 2 * MARGIN
@@ -68,7 +70,7 @@ def flow_graph(
 
 
 def _bounded(columns: Sequence[Sequence[Box]]) -> tuple[list[list[Box]], int]:
-    """The columns with as many boxes as a picture can show, and how many it cannot."""
+    """The columns with as many boxes as a diagram can show, and the number of omitted ones."""
     filled = [list(column) for column in columns if column]
     each = max(BOXES_MAX // max(len(filled), 1), 1)
     shown = [column[:each] for column in filled]

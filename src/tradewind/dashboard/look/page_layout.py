@@ -40,12 +40,12 @@ _WORDS: Final = {
 
 @dataclass(frozen=True)
 class Visit:
-    """What a page knows of the one who looks: what they may, and what their forms must hold."""
+    """The visitor of a page: their rights, and the token of their forms."""
 
     link: LinkState
     csrf: str
     is_read_only: bool = False
-    user: str = ""  # "" where no login is asked for
+    user: str = ""  # "" if no login is required
     notice: str = ""
 
 
@@ -72,7 +72,7 @@ def page(visit: Visit, place: str, title: str, *content: Child) -> str:
 
 
 def bare_page(title: str, *content: Child) -> str:
-    """A page without navigation, for those who are not logged in and for refusals."""
+    """A page without navigation, for refusals and visitors who are not logged in."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -87,7 +87,7 @@ def bare_page(title: str, *content: Child) -> str:
 
 
 def brand() -> Markup:
-    """The name with its sign."""
+    """The name with its logo."""
     return tag(
         "a",
         tag("img", src="/static/icon.svg", alt="", class_="sign"),
@@ -153,12 +153,12 @@ def _notice(visit: Visit) -> Markup | None:
 
 
 def live(name: str, *content: Child) -> Markup:
-    """A part that the script replaces with its newest state while the page is on screen."""
+    """A part that the script replaces with its newest state while the page is visible."""
     return tag("div", content, id=f"live-{name}", data_live=True)
 
 
 def heading(title: str, *actions: Child, above: Child = None, note: Child = None) -> Markup:
-    """The top of a page: where it is, its name, and what can be done."""
+    """The heading of a page: where it is, its name, and its actions."""
     return tag(
         "header",
         tag(
@@ -185,12 +185,12 @@ def card(title: str, *content: Child, wide: bool = False, actions: Child = None)
 
 
 def grid(*cards: Child) -> Markup:
-    """Cards beside each other where there is room."""
+    """Cards side by side where there is room."""
     return tag("div", cards, class_="cards")
 
 
 def figure_card(label: str, value: str, note: Child = None, mood: str = "") -> Markup:
-    """One number with its meaning."""
+    """A card with one number and its meaning."""
     return tag(
         "div",
         tag("span", label, class_="label"),
@@ -226,7 +226,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Child]], *, empty: str
 
 
 def facts(pairs: Sequence[tuple[str, Child]]) -> Markup:
-    """Names with values, below each other."""
+    """Names with values, one below the other."""
     return tag(
         "dl", [join(tag("dt", name), tag("dd", value)) for name, value in pairs], class_="facts"
     )
@@ -238,7 +238,7 @@ def badge(text: str, mood: str = "") -> Markup:
 
 
 def why_card(reason: Reason, question: str, otherwise: str) -> Markup:
-    """Why something does not move, what to do, and the command that does it."""
+    """A card about why something does not move, what to do, and the command for it."""
     return tag(
         "section",
         tag("h2", question if reason.mood in ("stuck", "waiting") else otherwise),
@@ -250,7 +250,7 @@ def why_card(reason: Reason, question: str, otherwise: str) -> Markup:
 
 
 def problem_note(problem: Problem | None) -> Markup | None:
-    """Why something is not shown."""
+    """A note that says why something is not shown."""
     if problem is None:
         return None
     mood = {"denied": "locked", "missing": "", "away": "warning"}.get(problem.kind, "bad")
@@ -258,12 +258,12 @@ def problem_note(problem: Problem | None) -> Markup | None:
 
 
 def absence(problem: Problem) -> Markup | None:
-    """In a row of a table: why it has nothing more to say."""
+    """The reason why a row of a table has nothing more to show."""
     return badge("no longer exists") if problem.kind == "missing" else problem_note(problem)
 
 
 def form(visit: Visit, action: str, *content: Child, class_: str | None = None) -> Markup:
-    """A form that changes something."""
+    """A form that changes something, with the visitor's token."""
     return tag(
         "form",
         tag("input", type="hidden", name="csrf", value=visit.csrf),
@@ -302,19 +302,19 @@ def field(
 
 
 def choice(label: str, name: str, options: Sequence[tuple[str, str]], chosen: str = "") -> Markup:
-    """A labelled choice: values with their texts."""
+    """A labelled selection of values with their texts."""
     made = [tag("option", text, value=value, selected=value == chosen) for value, text in options]
     return tag("label", tag("span", label), tag("select", made, name=name))
 
 
 def switch(label: str, name: str, *, checked: bool = False) -> Markup:
-    """Something that is on or off."""
+    """A labelled checkbox."""
     box = tag("input", type="checkbox", name=name, value="1", checked=checked)
     return tag("label", tag("span", box, " ", label))
 
 
 def pager(path: Sequence[str], first: int, rows: int, total: int, **query: str) -> Markup | None:
-    """Links to the rows before and after."""
+    """Links to the previous and next rows."""
     if total <= rows and first == 0:
         return None
     links: list[Child] = []
@@ -332,7 +332,7 @@ def pager(path: Sequence[str], first: int, rows: int, total: int, **query: str) 
 
 
 def tabs(links: Sequence[tuple[str, str, bool]]) -> Markup:
-    """Parts of one thing: (label, address, whether it is this one)."""
+    """Links to the parts of one thing: (label, address, whether it is the current one)."""
     return tag(
         "p",
         [

@@ -46,7 +46,7 @@ BYTES: Final = frozenset(("Bytes", "Largest message", "JetStream memory", "JetSt
 
 
 async def show(call: Call) -> Answer:
-    """The accounts, or one of them."""
+    """Show the accounts, or one of them."""
     seen = await call.workspace.account()
     account = seen.value
     is_whole = account is not None and account.load.is_whole
@@ -62,7 +62,7 @@ async def show(call: Call) -> Answer:
 
 
 def _content(found: Accounts, account: AccountSnapshot | None, *, is_whole: bool) -> list[Child]:
-    # What an account stores is in its own card where only one is seen.
+    # If only one account is visible, its storage is in its own card.
     columns = COLUMNS if is_whole else COLUMNS[:-2]
     rows = [_row(row, is_whole=is_whole)[: len(columns)] for row in found.rows]
     parts: list[Child] = [

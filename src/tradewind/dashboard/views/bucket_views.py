@@ -47,7 +47,7 @@ def _page(call: Call, title: str, *content: Child) -> Answer:
 
 
 async def watch(call: Call) -> Answer:
-    """The newest changes of a bucket or of some of its keys, as they come."""
+    """Show the newest changes of a bucket or of some of its keys, as they happen."""
     bucket = call.parts["bucket"]
     keys = call.query.get("keys", "").strip() or ">"
     check_filter(keys)
@@ -119,7 +119,7 @@ def settings_of(call: Call) -> dict[str, Any]:
 
 
 async def show_new(call: Call) -> Answer:
-    """The form."""
+    """Show the form for a new bucket."""
     made = form(
         call.visit,
         "/new-bucket",
@@ -133,7 +133,7 @@ async def show_new(call: Call) -> Answer:
 
 
 async def create(call: Call) -> Answer:
-    """Make a bucket."""
+    """Create a bucket."""
     bucket = await call.workspace.jetstream.kv.create(
         call.fields.get("name", "").strip(),
         storage=choice_of("storage", call.fields.get("storage", "file"), StorageType),
@@ -147,7 +147,7 @@ async def create(call: Call) -> Answer:
 
 
 async def show_settings(call: Call) -> Answer:
-    """The settings of a bucket, and what can be cleared away."""
+    """Show the settings of a bucket, and what can be removed from it."""
     bucket = call.parts["bucket"]
     kv = await call.workspace.jetstream.kv.open(bucket)
     status = await kv.status()
@@ -180,7 +180,7 @@ async def show_settings(call: Call) -> Answer:
 
 
 async def change(call: Call) -> Answer:
-    """Change them."""
+    """Change the settings of a bucket."""
     bucket = call.parts["bucket"]
     kv = await call.workspace.jetstream.kv.update(bucket, **settings_of(call))
     call.workspace.catalog.changed(kv.stream)
@@ -197,7 +197,7 @@ async def remove_markers(call: Call) -> Answer:
 
 
 async def show_delete(call: Call) -> Answer:
-    """Ask first."""
+    """Ask for confirmation."""
     bucket = call.parts["bucket"]
     status = await (await call.workspace.jetstream.kv.open(bucket)).status()
     text = (
@@ -209,7 +209,7 @@ async def show_delete(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Remove a bucket."""
+    """Delete a bucket."""
     bucket = call.parts["bucket"]
     check_typed(call, bucket)
     kv = await call.workspace.jetstream.kv.open(bucket)

@@ -24,14 +24,14 @@ NUMBER_DIGITS: Final = 20
 
 
 class BadFormError(TradewindError):
-    """Something that was sent cannot be used; the text names the field."""
+    """A value in a form is not valid; the text names the field."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request: whose it is, the parts of its path, its query and the fields of its form.
+    """One request: its visitor, the parts of its path, its query and the fields of its form.
 
-    `run_refusal` says why this visitor may run nothing on the machine; empty if they may.
+    `run_refusal` returns why this visitor may run nothing on the machine; empty if they may.
     """
 
     workspace: Workspace
@@ -51,7 +51,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Shown:
-    """A page."""
+    """A page as the answer."""
 
     html: str
     status: int = 200
@@ -59,7 +59,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Goto:
-    """Another page, with a sentence about what was done."""
+    """A redirect to another page, with a sentence about what was done."""
 
     target: str
     notice: str = ""
@@ -67,7 +67,7 @@ class Goto:
 
 @dataclass(frozen=True)
 class Download:
-    """Bytes that a browser saves and never shows; `size` if that is known before."""
+    """Bytes that a browser saves and never displays; `size` if it is known in advance."""
 
     name: str
     chunks: AsyncIterator[bytes]
@@ -76,7 +76,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Said:
-    """A plain text, for the script of the page."""
+    """A plain text for the script of the page."""
 
     text: str
     status: int = 200
@@ -90,7 +90,7 @@ def duration_ns(fields: Mapping[str, str], name: str) -> int:
     text = fields.get(name, "").strip()
     found = parse_duration_ns(text) if text else 0
     if found is None or found < 0:
-        raise BadFormError(f"{name}: a duration like 24h or 90m, not {text[:40]!r}")
+        raise BadFormError(f"{name} must be a duration like 24h or 90m, not {text[:40]!r}")
     return found
 
 
@@ -100,15 +100,17 @@ def number(fields: Mapping[str, str], name: str, *, least: int = 0) -> int:
     if not text:
         return least
     if not (text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS):
-        raise BadFormError(f"{name}: a whole number, not {text[:40]!r}")
+        raise BadFormError(f"{name} must be a whole number, not {text[:40]!r}")
     value = int(text)
     if not least <= value <= NUMBER_MAX:
-        raise BadFormError(f"{name}: from {least} to {NUMBER_MAX}, not {text}")
+        raise BadFormError(f"{name} must be from {least} to {NUMBER_MAX}, not {text}")
     return value
 
 
 def time_ns(fields: Mapping[str, str], name: str) -> int:
-    """A time in nanoseconds since 1970, 0 if there is none. Without a zone it is UTC."""
+    """A time in nanoseconds since 1970, 0 if the field is empty or missing. A time without a zone
+    is UTC.
+    """
     text = fields.get(name, "").strip()
     if not text:
         return 0

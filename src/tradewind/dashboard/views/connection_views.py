@@ -36,10 +36,10 @@ COLUMNS: Final = (
 
 
 async def show(call: Call) -> Answer:
-    """The connections that the login may see."""
+    """Show the connections that the login may see."""
     order = call.query.get("sort", "cid")
     if order not in ORDERS:
-        raise BadFormError(f"sort: one of {', '.join(ORDERS)}, not {order[:40]!r}")
+        raise BadFormError(f"sort must be one of {', '.join(ORDERS)}, not {order[:40]!r}")
     first = number(call.query, "first")
 
     async def ask() -> Clients:

@@ -64,7 +64,7 @@ def _page(call: Call, title: str, *content: Child) -> Answer:
 
 
 async def show_new(call: Call) -> Answer:
-    """The form."""
+    """Show the form for a new consumer."""
     stream = call.parts["stream"]
     made = form(
         call.visit,
@@ -90,11 +90,11 @@ async def show_new(call: Call) -> Answer:
 
 
 def new_config(fields: dict[str, str]) -> dict[str, Any]:
-    """The configuration that the form asks for, as in JSON; BadFormError names the field."""
+    """The configuration in the form, as in JSON; BadFormError names the field."""
     filters = [each.strip() for each in fields.get("filters", "").split(",") if each.strip()]
     for each in filters:
         if not is_valid_subject(each):
-            raise BadFormError(f"filters: subjects joined by commas, not {each[:80]!r}")
+            raise BadFormError(f"filters must be subjects joined by commas, not {each[:80]!r}")
     start = fields.get("deliver_policy", "all")
     acks = fields.get("ack_policy", "explicit")
     made: dict[str, Any] = {
@@ -108,7 +108,7 @@ def new_config(fields: dict[str, str]) -> dict[str, Any]:
         "inactive_threshold": duration_ns(fields, "inactive_threshold"),
     }
     if not made["durable_name"]:
-        raise BadFormError("name: a consumer needs one")
+        raise BadFormError("name must not be empty")
     if start == "by_start_sequence":
         made["opt_start_seq"] = number(fields, "start", least=1)
     if acks != "none":
@@ -122,7 +122,7 @@ def new_config(fields: dict[str, str]) -> dict[str, Any]:
 
 
 async def create(call: Call) -> Answer:
-    """Make it."""
+    """Create a consumer."""
     stream = call.parts["stream"]
     config = new_config(dict(call.fields))
     info = await call.workspace.jetstream.manager.consumers.add(stream, config)
@@ -142,18 +142,18 @@ async def _config(call: Call) -> dict[str, Any]:
 
 
 async def show_edit(call: Call) -> Answer:
-    """The configuration as text."""
+    """Show the configuration as text."""
     return edit_page(call, _page, _path(call), await _config(call))
 
 
 async def review(call: Call) -> Answer:
-    """What would change; nothing is done yet."""
+    """Show what would change, without applying it."""
     wanted = parse_consumer(call.fields.get("config", ""), call.parts["consumer"])
     return review_page(call, _page, _path(call), await _config(call), wanted)
 
 
 async def apply(call: Call) -> Answer:
-    """Change it, if it is still what was looked at."""
+    """Change the consumer, if it is still the version that was reviewed."""
     stream, name = call.parts["stream"], call.parts["consumer"]
     wanted = parse_consumer(call.fields.get("config", ""), name)
     current = await _config(call)
@@ -179,23 +179,23 @@ def _done(call: Call, text: str) -> Goto:
 
 
 async def pause(call: Call) -> Answer:
-    """Deliver nothing for some time."""
+    """Pause deliveries for some time."""
     text = call.fields.get("duration", "").strip()
     pause_ns = parse_duration_ns(text)
     if not pause_ns or pause_ns < 0:
-        raise BadFormError(f"duration: like 10m or 24h, not {text[:40]!r}")
+        raise BadFormError(f"duration must be like 10m or 24h, not {text[:40]!r}")
     try:
         span = timedelta(microseconds=pause_ns // 1000)
         answer = await call.workspace.jetstream.manager.consumers.pause(
             call.parts["stream"], call.parts["consumer"], span
         )
     except OverflowError:
-        raise BadFormError(f"duration: {text[:40]!r} is beyond the year 9999") from None
+        raise BadFormError(f"duration must end before the year 10000, not {text[:40]!r}") from None
     return _done(call, f"It is paused until {time_text(answer.pause_until or '')}.")
 
 
 async def resume(call: Call) -> Answer:
-    """Go on."""
+    """Resume deliveries."""
     await call.workspace.jetstream.manager.consumers.resume(
         call.parts["stream"], call.parts["consumer"]
     )
@@ -203,7 +203,7 @@ async def resume(call: Call) -> Answer:
 
 
 async def reset(call: Call) -> Answer:
-    """Begin anew."""
+    """Reset the consumer's position."""
     sequence = number(call.fields, "seq")
     await call.workspace.jetstream.manager.consumers.reset(
         call.parts["stream"], call.parts["consumer"], seq=sequence
@@ -212,7 +212,7 @@ async def reset(call: Call) -> Answer:
 
 
 async def unpin(call: Call) -> Answer:
-    """Let another client take over."""
+    """Unpin the group, so that another client can take over."""
     await call.workspace.jetstream.manager.consumers.unpin(
         call.parts["stream"], call.parts["consumer"], call.fields.get("group", "")
     )
@@ -220,7 +220,7 @@ async def unpin(call: Call) -> Answer:
 
 
 async def show_delete(call: Call) -> Answer:
-    """Ask first."""
+    """Ask for confirmation."""
     stream, name = call.parts["stream"], call.parts["consumer"]
     ask = typed_form(
         call, address("streams", stream, "consumers", name, "delete"), name, "Delete the consumer"
@@ -230,7 +230,7 @@ async def show_delete(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Remove it."""
+    """Delete the consumer."""
     stream, name = call.parts["stream"], call.parts["consumer"]
     check_typed(call, name)
     await call.workspace.jetstream.manager.consumers.delete(stream, name)

@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from tradewind.dashboard.data.samplers import Seen
     from tradewind.dashboard.data.series import Series
 
-# The page of all consumers asks this many streams for theirs.
+# The page of all consumers queries at most this many streams.
 STREAMS_ASKED: Final = 10
 PER_STREAM: Final = 20
 SUBSCRIBERS_SECONDS: Final = 10.0
 
 
 async def show_all(call: Call) -> Answer:
-    """Consumers, stream by stream; those of a few streams at a time."""
+    """Show consumers, stream by stream; those of a few streams at a time."""
     first = number(call.query, "first")
     search = call.query.get("search", "")
     find = tag(
@@ -107,7 +107,7 @@ async def _all(call: Call, search: str, first: int) -> list[Child]:
 
 
 async def show(call: Call) -> Answer:
-    """One consumer."""
+    """Show one consumer."""
     stream, name = call.parts["stream"], call.parts["consumer"]
     seen = await call.workspace.catalog.consumer(stream, name)
     if seen.problem is not None and seen.problem.kind == "missing":
@@ -215,7 +215,7 @@ def _groups(info: ConsumerInfo) -> list[tuple[str, Child]]:
 
 
 async def _knowledge(call: Call, seen: Seen[ConsumerInfo], info: ConsumerInfo) -> Knowledge:
-    """What beside the info is needed for the reason."""
+    """The knowledge besides the info that finding the reason needs."""
     stream = await call.workspace.catalog.stream(info.stream_name)
     clients = None
     if info.config.deliver_subject and is_full(info):

@@ -61,7 +61,7 @@ _STATES: Final = {"done": "good", "failed": "bad", "stopped": "warning"}
 
 
 async def show_streams(call: Call) -> Answer:
-    """The streams that hold dead letters."""
+    """Show the streams that hold dead letters."""
     top = heading("Dead letters")
     if not has_own_letters(call.workspace):
         return Shown(page(call.visit, PLACE, "Dead letters", top, _no_own(call)))
@@ -110,15 +110,15 @@ def _stream_row(found: LetterStream) -> list[Child]:
 
 
 def read_filter(fields: Mapping[str, str]) -> LetterFilter:
-    """Which ones are asked for; BadFormError names what does not fit."""
+    """The filter in a form or query; BadFormError names the field that is not valid."""
     subject = fields.get("subject", "").strip()
     if subject and not is_valid_subject(subject):
         raise BadFormError(
-            f"subject: tokens joined by dots, * and > match any, not {subject[:80]!r}"
+            f"subject must be tokens joined by dots, * and > match any, not {subject[:80]!r}"
         )
     reason = fields.get("reason", "")
     if reason and reason not in REASONS:
-        raise BadFormError(f"reason: {' or '.join(REASONS)}, not {reason[:80]!r}")
+        raise BadFormError(f"reason must be {' or '.join(REASONS)}, not {reason[:80]!r}")
     origin, consumer = fields.get("origin", "").strip(), fields.get("consumer", "").strip()
     return LetterFilter(origin, consumer, reason, subject)
 
@@ -133,7 +133,7 @@ def _filter_fields(wanted: LetterFilter) -> dict[str, str]:
 
 
 async def show(call: Call) -> Answer:
-    """The dead letters of a stream."""
+    """Show the dead letters of a stream."""
     name = call.parts["stream"]
     wanted = read_filter(call.query)
     start = number(call.query, "start")
@@ -172,7 +172,7 @@ def _may_change(call: Call) -> bool:
 
 
 def _check_own(call: Call) -> None:
-    """MissingError if the server has no transactions, by which dead letters are changed."""
+    """Raise MissingError if the server has no transactions, which changes of dead letters need."""
     if not has_own_letters(call.workspace):
         raise MissingError(NO_OWN)
 
@@ -252,7 +252,7 @@ def _path(letter: StoredDeadLetter, *more: str) -> str:
 
 
 async def show_one(call: Call) -> Answer:
-    """A dead letter: why it was given up, when it was delivered, what is in it."""
+    """Show a dead letter: why it was given up, its deliveries, and its content."""
     stored, letter = await _stored(call)
     name = letter.stream
     parts = (PLACE, name, str(letter.seq))
@@ -325,7 +325,7 @@ def _attempts(letter: StoredDeadLetter) -> Markup | None:
 
 
 async def show_edit(call: Call) -> Answer:
-    """A form with the payload and the headers of its publisher."""
+    """Show a form with the payload and the headers of its publisher."""
     _, letter = await _stored(call)
     if is_editable(letter.data):
         text = as_text(letter.data)
@@ -370,10 +370,10 @@ def _asked(call: Call, title: str, name: str, *content: Child) -> Answer:
 
 
 async def edit(call: Call) -> Answer:
-    """Store it with what was typed; it gets another sequence."""
+    """Store the edited dead letter, which gets another sequence."""
     _check_own(call)
     _, letter = await _stored(call)
-    # What was not touched stays byte for byte.
+    # Unedited parts stay byte for byte.
     lines = call.fields.get("headers", _header_lines(letter))
     headers = None if lines == _header_lines(letter) else parse_headers(lines)
     text = call.fields.get("payload")
@@ -386,7 +386,7 @@ async def edit(call: Call) -> Answer:
 
 
 async def show_redrive(call: Call) -> Answer:
-    """Ask where to."""
+    """Ask for the destination."""
     _, letter = await _stored(call)
     text = f"It is published with the headers of its publisher ({size(len(letter.data))}), and is "
     content = form(
@@ -404,12 +404,12 @@ async def show_redrive(call: Call) -> Answer:
 def _read_target(fields: Mapping[str, str]) -> str:
     target = fields.get("to", "").strip()
     if target and not is_valid_literal(target):
-        raise BadFormError(f"to: tokens joined by dots, no wildcards, not {target[:80]!r}")
+        raise BadFormError(f"to must be tokens joined by dots, no wildcards, not {target[:80]!r}")
     return target
 
 
 async def redrive(call: Call) -> Answer:
-    """Send one back."""
+    """Send one dead letter back."""
     _check_own(call)
     _, letter = await _stored(call)
     letters = call.workspace.jetstream.dead_letters
@@ -425,7 +425,7 @@ async def redrive(call: Call) -> Answer:
 
 
 async def show_remove(call: Call) -> Answer:
-    """Ask first."""
+    """Ask for confirmation."""
     _, letter = await _stored(call)
     ask = form(
         call.visit,
@@ -437,7 +437,7 @@ async def show_remove(call: Call) -> Answer:
 
 
 async def remove(call: Call) -> Answer:
-    """Forget one of them."""
+    """Remove one dead letter."""
     _, letter = await _stored(call)
     await call.workspace.jetstream.dead_letters.remove(letter)
     return Goto(address(PLACE, letter.stream), f"Dead letter {letter.seq} was removed.")
@@ -447,7 +447,7 @@ async def remove(call: Call) -> Answer:
 
 
 async def show_redrive_many(call: Call) -> Answer:
-    """Ask how fast."""
+    """Ask for the rate."""
     name = call.parts["stream"]
     wanted = read_filter(call.query)
     fields = _filter_fields(wanted)
@@ -468,7 +468,7 @@ async def show_redrive_many(call: Call) -> Answer:
 
 
 async def redrive_many(call: Call) -> Answer:
-    """Begin to send them back; the page shows how far it is."""
+    """Start sending dead letters back; the page shows the progress."""
     _check_own(call)
     name = call.parts["stream"]
     wanted = read_filter(call.fields)
@@ -491,7 +491,7 @@ def _read_rate(fields: Mapping[str, str]) -> float:
         rate = -1.0
     if rate != 0 and not RATE_MIN <= rate < math.inf:
         raise BadFormError(
-            f"rate: dead letters per second, {RATE_MIN} or more, or nothing; not {text[:40]!r}"
+            f"rate must be dead letters per second, {RATE_MIN} or more, or empty, not {text[:40]!r}"
         )
     return rate
 
@@ -517,10 +517,10 @@ def _redrives(call: Call, name: str) -> Markup | None:
 
 
 async def stop(call: Call) -> Answer:
-    """Send nothing more of them back."""
+    """Stop sending dead letters back."""
     found = call.workspace.redrives.find(call.parts["redrive"])
     if found is None:
-        raise BadFormError("redrive: it is no longer known")
+        raise BadFormError("redrive is no longer known")
     found.stop()
     sent = f"{many(found.done, 'dead letter')} {'was' if found.done == 1 else 'were'} sent back."
     return Goto(address(PLACE, found.stream), f"It is stopped; {sent}")

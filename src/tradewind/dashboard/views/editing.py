@@ -1,4 +1,4 @@
-"""Edits a configuration as text, with a preview of the changes.
+"""Edit a configuration as text, with a preview of the changes.
 
 Owns the three steps. A change is applied only to the version that was previewed: `base` detects
 whether it has changed since.
@@ -27,19 +27,19 @@ MakePage = Callable[..., Answer]
 
 
 class _Raw(msgspec.Struct):
-    """An info of which only the configuration is wanted."""
+    """An info of which only the configuration is used."""
 
     config: dict[str, Any] = {}
 
 
 def raw_config(answer: bytes) -> dict[str, Any]:
-    """The configuration in an answer with all its members, also those that are not known here."""
+    """The configuration in an answer with all its members, including unknown ones."""
     check_answer(answer)
     return msgspec.json.decode(answer, type=_Raw).config
 
 
 def editor(call: Call, path: tuple[str, ...], text: str, base: str) -> Markup:
-    """The configuration as text."""
+    """A form with the configuration as text."""
     return form(
         call.visit,
         address(*path, "edit"),
@@ -67,7 +67,7 @@ def review_page(
     current: dict[str, Any],
     wanted: dict[str, Any],
 ) -> Answer:
-    """What would change; nothing is done yet."""
+    """The page that shows what would change, without applying it."""
     name = path[-1]
     text, base = call.fields.get("config", ""), call.fields.get("base", "")
     check_base(current, base)
@@ -105,7 +105,7 @@ def diff_box(lines: list[DiffLine]) -> Child:
 
 
 def check_base(current: Mapping[str, Any], base: str) -> None:
-    """StaleConfigError if it is not what was looked at."""
+    """Raise StaleConfigError if the configuration is not the reviewed version."""
     if fingerprint(current) != base:
         raise StaleConfigError(
             "someone else has changed this since the page was opened: open it again"
@@ -113,7 +113,7 @@ def check_base(current: Mapping[str, Any], base: str) -> None:
 
 
 def with_own_metadata(current: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """What is sent: with the metadata of the server itself, which is not shown."""
+    """The configuration to send: with the metadata of the server itself, which is not shown."""
     before, after = current.get("metadata") or {}, wanted.get("metadata") or {}
     kept = {name: value for name, value in before.items() if name.startswith("_nats.")}
     return {**wanted, "metadata": {**kept, **after}} if kept or after else wanted

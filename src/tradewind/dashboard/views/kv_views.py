@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from tradewind.client.kv.entries import Entry
     from tradewind.client.kv.kv import KeyValue
 
-# A server names all keys at once, so those of a large bucket are asked for only when a page is
+# A server lists all keys at once, so those of a large bucket are requested only when a page is
 # loaded.
 KEYS_FOLLOWED_MAX: Final = 1000
 
 
 async def show_all(call: Call) -> Answer:
-    """All buckets."""
+    """Show all buckets."""
     first = number(call.query, "first")
     names = await call.workspace.catalog.names()
     content: list[Child] = [problem_note(names.problem)]
@@ -92,7 +92,7 @@ async def show_all(call: Call) -> Answer:
 
 
 async def show(call: Call) -> Answer:
-    """The keys of a bucket."""
+    """Show the keys of a bucket."""
     bucket = call.parts["bucket"]
     search = call.query.get("search", "").strip()
     found = await list_keys(call.workspace, bucket, search)
@@ -154,7 +154,7 @@ def _ttl_field() -> Markup:
 
 
 async def show_key(call: Call) -> Answer:
-    """A key with its history."""
+    """Show a key with its history."""
     bucket, key = call.parts["bucket"], call.parts["key"]
     kv = await call.workspace.jetstream.kv.open(bucket)
     history = await key_history(call.workspace.jetstream, kv, key)
@@ -185,7 +185,7 @@ async def show_key(call: Call) -> Answer:
 
 
 def _expiry(expires_ns: int | None) -> Markup | None:
-    """When the value goes by itself, if it has a time of its own."""
+    """The time at which the value expires, if it has its own time to live."""
     if expires_ns is None:
         return None
     left = expires_ns - time.time_ns()
@@ -237,7 +237,7 @@ def _change(call: Call, bucket: str, key: str, last: Entry | None) -> Markup:
 
 
 async def put(call: Call) -> Answer:
-    """Set a key, if nobody else has changed it since the page was made."""
+    """Set a key, if it has not changed since the page was opened."""
     bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
     kv = await call.workspace.jetstream.kv.open(bucket)
     value = call.fields.get("value", "").encode()
@@ -252,7 +252,9 @@ async def put(call: Call) -> Answer:
 
 
 async def _check_ttl(kv: KeyValue, key: str) -> None:
-    """A value that goes by itself must be the only one, or the one before it would be back."""
+    """Check a value with a time to live: it must be the only one, or the previous one would
+    reappear.
+    """
     kept = (await kv.status()).history
     if kept != 1 and await kv.get(key) is not None:
         raise BadFormError(
@@ -262,7 +264,7 @@ async def _check_ttl(kv: KeyValue, key: str) -> None:
 
 
 async def delete(call: Call) -> Answer:
-    """Delete a key, if nobody else has changed it since the page was made."""
+    """Delete a key, if it has not changed since the page was opened."""
     bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
     kv = await call.workspace.jetstream.kv.open(bucket)
     await kv.delete(key, revision=number(call.fields, "revision"))
@@ -270,7 +272,7 @@ async def delete(call: Call) -> Answer:
 
 
 async def purge(call: Call) -> Answer:
-    """Delete a key with its history, if nobody else has changed it since the page was made."""
+    """Delete a key with its history, if it has not changed since the page was opened."""
     bucket, key = call.parts["bucket"], call.fields.get("key", "").strip()
     kv = await call.workspace.jetstream.kv.open(bucket)
     await kv.purge(key, revision=number(call.fields, "revision"))

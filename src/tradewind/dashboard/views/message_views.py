@@ -52,15 +52,15 @@ from tradewind.subjects import is_valid_literal, is_valid_subject
 if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamInfo
 
-# The slider has this many places, however long the stream is.
+# The number of positions of the slider, however long the stream is.
 SLIDER_STEPS: Final = 1000
 COLUMNS: Final = ("Sequence#", "Time", "Subject", "Size#", "Beginning")
-# Headers that would make a copy of a message something else than a new message.
+# Headers that would give a copy of a message another meaning than a new message.
 NOT_COPIED: Final = ("Nats-Expected-", "Nats-Msg-Id", "Nats-Rollup", "Nats-Schedule")
 
 
 async def show(call: Call) -> Answer:
-    """A page of messages."""
+    """Show a page of messages."""
     name = call.parts["stream"]
     search = read_search(call)
     info = await call.workspace.jetstream.manager.streams.info(name)
@@ -81,18 +81,18 @@ async def show(call: Call) -> Answer:
             f"{name}: messages",
             top,
             _finder(call, info, search),
-            # The newest follow by themselves; a page that was chosen stays as it is.
+            # The newest page follows new messages; a page that was chosen stays as it is.
             live("messages", content) if is_newest else content,
         )
     )
 
 
 def read_search(call: Call) -> Search:
-    """What the address of a page asks for; BadFormError names what does not fit."""
+    """The search in a page's address; BadFormError names the field that is not valid."""
     subject = call.query.get("subject", "").strip()
     if subject and not is_valid_subject(subject):
         raise BadFormError(
-            f"subject: tokens joined by dots, * and > match any, not {subject[:80]!r}"
+            f"subject must be tokens joined by dots, * and > match any, not {subject[:80]!r}"
         )
     return Search(
         number(call.query, "start"),
@@ -127,7 +127,7 @@ def _finder(call: Call, info: StreamInfo, search: Search) -> Markup:
 
 
 def _slider(call: Call, info: StreamInfo, search: Search) -> Markup:
-    """A way through the time of the stream, from its first message to its last."""
+    """A slider over the time of the stream, from its first message to its last."""
     state, name = info.state, info.config.name
     first, last = _time(state.first_ts), _time(state.last_ts)
     place = number(call.query, "place")
@@ -160,7 +160,7 @@ def _time(text: str) -> int:
 
 
 async def slide(call: Call) -> Answer:
-    """From a place of the slider to the page of that time."""
+    """Redirect from a position of the slider to the page of that time."""
     name = call.parts["stream"]
     place = min(number(call.query, "place"), SLIDER_STEPS)
     subject = call.query.get("subject", "")
@@ -231,7 +231,7 @@ async def _message(call: Call) -> Stored:
 
 
 async def show_one(call: Call) -> Answer:
-    """A message with its headers and payload."""
+    """Show a message with its headers and payload."""
     name = call.parts["stream"]
     message = await _message(call)
     path = ("streams", name, "messages", str(message.sequence))
@@ -278,7 +278,7 @@ def _beside(name: str, sequence: int) -> list[Child]:
 
 
 def payload_views(data: bytes, path: tuple[str, ...], wanted: str) -> list[Child]:
-    """A payload as text, JSON or hex, with links to the others."""
+    """A payload as text, JSON or hex, with links to the other views."""
     made = as_json(data)
     view = wanted if wanted in ("text", "json", "hex") else "json" if made is not None else "text"
     views = [("text", "Text"), ("json", "JSON"), ("hex", "Hex")]
@@ -297,7 +297,7 @@ def payload_views(data: bytes, path: tuple[str, ...], wanted: str) -> list[Child
 
 
 async def download(call: Call) -> Answer:
-    """The payload as a file."""
+    """Send the payload as a file."""
     message = await _message(call)
 
     async def chunks() -> AsyncIterator[bytes]:
@@ -307,7 +307,7 @@ async def download(call: Call) -> Answer:
 
 
 async def show_delete(call: Call) -> Answer:
-    """Ask first."""
+    """Ask for confirmation."""
     name = call.parts["stream"]
     message = await _message(call)
     path = ("streams", name, "messages", str(message.sequence))
@@ -336,7 +336,7 @@ async def show_delete(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Remove one message."""
+    """Delete one message."""
     name = call.parts["stream"]
     sequence = number(call.parts, "sequence", least=1)
     await call.workspace.jetstream.manager.streams.delete_message(name, sequence)
@@ -352,7 +352,7 @@ def _publish_link(name: str) -> Markup:
 
 
 async def show_publish(call: Call) -> Answer:
-    """A form for one message; it may begin as a copy of a stored one."""
+    """Show a form for one message; it may begin as a copy of a stored one."""
     stream = call.query.get("stream", "")
     copied: Stored | None = None
     if stream and call.query.get("copy"):
@@ -395,12 +395,12 @@ async def show_publish(call: Call) -> Answer:
 
 
 def kept_headers(message: Stored) -> list[tuple[str, str]]:
-    """The headers of a message that its copy has, too."""
+    """The headers of a message that its copy should have, too."""
     return [pair for pair in message.headers if not pair[0].startswith(NOT_COPIED)]
 
 
 def is_editable(data: bytes) -> bool:
-    """Whether a payload comes back unchanged from a form in which nothing was typed."""
+    """Whether a payload returns unchanged from a form in which nothing was typed."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -409,23 +409,23 @@ def is_editable(data: bytes) -> bool:
 
 
 def parse_headers(text: str) -> Headers:
-    """The headers of a form; BadFormError names the line."""
+    """The headers in a form; BadFormError names the line."""
     headers = Headers()
     for index, line in enumerate(text.split("\n"), 1):
         name, colon, value = line.partition(":")
         if line.strip() and (not colon or not name.strip()):
-            raise BadFormError(f"headers, line {index}: write Name: value, not {line[:60]!r}")
+            raise BadFormError(f"headers, line {index} must be Name: value, not {line[:60]!r}")
         if line.strip():
             headers.add(name.strip(), value.strip())
     return headers
 
 
 async def publish(call: Call) -> Answer:
-    """Publish it, and say where it was stored."""
+    """Publish a message, and show where it was stored."""
     fields = call.fields
     subject = fields.get("subject", "").strip()
     if not is_valid_literal(subject):
-        raise BadFormError(f"subject: tokens joined by dots, no wildcards, not {subject[:80]!r}")
+        raise BadFormError(f"subject must be dotted tokens, no wildcards, not {subject[:80]!r}")
     data = fields.get("payload", "").encode()
     stream = fields.get("stream", "")
     if fields.get("copy") and stream:

@@ -56,7 +56,7 @@ COLUMNS: Final = ("Object", "Size#", "Chunks#", "Stored", "Description")
 
 
 async def show_all(call: Call) -> Answer:
-    """All stores."""
+    """Show all stores."""
     first = number(call.query, "first")
     names = await call.workspace.catalog.names()
     body: list[Child] = [problem_note(names.problem)]
@@ -98,7 +98,7 @@ def _store_row(name: str, info: StreamInfo | Problem) -> list[Child]:
 
 
 async def show(call: Call) -> Answer:
-    """The objects of a store."""
+    """Show the objects of a store."""
     store = call.parts["store"]
     seen = await call.workspace.catalog.stream(OBJECT_STREAM + store)
     if seen.problem is not None and seen.problem.kind == "missing":
@@ -184,7 +184,7 @@ def _object_row(store: str, info: ObjectInfo, now_ns: int) -> list[Child]:
 
 
 def upload_form(target: str, *content: Child, button: str) -> Markup:
-    """A form whose file the script sends, with a bar and a button that stops it."""
+    """A form whose file is sent by the script, with a progress bar and a button to cancel."""
     return tag(
         "form",
         content,
@@ -215,7 +215,7 @@ def _upload_card(store: str) -> Markup:
 def _name(call: Call) -> str:
     name = call.query.get("name", "") or call.fields.get("name", "")
     if not name or len(name) > NAME_CHARACTERS_MAX:
-        raise BadFormError(f"name: 1 to {NAME_CHARACTERS_MAX} characters")
+        raise BadFormError(f"name must have 1 to {NAME_CHARACTERS_MAX} characters")
     return name
 
 
@@ -232,7 +232,7 @@ async def _find(call: Call, store: ObjectStore) -> ObjectInfo:
 
 
 async def show_one(call: Call) -> Answer:
-    """What is known of an object."""
+    """Show the properties of an object."""
     store = await _open(call)
     info = await _find(call, store)
     path = ("objects", store.bucket, "-")
@@ -291,7 +291,7 @@ def _link(bucket: str, name: str) -> Child:
 
 
 async def download(call: Call) -> Answer:
-    """The content of an object as a file; a link gives what it leads to."""
+    """Send the content of an object as a file; a link yields the object it refers to."""
     store = await _open(call)
     name = _name(call)
     reader = await store.get(name)
@@ -304,8 +304,8 @@ async def download(call: Call) -> Answer:
 
 
 async def upload(call: Call) -> Answer:
-    """A file that becomes an object."""
-    assert call.body is not None, "files come with a body"
+    """Store an uploaded file as an object."""
+    assert call.body is not None, "an upload has a body"
     store = await _open(call)
     name = _name(call)
     transfer = call.workspace.transfers.begin(
@@ -328,7 +328,7 @@ async def upload(call: Call) -> Answer:
 
 
 async def show_remove(call: Call) -> Answer:
-    """Ask first."""
+    """Ask for confirmation."""
     store = await _open(call)
     info = await _find(call, store)
     target = address("objects", store.bucket, "-", "remove")
@@ -368,7 +368,7 @@ def _page(call: Call, title: str, *body: Child) -> Answer:
 
 
 async def show_new(call: Call) -> Answer:
-    """The form for a new store."""
+    """Show the form for a new store."""
     made = form(
         call.visit,
         "/new-store",
@@ -384,7 +384,7 @@ async def show_new(call: Call) -> Answer:
 
 
 async def create(call: Call) -> Answer:
-    """Make a store."""
+    """Create a store."""
     fields = call.fields
     store = await call.workspace.jetstream.objects.create(
         fields.get("name", "").strip(),
@@ -398,7 +398,7 @@ async def create(call: Call) -> Answer:
 
 
 async def show_seal(call: Call) -> Answer:
-    """Ask first."""
+    """Ask for confirmation."""
     store = call.parts["store"]
     text = "A sealed store accepts no objects and loses none. This cannot be undone."
     ask = typed_form(call, address("objects", store, "-", "seal"), store, "Seal the store")
@@ -406,7 +406,7 @@ async def show_seal(call: Call) -> Answer:
 
 
 async def seal(call: Call) -> Answer:
-    """Seal it: nothing in it can change."""
+    """Seal a store: nothing in it can change."""
     check_typed(call, call.parts["store"])
     store = await _open(call)
     await store.seal()
@@ -415,7 +415,7 @@ async def seal(call: Call) -> Answer:
 
 
 async def show_delete(call: Call) -> Answer:
-    """Ask first."""
+    """Ask for confirmation."""
     status = await (await _open(call)).status()
     ask = typed_form(
         call, address("objects", status.bucket, "-", "delete"), status.bucket, "Delete the store"
@@ -425,7 +425,7 @@ async def show_delete(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Remove a store."""
+    """Delete a store."""
     check_typed(call, call.parts["store"])
     store = await _open(call)
     await store.destroy()

@@ -53,7 +53,7 @@ NO_SERVERS: Final = Problem(
 
 
 async def show(call: Call) -> Answer:
-    """The page itself."""
+    """Show the overview."""
     seen = await call.workspace.account()
     is_whole = seen.value is not None and seen.value.load.is_whole
     health = await call.workspace.health() if is_whole else None
@@ -129,7 +129,7 @@ def _numbers(account: AccountSnapshot, series: Series, scope: str) -> Markup:
 
 
 def usage_card(account: AccountSnapshot) -> Markup:
-    """What JetStream uses of what it may."""
+    """The resources that JetStream uses, and their limits."""
     usage = account.usage
     if usage is None:
         return card("JetStream", problem_note(account.usage_problem))
@@ -188,7 +188,7 @@ def _server(call: Call, account: AccountSnapshot) -> Markup:
 
 
 def _machines(load: Load, health: Seen[dict[str, str]] | None) -> Markup:
-    """The servers, one by one."""
+    """A card with all servers."""
     if not load.is_whole or health is None:
         return card("Servers", problem_note(NO_SERVERS))
     told = health.value or {}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tradewind.pipelines.status import BatchStatus, QueryStatus
     from tradewind.spark.stream_lag import StreamLag
 
-# A bar of the chart of rows per second stands for this long.
+# The time that one bar of the chart of rows per second covers.
 BIN_SECONDS: Final = 5.0
 _SQL_WORD: Final = re.compile(r"\w{1,256}|[^\w\s`]")
 QUERY_COLUMNS: Final = (
@@ -56,7 +56,7 @@ BATCHES_SHOWN: Final = 20
 
 
 async def pipeline_content(call: Call, look: PipelineLook, series: Series) -> list[Child]:
-    """Everything about a pipeline whose file is right."""
+    """Everything about a pipeline whose file is valid."""
     pipeline = look.known.pipeline
     if pipeline is None:
         return []
@@ -99,7 +99,7 @@ def _numbers(look: PipelineLook) -> Markup | None:
 
 
 def _graph(pipeline: Pipeline, look: PipelineLook) -> Markup:
-    """Sources, then steps by how many others they are behind, then sinks."""
+    """The graph: sources, then steps by how many others they depend on, then sinks."""
     queries = {query.name: query for query in look.queries}
     lags = {lag.stream: lag for query in look.queries for lag in query.lags}
     depths = dict.fromkeys(pipeline.sources, 0)
@@ -129,13 +129,13 @@ def _graph(pipeline: Pipeline, look: PipelineLook) -> Markup:
 
 
 def _fed_by(step: Step, used: list[str]) -> list[str]:
-    """The tables that a step reads; a name that only stands for a column in its SQL is none."""
+    """The tables that a step reads, without names that only stand for a column in its SQL."""
     tables = _tables_in(step.sql)
     return [name for name in used if name.lower() in tables] or used
 
 
 def _tables_in(sql: str) -> set[str]:
-    """The names behind FROM and JOIN, also those of a list with its aliases, in small letters."""
+    """The names after FROM and JOIN, also those of a list with its aliases, in lower case."""
     found: set[str] = set()
     behind: list[str] | None = None  # the words since the last name of a list
     is_name_next = is_list = False
@@ -202,7 +202,7 @@ def _charts(look: PipelineLook) -> Markup | None:
 
 
 def _behind(look: PipelineLook, series: Series) -> Markup | None:
-    """How far it is behind, over time and now."""
+    """A chart of unread messages over time, with the present number."""
     if not any(query.lags for query in look.queries):
         return None
     if not look.is_alive:
@@ -221,12 +221,12 @@ def _charted(query: QueryStatus, now: float) -> list[BatchStatus]:
 
 
 def _rates(query: QueryStatus, now: float, *, is_alive: bool) -> list[Point]:
-    """Rows per second over stretches of some seconds; nothing where nothing is known."""
+    """The rows per second over periods of some seconds; no points where nothing is known."""
     batches = _charted(query, now)
     if not batches:
         return []
     first = batches[0].done_ms / 1000
-    # What was before the oldest batch that is remembered is not known.
+    # The time before the oldest remembered batch is unknown.
     is_cut = len(query.recent) >= RECENT_MAX
     last = now if is_alive else batches[-1].done_ms / 1000
     bins = max(int((last - first) // BIN_SECONDS), 0) + 1
@@ -234,7 +234,7 @@ def _rates(query: QueryStatus, now: float, *, is_alive: bool) -> list[Point]:
     for one in batches[1:] if is_cut else batches:
         place = min(int((one.done_ms / 1000 - first) // BIN_SECONDS), bins - 1)
         rows[max(place, 0)] += one.rows
-    # The newest stretch is not over yet.
+    # The newest period is not over yet.
     whole = rows[:-1] if is_alive and bins > 1 else rows
     return [
         Point(first + (index + 1) * BIN_SECONDS, number / BIN_SECONDS)
@@ -243,7 +243,7 @@ def _rates(query: QueryStatus, now: float, *, is_alive: bool) -> list[Point]:
 
 
 def seconds_text(seconds: float) -> str:
-    """Few seconds in few characters."""
+    """A short duration in few characters."""
     return f"{seconds:.0f} s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.2g} s"
 
 
@@ -294,7 +294,7 @@ def _lags(look: PipelineLook) -> Markup:
 
 
 async def _dead_letters(call: Call, pipeline: Pipeline, look: PipelineLook) -> Markup | None:
-    """Where bad rows go, and how many are there."""
+    """Where bad rows are sent, and how many there are."""
     bad = {query.name: query.bad_rows for query in look.queries}
     sent = {query.name: query.rows for query in look.queries}
     rows: list[list[Child]] = []
@@ -325,7 +325,7 @@ async def _dead_letters(call: Call, pipeline: Pipeline, look: PipelineLook) -> M
 
 
 def _batches(look: PipelineLook) -> Markup | None:
-    """Which sequences the last batches have read, and how far their targets have grown."""
+    """The sequences that the last batches have read, and how far their targets have grown."""
     known = {query.name: query for query in look.queries}
     rows: list[list[Child]] = []
     for query, ranges in look.batches.items():

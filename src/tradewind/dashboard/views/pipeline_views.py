@@ -43,7 +43,7 @@ OUTPUT_LINES: Final = 40
 
 
 async def show_all(call: Call) -> Answer:
-    """All pipelines that the dashboard knows of."""
+    """Show all pipelines that the dashboard knows."""
     shelf = call.machine.shelf
 
     async def ask() -> list[PipelineLook]:
@@ -83,7 +83,7 @@ def _row(call: Call, look: PipelineLook) -> list[Child]:
 
 
 def state_of(call: Call, look: PipelineLook) -> str:
-    """How a pipeline stands, in a word or few."""
+    """The state of a pipeline, in one or a few words."""
     if look.known.pipeline is None:
         return "invalid file"
     run = call.machine.runs.run_of(look.known.path)
@@ -100,7 +100,7 @@ def state_of(call: Call, look: PipelineLook) -> str:
 
 
 def state_badge(call: Call, look: PipelineLook) -> Markup:
-    """The same in colours."""
+    """The state of a pipeline as a coloured badge."""
     state = state_of(call, look)
     moods = {**MOODS, "invalid file": "bad", "gone": "bad", "stopping": "warning"}
     return tag("span", badge(state, moods.get(state, "")), id=f"state-{look.known.key}")
@@ -110,7 +110,7 @@ def state_badge(call: Call, look: PipelineLook) -> Markup:
 
 
 async def show(call: Call) -> Answer:
-    """One pipeline."""
+    """Show one pipeline."""
     known = await _known(call)
     seen = await _see(call, known)
     look = seen.value or PipelineLook(known)
@@ -154,7 +154,7 @@ def _since(look: PipelineLook) -> str:
 
 
 def _wrong(call: Call, look: PipelineLook) -> Child:
-    """What is wrong, in words; an error of an earlier run is not that of this one."""
+    """The problem of a pipeline, in words; an error of an earlier run is not that of this one."""
     status = look.status
     run = call.machine.runs.run_of(look.known.path)
     texts = [look.known.problem, look.problem]
@@ -172,7 +172,7 @@ def _wrong(call: Call, look: PipelineLook) -> Child:
 
 
 def _program(title: str, program: Program | None) -> Markup | None:
-    """What a program that was started from here has said."""
+    """The output of a program that was started here."""
     if program is None:
         return None
     lines = program.output.rstrip().splitlines()
@@ -220,7 +220,7 @@ def _actions(call: Call, look: PipelineLook) -> Child:
 
 
 async def start(call: Call) -> Answer:
-    """Run it, in a process of its own that ends with the dashboard."""
+    """Run a pipeline in its own process, which ends with the dashboard."""
     call.check_may_run()
     known = await _known(call)
     look = await asyncio.to_thread(look_at, known)
@@ -233,7 +233,7 @@ async def start(call: Call) -> Answer:
 
 
 async def stop(call: Call) -> Answer:
-    """Have it stop between two batches, whoever has started it."""
+    """Ask a pipeline to stop between two batches, whoever started it."""
     call.check_may_run()
     known = await _known(call)
     if known.pipeline is None:
@@ -244,7 +244,7 @@ async def stop(call: Call) -> Answer:
 
 
 async def kill(call: Call) -> Answer:
-    """End what was started from here and does not stop."""
+    """Kill a process that was started here and does not stop."""
     call.check_may_run()
     known = await _known(call)
     if not call.machine.runs.kill(known.path):
@@ -253,7 +253,7 @@ async def kill(call: Call) -> Answer:
 
 
 async def check(call: Call) -> Answer:
-    """See whether it is right, without running it."""
+    """Check a pipeline without running it."""
     call.check_may_run()
     known = await _known(call)
     await call.machine.runs.check(known.path)

@@ -30,7 +30,7 @@ ROWS_DEFAULT: Final = 1000
 ROWS_SHOWN: Final = 100
 BARS_MAX: Final = 40
 CELL_LENGTH: Final = 300
-# Longer queries make addresses that not all programs pass on.
+# Longer queries make addresses that some programs do not accept.
 SHARED_CHARACTERS_MAX: Final = 4000
 EXAMPLES_MAX: Final = 3
 EXAMPLES: Final = (
@@ -40,7 +40,7 @@ EXAMPLES: Final = (
 
 
 async def show(call: Call) -> Answer:
-    """The box, and the answer of the query that was asked last on this page."""
+    """Show the query box, and the result of the query in the page's address."""
     query = call.workspace.queries.find(call.query.get("run", ""))
     text = query.text if query is not None else call.query.get("query", "")[:TEXT_CHARACTERS_MAX]
     rows = query.rows_max if query is not None else number(call.query, "rows") or ROWS_DEFAULT
@@ -91,7 +91,7 @@ def _box(call: Call, text: str, rows: int) -> Markup:
 
 
 async def _examples(call: Call) -> Markup | None:
-    """Queries about streams that are there, to begin with."""
+    """Queries about existing streams, as examples."""
     seen = await call.workspace.catalog.names()
     names = [name for name in seen.value.names if name.isidentifier()] if seen.value else []
     found = ["show tables"]
@@ -104,7 +104,7 @@ async def _examples(call: Call) -> Markup | None:
 
 
 def _shared(query: SqlQuery, **more: str | int | None) -> str:
-    """The address of a page with this query; others who follow it can run it themselves."""
+    """The address of a page with this query, so that other visitors can run it themselves."""
     text = query.text if len(query.text) <= SHARED_CHARACTERS_MAX else None
     return address("sql", query=text, run=query.key, rows=query.rows_max, **more)
 
@@ -229,21 +229,21 @@ def _number(text: str) -> float:
 
 
 async def run(call: Call) -> Answer:
-    """Ask, with the NATS login of this visitor."""
+    """Run a query with the NATS login of this visitor."""
     call.check_may_run()
     text = call.fields.get("query", "").strip()
     if not text:
-        raise BadFormError("query: it is empty; for example: select * from ORDERS limit 10")
+        raise BadFormError("query must not be empty; for example: select * from ORDERS limit 10")
     if len(text) > TEXT_CHARACTERS_MAX:
-        raise BadFormError(f"query: at most {TEXT_CHARACTERS_MAX:,} characters")
+        raise BadFormError(f"query must have at most {TEXT_CHARACTERS_MAX:,} characters")
     rows = number(call.fields, "rows") or ROWS_DEFAULT
     if rows > ROWS_MAX:
-        raise BadFormError(f"rows: from 1 to {ROWS_MAX:,}, not {rows}")
+        raise BadFormError(f"rows must be from 1 to {ROWS_MAX:,}, not {rows}")
     return Goto(_shared(call.workspace.queries.ask(text, rows)))
 
 
 async def cancel(call: Call) -> Answer:
-    """Have it stop."""
+    """Cancel a query."""
     query = call.workspace.queries.find(call.parts["run"])
     if query is None:
         return Goto("/sql", "That query is no longer known.")

@@ -1,4 +1,4 @@
-"""Backs up a stream to a file of the browser, and restores it."""
+"""Back up a stream to a file of the browser, and restore it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESTORES = "restore:"
 
 
 async def show(call: Call) -> Answer:
-    """What a backup holds, and the way to it."""
+    """Show the content of a backup, and the button to save it."""
     name = call.parts["stream"]
     state = (await call.workspace.jetstream.manager.streams.info(name)).state
     title = f"Back up {name}"
@@ -51,7 +51,7 @@ async def show(call: Call) -> Answer:
 
 
 async def save(call: Call) -> Answer:
-    """The backup as a file."""
+    """Send the backup as a file."""
     name = call.parts["stream"]
     jetstream = call.workspace.jetstream
     state = (await jetstream.manager.streams.info(name)).state
@@ -69,7 +69,7 @@ async def save(call: Call) -> Answer:
 
 
 async def show_restore(call: Call) -> Answer:
-    """Where a backup is given."""
+    """Show the form for uploading a backup."""
     title = "Restore a stream"
     text = (
         "From a zip that was saved here, or one of a backup folder with backup.json as its first "
@@ -91,9 +91,9 @@ async def show_restore(call: Call) -> Answer:
 
 
 async def restore(call: Call) -> Answer:
-    """A stream from a file."""
+    """Restore a stream from an uploaded file."""
     body = call.body
-    assert body is not None, "files come with a body"
+    assert body is not None, "an upload has a body"
     total = number(call.query, "size") or None
     name = call.query.get("name", "")[:200] or "a backup"
     transfer = call.workspace.transfers.begin("restore", name, RESTORES, total)

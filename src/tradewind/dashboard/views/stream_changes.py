@@ -48,19 +48,19 @@ async def _config(call: Call) -> dict[str, Any]:
 
 
 async def show_edit(call: Call) -> Answer:
-    """The configuration as text."""
+    """Show the configuration as text."""
     return edit_page(call, _page, ("streams", call.parts["stream"]), await _config(call))
 
 
 async def review(call: Call) -> Answer:
-    """What would change; nothing is done yet."""
+    """Show what would change, without applying it."""
     name = call.parts["stream"]
     wanted = parse_config(call.fields.get("config", ""), name)
     return review_page(call, _page, ("streams", name), await _config(call), wanted)
 
 
 async def apply(call: Call) -> Answer:
-    """Change it, if it is still what was looked at."""
+    """Change the stream, if it is still the version that was reviewed."""
     name = call.parts["stream"]
     wanted = parse_config(call.fields.get("config", ""), name)
     current = await _config(call)
@@ -76,7 +76,7 @@ async def apply(call: Call) -> Answer:
 
 
 async def show_purge(call: Call) -> Answer:
-    """What to remove."""
+    """Show the form that selects the messages to remove."""
     name = call.parts["stream"]
     info = await _info(call)
     content = form(
@@ -95,15 +95,15 @@ async def show_purge(call: Call) -> Answer:
 def _purge(call: Call) -> Purge:
     subject = call.fields.get("subject", "").strip()
     if subject and not is_valid_subject(subject):
-        raise BadFormError(f"subject: tokens joined by dots, not {subject[:80]!r}")
+        raise BadFormError(f"subject must be tokens joined by dots, not {subject[:80]!r}")
     purge = Purge(subject, number(call.fields, "keep"), number(call.fields, "below"))
     if purge.keep and purge.below:
-        raise BadFormError("keep and below: use only one of them")
+        raise BadFormError("keep and below must not both be given")
     return purge
 
 
 async def review_purge(call: Call) -> Answer:
-    """How many messages would go; nothing is done yet."""
+    """Show how many messages would be removed, without removing them."""
     name = call.parts["stream"]
     purge = _purge(call)
     found = await preview_purge(call.workspace.jetstream, await _info(call), purge)
@@ -125,7 +125,7 @@ async def review_purge(call: Call) -> Answer:
 
 
 async def purge(call: Call) -> Answer:
-    """Remove them."""
+    """Remove the selected messages."""
     name = call.parts["stream"]
     wanted = _purge(call)
     removed = await call.workspace.jetstream.manager.streams.purge(
@@ -139,7 +139,7 @@ async def purge(call: Call) -> Answer:
 
 
 def typed_form(call: Call, action: str, name: str, button: str) -> Markup:
-    """A form whose button works when the name is typed."""
+    """A form whose button is enabled when the name has been typed."""
     return form(
         call.visit,
         action,
@@ -154,13 +154,13 @@ def typed_form(call: Call, action: str, name: str, button: str) -> Markup:
 
 
 def check_typed(call: Call, name: str) -> None:
-    """The name must be typed, also where no script has checked it."""
+    """Check that the name was typed, even if no script has checked it."""
     if call.fields.get("typed", "") != name:
-        raise BadFormError(f"typed: the name {name!r}, to confirm; nothing was done")
+        raise BadFormError(f"typed must be the name {name!r}, to confirm; nothing was done")
 
 
 async def show_seal(call: Call) -> Answer:
-    """Ask first."""
+    """Ask for confirmation."""
     name = call.parts["stream"]
     text = "A sealed stream accepts no messages and loses none. This cannot be undone."
     ask = typed_form(call, address("streams", name, "seal"), name, "Seal the stream")
@@ -168,7 +168,7 @@ async def show_seal(call: Call) -> Answer:
 
 
 async def seal(call: Call) -> Answer:
-    """Seal it: nothing in it can change."""
+    """Seal a stream: nothing in it can change."""
     name = call.parts["stream"]
     check_typed(call, name)
     await call.workspace.jetstream.manager.streams.update(name, sealed=True)
@@ -177,7 +177,7 @@ async def seal(call: Call) -> Answer:
 
 
 async def show_delete(call: Call) -> Answer:
-    """Ask first."""
+    """Ask for confirmation."""
     name = call.parts["stream"]
     state = (await _info(call)).state
     text = (
@@ -189,7 +189,7 @@ async def show_delete(call: Call) -> Answer:
 
 
 async def delete(call: Call) -> Answer:
-    """Remove the stream."""
+    """Delete the stream."""
     name = call.parts["stream"]
     check_typed(call, name)
     await call.workspace.jetstream.manager.streams.delete(name)

@@ -1,4 +1,6 @@
-"""The integrity of a stream: its hash chain, its last checkpoint, a look at its last messages."""
+"""The integrity of a stream: its hash chain, its last checkpoint, and the verification of its last
+messages.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ FAULTS_SHOWN: Final = 100
 
 
 async def show(call: Call) -> Answer:
-    """The chain, and what a verification of its end finds if one was asked for."""
+    """Show the chain, and the result of verifying its end if requested."""
     name = call.parts["stream"]
     workspace = call.workspace
     check_found(await workspace.catalog.stream(name))
@@ -37,7 +39,7 @@ async def show(call: Call) -> Answer:
 
 
 async def save_checkpoint(call: Call) -> Answer:
-    """The last checkpoint as the line that was signed."""
+    """Send the last checkpoint as the line that was signed."""
     name = call.parts["stream"]
     found = await call.workspace.integrity.look(call.workspace.jetstream, name)
     if found.info is None or found.info.checkpoint is None:
@@ -143,7 +145,7 @@ def _form(name: str) -> Markup:
 async def _verified(call: Call, name: str) -> Child:
     last = number(call.query, "last", least=1)
     if last > ENTRIES_MAX:
-        raise BadFormError(f"last: from 1 to {ENTRIES_MAX}, not {last}")
+        raise BadFormError(f"last must be from 1 to {ENTRIES_MAX}, not {last}")
     workspace = call.workspace
     try:
         report = await workspace.integrity.verify(workspace.jetstream, name, last)

@@ -36,7 +36,7 @@ SUBJECTS_SHOWN = 3
 
 
 async def show(call: Call) -> Answer:
-    """All streams, or those whose name contains a text."""
+    """Show all streams, or those whose name contains a text."""
     search = call.query.get("search", "")
     first = number(call.query, "first")
     if search and "go" not in call.query and (exact := await _exact(call, search)):
@@ -122,7 +122,7 @@ def subjects_text(config: StreamConfig) -> Child:
 
 
 def marks(info: StreamInfo) -> list[Markup]:
-    """What is special about a stream."""
+    """Badges for the special properties of a stream."""
     config, found = info.config, []
     if config.name.startswith(KV_STREAM):
         found.append(badge("key-value"))
@@ -141,7 +141,7 @@ def marks(info: StreamInfo) -> list[Markup]:
 
 
 async def show_new(call: Call) -> Answer:
-    """The form."""
+    """Show the form for a new stream."""
     fields = tag(
         "div",
         form(
@@ -183,7 +183,7 @@ async def show_new(call: Call) -> Answer:
 
 
 def new_config(fields: dict[str, str]) -> dict[str, Any]:
-    """The configuration that the form asks for, as in JSON; BadFormError names the field."""
+    """The configuration in the form, as in JSON; BadFormError names the field."""
     subjects = [each.strip() for each in fields.get("subjects", "").split(",") if each.strip()]
     return {
         "name": fields.get("name", "").strip(),
@@ -200,7 +200,7 @@ def new_config(fields: dict[str, str]) -> dict[str, Any]:
 
 
 async def create(call: Call) -> Answer:
-    """Make it."""
+    """Create a stream."""
     config = new_config(dict(call.fields))
     info = await call.workspace.jetstream.manager.streams.add(config)
     call.workspace.catalog.changed(info.config.name)

@@ -64,7 +64,7 @@ CONSUMER_COLUMNS: Final = (
 
 
 def stream_tabs(name: str, here: str) -> Markup:
-    """The parts of a stream."""
+    """The tabs of a stream's pages."""
     parts = (
         ("", "Stream"),
         ("messages", "Messages"),
@@ -84,14 +84,14 @@ def stream_tabs(name: str, here: str) -> Markup:
 def stream_heading(
     visit: Visit, name: str, here: str, *actions: Child, always: Child = None
 ) -> list[Child]:
-    """The top of every page of a stream; what changes something is not there if it is refused."""
+    """The heading of every page of a stream, without actions that would be refused."""
     above = tag("a", "Streams", href="/streams")
     shown = () if visit.is_read_only else actions
     return [heading(name, always, *shown, above=above), stream_tabs(name, here)]
 
 
 async def show(call: Call) -> Answer:
-    """The stream itself."""
+    """Show a stream."""
     name = call.parts["stream"]
     seen = await call.workspace.catalog.stream(name)
     check_found(seen)
@@ -104,7 +104,7 @@ async def show(call: Call) -> Answer:
             ("Delete", "delete"),
         )
     ]
-    # To save a stream changes nothing.
+    # Saving a stream changes nothing.
     save = tag("a", "Back up", href=address("streams", name, "backup"), class_="button")
     top = stream_heading(call.visit, name, "", *actions, always=save)
     content = [await _why(call, seen), *_content(seen)]
@@ -112,7 +112,7 @@ async def show(call: Call) -> Answer:
 
 
 async def _why(call: Call, seen: Seen[StreamInfo]) -> Markup | None:
-    """Why messages are not stored, do not arrive or do not go away; nothing if all is well."""
+    """Why messages are not stored, do not arrive or are not removed; None if all is well."""
     info = seen.value
     if info is None:
         return None
@@ -130,7 +130,7 @@ async def _why(call: Call, seen: Seen[StreamInfo]) -> Markup | None:
 
 
 def check_found(seen: Seen[StreamInfo]) -> None:
-    """A stream that is not there is a page of its own, not an empty one."""
+    """Raise StreamNotFoundError for a missing stream, which has its own page, not an empty one."""
     if seen.problem is not None and seen.problem.kind == "missing":
         raise StreamNotFoundError(404, 10059, "stream not found")
 
@@ -185,7 +185,9 @@ def _end(sequence: int, moment: str, now_ns: int, is_known: int) -> Child:
 
 
 def cluster_facts(cluster: ClusterInfo | None) -> list[tuple[str, Child]]:
-    """Who leads a stream or consumer, and which other servers have a copy; nothing if one has."""
+    """The leader of a stream or consumer, and the servers with a copy; empty if there is only
+    one.
+    """
     if cluster is None or not (cluster.leader or cluster.raft_group):
         return []
     leader: Child = cluster.leader or badge("none at the moment", "bad")
@@ -211,7 +213,7 @@ def _lost(info: StreamInfo) -> Markup | None:
 
 
 def origin_card(info: StreamInfo) -> Markup | None:
-    """Where messages come from, as a picture."""
+    """A picture of where messages come from."""
     config = info.config
     wanted = config.sources if config.mirror is None else [config.mirror]
     if not wanted:
@@ -221,7 +223,7 @@ def origin_card(info: StreamInfo) -> Markup | None:
     origins = []
     for source in wanted:
         place = _place(source)
-        # There is little room, and in the API of a domain only its name tells something.
+        # There is little room, and in the API of a domain only its name is informative.
         domain = place[1].removeprefix("$JS.").removesuffix(".API")
         title = f"{source.name}, {domain}" if domain else source.name
         state = _source_state(known.get(place))
@@ -234,7 +236,7 @@ def origin_card(info: StreamInfo) -> Markup | None:
 
 
 def _place(source: StreamSource | StreamSourceInfo) -> tuple[str, str]:
-    """A stream elsewhere is known by its name and where its API is."""
+    """The identity of a stream elsewhere: its name and the prefix of its API."""
     return source.name, source.external.api if source.external is not None else ""
 
 
@@ -252,7 +254,7 @@ def _source_state(source: StreamSourceInfo | None) -> str:
 
 
 async def show_subjects(call: Call) -> Answer:
-    """The subjects of a stream with their counts."""
+    """Show the subjects of a stream with their counts."""
     name = call.parts["stream"]
     pattern = call.query.get("pattern", "").strip() or ">"
     find = tag(
@@ -310,7 +312,7 @@ async def _subjects(call: Call, name: str, pattern: str) -> Child:
 
 
 async def show_consumers(call: Call) -> Answer:
-    """The consumers of a stream."""
+    """Show the consumers of a stream."""
     name = call.parts["stream"]
     first = number(call.query, "first")
     stream = await call.workspace.catalog.stream(name)
@@ -336,7 +338,7 @@ async def show_consumers(call: Call) -> Answer:
 
 
 def consumer_row(info: ConsumerInfo, rates: Mapping[str, float]) -> list[Child]:
-    """A consumer in a table."""
+    """A consumer as a row of a table."""
     link = tag("a", info.name, href=address("streams", info.stream_name, "consumers", info.name))
     return [
         [link, " ", badge("paused", "warning") if info.paused else None],
@@ -350,7 +352,7 @@ def consumer_row(info: ConsumerInfo, rates: Mapping[str, float]) -> list[Child]:
 
 
 def consumer_kind(info: ConsumerInfo) -> str:
-    """Pull or push, and whether it stays."""
+    """The kind of a consumer: pull or push, durable or ephemeral."""
     way = "push" if info.config.deliver_subject else "pull"
     return f"{way}, {'durable' if info.config.durable_name else 'ephemeral'}"
 
@@ -359,7 +361,7 @@ def consumer_kind(info: ConsumerInfo) -> str:
 
 
 async def show_config(call: Call) -> Answer:
-    """The configuration in words and as JSON."""
+    """Show the configuration in words and as JSON."""
     name = call.parts["stream"]
     seen = await call.workspace.catalog.stream(name)
     check_found(seen)

@@ -26,7 +26,7 @@ MOODS: Final = {"running": "good", "done": "good", "failed": "bad", "starting": 
 async def table_card(call: Call) -> Markup | None:
     """The tables of all streams; None if no stream has one."""
     workspace = call.workspace
-    # A status is a file of this machine, for those who may look at its pipelines as well.
+    # A status is a file of this machine, for visitors who may see its pipelines as well.
     reads_files = call.machine.shelf.finds_running
 
     async def ask() -> list[TableLook]:

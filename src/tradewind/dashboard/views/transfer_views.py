@@ -24,7 +24,7 @@ _STATES: Final = {"done": "good", "failed": "bad", "stopped": "warning"}
 
 
 def transfers_part(call: Call, place: str) -> Markup:
-    """The transfers of a stream or store, which stay current."""
+    """The transfers of a stream or store, kept current by the script."""
     found = call.workspace.transfers.of(place)[:SHOWN]
     if not found:
         return live("transfers")
@@ -59,10 +59,10 @@ def _end(call: Call, transfer: Transfer) -> Child:
 
 
 async def stop(call: Call) -> Answer:
-    """End a transfer where it is."""
+    """Cancel a transfer."""
     found = call.workspace.transfers.find(call.parts["transfer"])
     if found is None:
-        raise BadFormError("transfer: it is no longer known")
+        raise BadFormError("transfer is no longer known")
     found.stop()
     kind, _, name = found.place.partition(":")
     target = address("objects", name) if kind == "store" else address("streams", name, "backup")

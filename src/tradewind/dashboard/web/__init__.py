@@ -1,1 +1,1 @@
-"""Visitors: access control, logins, and what they may send."""
+"""Visitors: access control, logins, and their input."""

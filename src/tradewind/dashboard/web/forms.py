@@ -1,4 +1,4 @@
-"""Reads form data of visitors, within limits.
+"""Read form data of visitors, within limits.
 
 Owns the limits on bodies. It never interprets the fields, which is up to the views.
 """
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 FORM_BYTES_MAX: Final = 4 << 20
 FIELDS_MAX: Final = 100
-# A file goes through piece by piece, so only its length is bounded.
+# A file is processed piece by piece, so only its length is bounded.
 FILE_BYTES_MAX: Final = 1 << 40
 
 
 async def file_body(request: Request) -> AsyncGenerator[bytes, None]:
-    """A file that is sent as it is, in pieces as they come."""
+    """The raw bytes of an uploaded file, in pieces as they arrive."""
     received = 0
     try:
         async for chunk in request.stream():
             received += len(chunk)
             if received > FILE_BYTES_MAX:
-                raise BadFormError(f"a file has at most {FILE_BYTES_MAX >> 40} TiB")
+                raise BadFormError(f"a file must have at most {FILE_BYTES_MAX >> 40} TiB")
             if chunk:
                 yield chunk
     except ClientDisconnect:
@@ -41,12 +41,12 @@ async def read_form(request: Request) -> dict[str, str]:
     """The fields of a form; the last one counts if a name comes twice."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise BadFormError("a form is sent as application/x-www-form-urlencoded")
+        raise BadFormError("a form must be sent as application/x-www-form-urlencoded")
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > FORM_BYTES_MAX:
-            raise BadFormError(f"a form has at most {FORM_BYTES_MAX >> 20} MiB")
+            raise BadFormError(f"a form must have at most {FORM_BYTES_MAX >> 20} MiB")
     try:
         pairs = parse_qsl(
             body.decode(),
@@ -55,6 +55,6 @@ async def read_form(request: Request) -> dict[str, str]:
             errors="strict",
         )
     except (ValueError, UnicodeDecodeError):
-        raise BadFormError(f"a form has at most {FIELDS_MAX} fields, in UTF-8") from None
+        raise BadFormError(f"a form must have at most {FIELDS_MAX} fields, in UTF-8") from None
     # Browsers send line ends as CR LF.
     return {name: value.replace("\r\n", "\n") for name, value in pairs}

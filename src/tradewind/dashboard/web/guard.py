@@ -1,4 +1,4 @@
-"""Decides by its headers whether a request is answered at all, before anything else is done.
+"""Decide by its headers whether a request is answered at all, before anything else is done.
 
 Owns the rules against forged requests and the headers of every response.
 
@@ -46,13 +46,13 @@ LOOPBACK_NAMES: Final = frozenset(("localhost",))
 # How much of an unwanted body is read, and for how long, before its request is answered.
 UNWANTED_BYTES_MAX: Final = 16 << 20
 UNWANTED_SECONDS_MAX: Final = 5.0
-# Where a document of another site would show ours inside itself.
+# The destinations with which a document of another site would embed a page.
 EMBEDDED: Final = frozenset(("iframe", "frame", "embed", "object"))
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not answered."""
+    """The reason why a request is not answered."""
 
     status: int
     text: str
@@ -60,14 +60,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The names that the dashboard goes by, beside addresses in numbers, and how it is reached."""
+    """The host names of the dashboard, besides numeric addresses, and its scheme."""
 
     names: frozenset[str] = LOOPBACK_NAMES
     scheme: str = "http"
 
 
 def host_name(host: str) -> str:
-    """The name in a Host header, without the port; "" if it is none."""
+    """The name in a Host header, without the port; "" if the header is not valid."""
     try:
         parts = urlsplit(f"//{host}")
         has_more = parts.path or parts.query or parts.fragment or "@" in host
@@ -78,7 +78,7 @@ def host_name(host: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """Whether a name is an address in numbers."""
+    """Whether a name is a numeric address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -87,7 +87,7 @@ def is_address(name: str) -> bool:
 
 
 def judge(method: str, headers: Mapping[str, str], policy: Policy) -> Refusal | None:
-    """Why a request is refused; None if it is not. Names of headers are in lower case."""
+    """Why a request is refused; None if it is accepted. Names of headers are in lower case."""
     host = headers.get("host", "")
     name = host_name(host).lower()
     if not name or not (name in policy.names or is_address(name)):
@@ -162,11 +162,11 @@ class Guard:
 
 
 class _RequestBody:
-    """The body of a request as it is received; its rest can be discarded."""
+    """The body of a request as it is received; the unread rest can be discarded."""
 
     def __init__(self, receive: Receive, headers: Mapping[str, str]) -> None:
         self._receive = receive
-        # A client that expects to be asked for its body has not sent it.
+        # A client that waits for "100 Continue" has not sent its body.
         self._is_done = "expect" in headers
 
     async def receive(self) -> Message:

@@ -1,4 +1,4 @@
-"""Decides who may run a pipeline or SQL on the dashboard's machine.
+"""Decide who may run a pipeline or SQL on the dashboard's machine.
 
 Owns the rules. Starting a pipeline or a query runs code with the rights of the user who started the
 dashboard, and can read that user's files; NATS permissions do not cover this. Only that user is
@@ -38,7 +38,7 @@ OTHER_USER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RunRules:
-    """What the flags say."""
+    """The flags that decide who may run programs."""
 
     is_read_only: bool = False
     asks_login: bool = False
@@ -46,7 +46,7 @@ class RunRules:
 
     def __post_init__(self) -> None:
         if self.is_read_only and self.allow_run:
-            raise ConfigError("--allow-run: not with --read-only, which changes nothing")
+            raise ConfigError("--allow-run must not be combined with --read-only")
 
     def refusal(self, client: Address | None, server: Address | None) -> str:
         """Why a visitor may run nothing; empty if they may. Addresses are those of the request."""
@@ -75,9 +75,9 @@ def peer_user(client: Address | None, server: Address | None) -> int | None:
 
 
 def user_in(lines: list[str], client: Address, server: Address) -> int | None:
-    """The owner of the socket whose own end is `client` in a table of the kernel.
+    """The owner of the socket whose own end is `client`, in a table of the kernel.
 
-    Only one that is open counts: the kernel gives those that nobody holds any more to root.
+    Only open sockets count: the kernel assigns orphaned ones to root.
     """
     wanted = {(one, other) for one in _written(client) for other in _written(server)}
     for line in lines[1:]:
@@ -88,7 +88,7 @@ def user_in(lines: list[str], client: Address, server: Address) -> int | None:
 
 
 def _written(address: Address) -> list[str]:
-    """An address as the kernel writes it: words of four bytes in the order of the machine."""
+    """An address as the kernel writes it: words of four bytes in the byte order of the machine."""
     try:
         found = ipaddress.ip_address(address[0])
     except ValueError:

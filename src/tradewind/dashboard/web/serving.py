@@ -1,4 +1,4 @@
-"""Runs the dashboard as a process or in a thread: address, TLS, start and stop.
+"""Run the dashboard as a process or in a thread: address, TLS, start and stop.
 
 Owns the checks of its settings: a dashboard that listens beyond this machine requires a login, and
 TLS unless it is explicitly disabled.
@@ -41,7 +41,7 @@ UNFINISHED: Final = "ASGI callable returned without completing response."
 
 @dataclass(frozen=True)
 class DashboardSettings:
-    """Where it listens, whom it lets in and with what it connects."""
+    """The listening address, the visitors who are admitted, and the connection to NATS."""
 
     options: ConnectOptions = field(default_factory=ConnectOptions)
     host: str = "127.0.0.1"
@@ -59,9 +59,9 @@ class DashboardSettings:
 
     def __post_init__(self) -> None:
         if bool(self.https_cert_file) != bool(self.https_key_file):
-            raise ConfigError("--https-cert and --https-key: specify both or neither")
+            raise ConfigError("--https-cert and --https-key must be given together")
         if not 0 <= self.port <= 65535:
-            raise ConfigError(f"--port: 0 to 65535, not {self.port}")
+            raise ConfigError(f"--port must be from 0 to 65535, not {self.port}")
         if not self.is_local and not self.https_cert_file and not self.allow_plain_http:
             raise ConfigError(
                 f"--host {self.host}: logins would be sent in clear text; specify --https-cert and "
@@ -71,7 +71,7 @@ class DashboardSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the dashboard."""
         if self.host == "localhost":
             return True
         try:
@@ -81,18 +81,19 @@ class DashboardSettings:
 
     @property
     def asks_login(self) -> bool:
-        """Whether visitors log in."""
+        """Whether visitors have to log in."""
         return self.needs_login or not self.is_local
 
     @property
     def run_rules(self) -> RunRules:
-        """Who may run something on this machine."""
+        """The rules for running programs on this machine."""
         return RunRules(self.is_read_only, self.asks_login, self.allow_run)
 
     def machine(self) -> Machine:
-        """What is known of this machine, and how programs are started here.
+        """The pipelines of this machine, and how programs are started here.
 
-        Pipelines that run anyway are shown to their own user, not to whoever can log in.
+        Pipelines that already run are shown only to their own user, not to every visitor who can
+        log in.
         """
         shelf = PipelineShelf(self.pipelines, finds_running=not self.asks_login)
         return Machine(shelf, Runs(self.launching or Launching(environment=self._environment())))
@@ -102,7 +103,7 @@ class DashboardSettings:
         return {"NATS_URL": servers if isinstance(servers, str) else ",".join(servers)}
 
     def policy(self) -> Policy:
-        """Which names it goes by."""
+        """The host names that the dashboard accepts."""
         names = {*LOOPBACK_NAMES, *(name.lower() for name in self.allowed_hosts)}
         if not self.is_local:
             names |= {self.host.lower(), socket.gethostname().lower()}
@@ -110,7 +111,7 @@ class DashboardSettings:
 
 
 class Dashboard(uvicorn.Server):
-    """One dashboard; `url` is known from the moment it is made."""
+    """One dashboard; `url` is known as soon as it is created."""
 
     def __init__(self, settings: DashboardSettings) -> None:
         self.settings = settings
@@ -124,13 +125,13 @@ class Dashboard(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
+        """The URL for a browser."""
         host = self.settings.host
         shown = "127.0.0.1" if is_wildcard(host) else host
         return f"{self.settings.policy().scheme}://{address_text(shown, self.port)}/"
 
     async def run_async(self, on_ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until it is told to stop, by a signal or by `should_exit`."""
+        """Serve until stopped by a signal or by `should_exit`."""
         settings = self.settings
         sessions = Sessions(settings.options, needs_login=settings.asks_login)
         self.sessions = sessions
@@ -153,7 +154,7 @@ class Dashboard(uvicorn.Server):
                 listening.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Tell that visitors are let in."""
+        """Start serving, and report that visitors are admitted."""
         await super().startup(sockets)
         self._on_ready()
 
@@ -181,17 +182,21 @@ class Dashboard(uvicorn.Server):
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """A file that failed on its way has no end on purpose, and its page says why."""
+    """Whether a record is worth logging: a file that failed on its way is unfinished on purpose,
+    and its page says why.
+    """
     return record.getMessage() != UNFINISHED
 
 
 async def _nothing(_scope: Any, _receive: Any, _send: Any) -> None:
-    """Stands for the application until the loop runs in which it can be made."""
+    """Do nothing: stands for the application until the loop is running in which it can be
+    created.
+    """
 
 
 @contextlib.contextmanager
 def running_dashboard(settings: DashboardSettings) -> Iterator[Dashboard]:
-    """A dashboard in a thread of its own, ready when the block begins."""
+    """A dashboard in its own thread, ready when the block begins."""
     dashboard = Dashboard(settings)
     ready = threading.Event()
     failures: list[BaseException] = []

@@ -3,7 +3,7 @@
 Owns the sessions and their limits. Without logins all visitors share one workspace, and a cookie
 only ties forms to a browser. With logins each session has the NATS login of its user, so that the
 server's permissions decide what each may see and do. A secret is passed to the connection and never
-kept elsewhere.
+stored elsewhere.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 LOGINS_MAX: Final = 64
 IDLE_SECONDS: Final = 3600.0
-# Logins that are being tried, and how long a wrong one takes at least.
+# The limit for concurrent login attempts, and the minimum duration of a failed one.
 TRIES_MAX: Final = 4
 WRONG_SECONDS: Final = 1.0
 LOGIN_SECONDS: Final = 10.0
@@ -50,11 +50,11 @@ class LoggedIn:
 
 
 class LoginRefusedError(TradewindError):
-    """A login that the server did not take; the text is shown to whoever tries."""
+    """A login that the server has refused; the text is shown to the visitor."""
 
 
 class Sessions:
-    """All visitors. `clock` returns seconds that only grow."""
+    """All visitors. `clock` returns seconds that never decrease."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Sessions:
             self._shared.start()
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         workspaces = [login.workspace for login in self._logins.values()]
         if self._shared is not None:
             workspaces.append(self._shared)
@@ -93,31 +93,31 @@ class Sessions:
 
     @staticmethod
     def new_id() -> str:
-        """A session id that nobody can guess."""
+        """A session id that cannot be guessed."""
         return secrets.token_urlsafe(ID_BYTES)
 
     def csrf(self, session_id: str) -> str:
-        """The token that the forms of a session must hold."""
+        """The token that the forms of a session must contain."""
         return hmac.new(self._secret, session_id.encode(), hashlib.sha256).hexdigest()
 
     def is_csrf(self, session_id: str, token: str) -> bool:
-        """Whether a form was made for this session."""
+        """Whether a form was created for this session."""
         return hmac.compare_digest(self.csrf(session_id).encode(), token.encode(errors="replace"))
 
     def tell(self, session_id: str, notice: str) -> None:
-        """A sentence for the next page of a session."""
+        """Set the sentence for the next page of a session."""
         self._notices[session_id] = notice
         while len(self._notices) > NOTICES_MAX:
             self._notices.popitem(last=False)
 
     def told(self, session_id: str) -> str:
-        """The sentence for this page, once."""
+        """The sentence for this page, which is then removed."""
         return self._notices.pop(session_id, "")
 
     # ------------------------------------------------------------------ logins
 
     def find(self, session_id: str) -> LoggedIn | None:
-        """Whose session this is; None if a login is needed first."""
+        """The login of a session; None if a login is needed first."""
         if self._shared is not None:
             return LoggedIn(self._shared, "", self._clock())
         login = self._logins.get(session_id)
@@ -128,7 +128,7 @@ class Sessions:
         return login
 
     async def log_in(self, fields: Mapping[str, str]) -> str:
-        """Try a NATS login; the id of the new session. LoginRefusedError if it is not taken."""
+        """Try a NATS login and return the id of the new session. LoginRefusedError if it fails."""
         await self.drop_idle()
         if len(self._logins) >= LOGINS_MAX:
             raise LoginRefusedError(f"There are {LOGINS_MAX} logins already; try again later.")
@@ -141,7 +141,7 @@ class Sessions:
                     await workspace.wait_started()
             except (AuthorizationError, OperationTimeoutError, TimeoutError) as error:
                 await workspace.close()
-                # So that passwords cannot be tried quickly.
+                # Slows down attempts to guess passwords.
                 await asyncio.sleep(WRONG_SECONDS)
                 is_late = isinstance(error, TimeoutError)
                 raise LoginRefusedError(
@@ -159,7 +159,7 @@ class Sessions:
             await login.workspace.close()
 
     async def drop_idle(self) -> None:
-        """End logins that nobody has used for long."""
+        """End logins that have not been used for long."""
         now = self._clock()
         idle = [key for key, login in self._logins.items() if now - login.used_at > IDLE_SECONDS]
         for key in idle:
@@ -167,9 +167,10 @@ class Sessions:
 
 
 def login_settings(fields: Mapping[str, str]) -> dict[str, Any]:
-    """The options of a connection that a login form asks for; LoginRefusedError if it is none.
+    """The options of a connection for the fields of a login form; LoginRefusedError if they are not
+    a login.
 
-    They replace whatever login the dashboard itself was started with.
+    The options replace the login that the dashboard itself was started with.
     """
     settings: dict[str, Any] = {
         "user": "",

@@ -1,4 +1,4 @@
-"""Dispatches a request to a view and sends the response.
+"""Dispatch a request to a view and send the response.
 
 Owns the table of addresses, cookies, the token of forms and the handling of errors. Views never use
 HTTP, and this module never uses streams.
@@ -189,7 +189,7 @@ CHANGES: Final[tuple[tuple[str, View], ...]] = (
     ("/sql", sql_views.run),
     ("/sql/{run}/cancel", sql_views.cancel),
 )
-# Files that the script of a page sends.
+# Uploads by the script of a page.
 FILES: Final[tuple[tuple[str, View], ...]] = (
     ("/objects/{store}/-/upload", object_views.upload),
     ("/restore", stream_backups.restore),
@@ -198,7 +198,7 @@ FILES: Final[tuple[tuple[str, View], ...]] = (
 
 @dataclass(frozen=True)
 class _Visitor:
-    """Whose request it is; `is_new` says that the browser does not have the cookie yet."""
+    """The visitor of a request; `is_new` says that the browser does not have the cookie yet."""
 
     session_id: str
     login: LoggedIn | None
@@ -216,7 +216,8 @@ class _Desk:
         self.rules = rules
         self.is_read_only = rules.is_read_only
         self.is_secure = is_secure
-        # Cookies do not keep ports apart, so that of another dashboard must have another name.
+        # Cookies are shared between ports, so the cookie of another dashboard must have another
+        # name.
         self.cookie = f"{'__Host-' if is_secure else ''}tradewind-{port}"
 
     # ------------------------------------------------------------------ visitors
@@ -234,7 +235,7 @@ class _Desk:
         return self.sessions.needs_login
 
     def visit(self, visitor: _Visitor, *, notice: str = "") -> Visit:
-        assert visitor.login is not None, "asked only of those who are in"
+        assert visitor.login is not None, "the visitor is logged in"
         return Visit(
             link=visitor.login.workspace.link,
             csrf=self.sessions.csrf(visitor.session_id),
@@ -252,7 +253,7 @@ class _Desk:
     # ------------------------------------------------------------------ requests
 
     def reading(self, view: View) -> Callable[[Request], Awaitable[Response]]:
-        """The answer to a GET."""
+        """The handler of a GET request."""
 
         async def answer(request: Request) -> Response:
             visitor = self.visitor(request)
@@ -268,7 +269,7 @@ class _Desk:
         return answer
 
     def changing(self, view: View) -> Callable[[Request], Awaitable[Response]]:
-        """The answer to a form."""
+        """The handler of a form."""
 
         async def answer(request: Request) -> Response:
             visitor = self.visitor(request)
@@ -296,7 +297,7 @@ class _Desk:
         fields: Mapping[str, str] | None = None,
         body: AsyncIterator[bytes] | None = None,
     ) -> Call:
-        """What a view is given."""
+        """The call for a view."""
 
         def run_refusal() -> str:
             return self.rules.refusal(request.scope.get("client"), request.scope.get("server"))
@@ -313,7 +314,9 @@ class _Desk:
         )
 
     def sending(self, view: View) -> Callable[[Request], Awaitable[Response]]:
-        """The answer to a file that the script of a page sends: plain words, or where to go."""
+        """The handler of a file that the script of a page sends: answers with plain text, or a
+        redirect.
+        """
 
         async def answer(request: Request) -> Response:
             body = file_body(request)
@@ -323,7 +326,7 @@ class _Desk:
         return answer
 
     async def take(self, view: View, request: Request, body: AsyncIterator[bytes]) -> Response:
-        """Give a file to a view."""
+        """Pass an uploaded file to a view."""
         visitor = self.visitor(request)
         if visitor.login is None:
             return PlainTextResponse("Log in first.", 403)
@@ -339,12 +342,12 @@ class _Desk:
         except TradewindError as error:
             problem = problem_of(error)
             return PlainTextResponse(problem.text, STATUSES[problem.kind])
-        assert isinstance(answer, Goto), "a file that was taken leads to a page"
+        assert isinstance(answer, Goto), "an upload ends with a redirect"
         self.sessions.tell(visitor.session_id, answer.notice)
         return PlainTextResponse(answer.notice, 201, headers={"location": answer.target})
 
     async def run(self, view: View, call: Call, visitor: _Visitor) -> Response:
-        """Call a view; an error of the server or of the visitor becomes a page that says so."""
+        """Call a view; an error of the server or of the visitor becomes a page about it."""
         try:
             answer = await view(call)
         except BadFormError as error:
@@ -360,11 +363,11 @@ class _Desk:
             return PlainTextResponse(answer.text, answer.status)
         if isinstance(answer, Download):
             return _saved(answer)
-        assert isinstance(answer, Shown), "a view gives one of the kinds of Answer"
+        assert isinstance(answer, Shown), "a view returns one of the kinds of Answer"
         return HTMLResponse(answer.html, answer.status)
 
     def failed(self, visit: Visit, problem: Problem, status: int) -> Response:
-        """A page that says why something was not done."""
+        """A page that says why a request failed."""
         titles = {403: "Not allowed", 404: "Not found", 503: "Away", 400: "Bad request"}
         title = titles.get(status, "Failed")
         return HTMLResponse(page(visit, "", title, heading(title), problem_note(problem)), status)
@@ -372,7 +375,7 @@ class _Desk:
     # ------------------------------------------------------------------ logins
 
     async def login_page(self, request: Request) -> Response:
-        """The form for a NATS login."""
+        """Show the form for a NATS login."""
         visitor = self.visitor(request)
         if visitor.login is not None:
             return RedirectResponse("/", 303)
@@ -438,7 +441,7 @@ class _Desk:
         return HTMLResponse(html, status)
 
     async def missing(self, request: Request, _error: Exception) -> Response:
-        """An address that leads nowhere."""
+        """Show the page for an unknown address."""
         visitor = self.visitor(request)
         if visitor.login is None:
             return RedirectResponse("/login", 303)
@@ -447,7 +450,9 @@ class _Desk:
 
 
 class _SavedResponse(StreamingResponse):
-    """A file on its way to a browser. One that fails has no end, so nobody takes it for whole."""
+    """A file on its way to a browser. A failed transfer stays unfinished, so that the browser does
+    not take it for complete.
+    """
 
     body_iterator: AsyncGenerator[bytes, None]
 
@@ -463,7 +468,7 @@ class _SavedResponse(StreamingResponse):
                 async for chunk in chunks:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
             except TradewindError:
-                # Whoever counts the transfer has said why.
+                # The code that counts the transfer has recorded the reason.
                 return
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

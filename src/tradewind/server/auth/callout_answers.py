@@ -23,14 +23,14 @@ _SHOWN_MAX = 256
 
 
 class CalloutError(TradewindError):
-    """An answer lets nobody in; the text is for the log."""
+    """A response that admits nobody; the text is for the log."""
 
 
 class CalloutQuestion(msgspec.Struct, frozen=True):
-    """What was asked: about which stand-in for the user, in which account, by whom.
+    """A request to the service: its key that stands for the user, its account, and who may answer.
 
-    `xkey` is the curve key of the service; empty: nothing is encrypted. `is_issuer` tells whether
-    a key (and the account that it says to belong to) may answer.
+    `xkey` is the curve key of the service; if empty, nothing is encrypted. `is_issuer` says whether
+    a key (and the account it claims to belong to) may answer.
     """
 
     user_key: str
@@ -43,7 +43,7 @@ class CalloutQuestion(msgspec.Struct, frozen=True):
 def read_answer(
     question: CalloutQuestion, payload: bytes, curve: nkeys.CurveKeyPair, now_ns: int
 ) -> UserClaims:
-    """The user that a service lets in; CalloutError if it, or what it says, does not count."""
+    """The user that a service admits; CalloutError if the response or its content is not valid."""
     response, is_boxed = _open(question, payload, curve)
     problems = issues(response, now_ns // SECOND_NS)
     if problems:
@@ -53,7 +53,7 @@ def read_answer(
         raise CalloutError("Auth callout violation: auth callout response is not for expected user")
     if response.aud != question.server_id:
         raise CalloutError("Auth callout violation: auth callout response is not for server")
-    # A box proves who made it.
+    # An encrypted box proves who sealed it.
     if not is_boxed and not question.is_issuer(response.iss, response.nats.issuer_account):
         raise CalloutError("Auth callout signing key is unknown")
     if response.nats.error:
@@ -76,7 +76,7 @@ def read_answer(
 def _open(
     question: CalloutQuestion, payload: bytes, curve: nkeys.CurveKeyPair
 ) -> tuple[AuthorizationResponse, bool]:
-    """The answer, and whether it came in a box."""
+    """The response, and whether it was encrypted."""
     if not payload:
         raise CalloutError(
             f'Auth callout violation: "no reason supplied" on account "{question.account}"'
@@ -100,5 +100,5 @@ def _capital(text: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Whatever a service wrote, short and on one line."""
+    """A text of a service, shortened and escaped to one line."""
     return text[:_SHOWN_MAX].encode("unicode_escape").decode("ascii")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SUBJECT = "$SYS.REQ.USER.AUTH"
 XKEY_FIELD = "Nats-Server-Xkey"
-# How many questions may wait at once, those about one address half of that at most.
+# The limit for waiting requests; half of it is the limit for those about one address.
 WAITING_MAX = 8192
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -50,7 +50,7 @@ Admit = Callable[[UserClaims, Credentials], Identity | Rejection | PendingLogin]
 
 
 class CalloutService(msgspec.Struct, frozen=True):
-    """Who is asked: in which account, and who has to have signed the answer."""
+    """The service to ask: its account, and the key that must sign its response."""
 
     account: str
     issuer: str
@@ -58,7 +58,7 @@ class CalloutService(msgspec.Struct, frozen=True):
 
 
 class _Waiting(msgspec.Struct, eq=False):
-    """A question that was asked; `claims` are those of its answer, while an account is fetched."""
+    """A pending request; `claims` are those of its response, while an account is fetched."""
 
     question: CalloutQuestion
     credentials: Credentials
@@ -68,7 +68,9 @@ class _Waiting(msgspec.Struct, eq=False):
 
 
 class CalloutDesk:
-    """One per server; used in the event loop only. `broker` is there before the first login."""
+    """The pending requests of one server; used in the event loop only. `broker` is set before the
+    first login.
+    """
 
     def __init__(self) -> None:
         self.server_key = nkeys.KeyPair.create(nkeys.SERVER)
@@ -87,7 +89,7 @@ class CalloutDesk:
 
     @property
     def waiting(self) -> int:
-        """How many questions are waiting."""
+        """The number of pending requests."""
         return len(self._waiting)
 
     def consultation(
@@ -99,7 +101,7 @@ class CalloutDesk:
         admit: Admit,
         key: object,
     ) -> Consultation:
-        """Ask a service about a login; `admit` decides about the user that it lets in."""
+        """Ask a service about a login; `admit` decides about the user that the service accepts."""
 
         def start(
             session: Session, decided: Callable[[Identity | Rejection], None]
@@ -128,7 +130,7 @@ class CalloutDesk:
                 service.account,
             )
         if not account.has_interest(SUBJECT):
-            # Nobody would hear it, so there is nothing to wait for.
+            # Without subscribers there is nothing to wait for.
             return self._refusal(
                 f'No auth callout service is connected in account "{service.account}"',
                 service.account,
@@ -164,7 +166,7 @@ class CalloutDesk:
         return lambda: self._forget(number)
 
     def _hear(self, account_name: str) -> None:
-        """Have the answers of an account; one subscription hears them all."""
+        """Subscribe to the responses in an account; one subscription receives all of them."""
         assert self.broker is not None
         if not self._inbox:
             self._inbox = f"$SYS._INBOX.{server_hash(self.broker.server_name)}."
@@ -184,7 +186,7 @@ class CalloutDesk:
             or waiting.claims is not None
             or waiting.question.account != message.account.name
         ):
-            return  # too late, or nobody has asked this
+            return  # too late, or never requested
         assert self.broker is not None
         try:
             waiting.claims = read_answer(
@@ -196,10 +198,10 @@ class CalloutDesk:
         self._admit(number)
 
     def _admit(self, number: str) -> None:
-        """The answer counts: may the user enter? Perhaps its account has to be fetched first."""
+        """Called when a valid response has arrived: admit the user, or first fetch its account."""
         waiting = self._waiting.get(number)
         if waiting is None or waiting.claims is None:
-            return  # it was taken back meanwhile
+            return  # cancelled meanwhile
         decision = waiting.admit(waiting.claims, waiting.credentials)
         if not isinstance(decision, PendingLogin):
             self._decide(number, waiting, decision)
@@ -219,7 +221,9 @@ class CalloutDesk:
 
 
 def without_questions(identity: Identity, account: str) -> Identity:
-    """Members of the account that is asked may not ask themselves: the service would believe it."""
+    """The identity without permission to publish requests, for members of the account that is
+    asked: the service would believe them.
+    """
     if identity.account != account:
         return identity
     rules = identity.permissions or PermissionRules()
@@ -230,7 +234,7 @@ def without_questions(identity: Identity, account: str) -> Identity:
 
 
 def shown_name(claims: UserClaims, credentials: Credentials) -> str:
-    """What monitoring shows: what the service says, else what the client claims."""
+    """The name that monitoring shows: the one from the service, else the one the client claims."""
     claimed = credentials.nkey or credentials.user
     return claims.name or claimed or ("[REDACTED]" if credentials.token else "")
 

@@ -2,7 +2,8 @@
 
 Owns the decision which logins go to the service, as in nats-server: all except those of
 `auth_users`. With `allowed_accounts`, users of other accounts are checked as if there were no
-service. It wraps the gate for configured users, and like that gate never raises and never blocks.
+service. The gate wraps the one for configured users, and like that gate never raises and never
+blocks.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tradewind.server.auth.restrictions import (
 
 
 class CalloutGate:
-    """Implements `broker.identity.Gate` around the gate of what is configured."""
+    """Implements `broker.identity.Gate` around the gate of the configured users."""
 
     auth_required = True
     is_required = True
@@ -54,14 +55,14 @@ class CalloutGate:
         self._desk = desk
         self._service = CalloutService(options.account, options.issuer, options.xkey)
         self._users = frozenset(options.users)
-        # The accounts that users can be put into, with what their users may do by default.
+        # The accounts that users can be put into, with the default permissions of their users.
         self._accounts: dict[str, PermissionRules | None] = {
             GLOBAL_ACCOUNT: None,
             **{one.name: one.default_permissions for one in server_options.accounts.values()},
         }
         if server_options.system_account:
             self._accounts.setdefault(server_options.system_account, None)
-        # While these are the same nobody is asked about twice.
+        # While these are unchanged, no login is sent to the service twice.
         self._key = options, self._accounts
 
     @property
@@ -70,7 +71,7 @@ class CalloutGate:
         return self._configured.nonce_required
 
     def check(self, credentials: Credentials) -> Decision:
-        """Decide who this is."""
+        """Decide who the client is."""
         claimed = credentials.nkey or credentials.user
         if (
             credentials.has_connected
@@ -81,7 +82,7 @@ class CalloutGate:
         ):
             return self._consultation(credentials)  # whatever its password
         if not self._configured.is_required:
-            return self._consultation(credentials)  # nobody is configured, so nobody is known
+            return self._consultation(credentials)  # no user is configured, so none is known
         decision = self._configured.check(credentials)
         if isinstance(decision, Deferred):
             return self._deferred(decision, credentials)
@@ -102,7 +103,7 @@ class CalloutGate:
     def _with_verdict(
         self, decision: Identity | Rejection, credentials: Credentials
     ) -> Identity | Rejection | Consultation:
-        """Whether what is configured decides."""
+        """The decision, or a consultation if the configured users do not decide."""
         if isinstance(decision, Rejection):
             is_own = (credentials.nkey or credentials.user) in self._users
             return decision if is_own else self._consultation(credentials)
@@ -115,7 +116,7 @@ class CalloutGate:
         return not allowed or account == GLOBAL_ACCOUNT or account in allowed
 
     def _consultation(self, credentials: Credentials) -> Consultation:
-        # A JWT is worth nothing here, so the service is not told of one: as in nats-server.
+        # A JWT has no meaning here, so the service does not receive one, as in nats-server.
         user = credentials.nkey or credentials.user or (TOKEN_USER if credentials.token else "")
         return self._desk.consultation(
             self._service, credentials, Claimed(user), self._is_issuer, self._admit, self._key
@@ -125,7 +126,7 @@ class CalloutGate:
         return issuer == self._options.issuer
 
     def _admit(self, claims: UserClaims, credentials: Credentials) -> Identity | Rejection:
-        """Whether a user that the service lets in may enter, and where."""
+        """Whether a user that the service accepts may enter, and where."""
         name = self._service.account
         now_ns = self._desk.now_ns()
         if claims.nats.proxy_required:

@@ -24,7 +24,7 @@ AUDIENCE = "nats-authorization-request"
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """Whom a login claims to be, and what its JWT says of that, where one counts."""
+    """The user that a login claims to be, and its JWT in operator mode."""
 
     user: str
     jwt: str = ""
@@ -42,7 +42,7 @@ def request_claims(
     issuer: str,
     xkey: str,
 ) -> AuthorizationRequest:
-    """The question about one login; `issuer` is who is to answer."""
+    """The claims of the request about one login; `issuer` is the key that must sign the answer."""
     ends_ns = broker.now_ns() + broker.options.auth_timeout_ns
     fields = AuthorizationRequestFields(
         server_id=_present(
@@ -101,13 +101,13 @@ def _tls(session: Session) -> dict[str, Any] | None:
         return None
     tls: dict[str, Any] = {"version": facts.version, "cipher": facts.cipher}
     if facts.certificate is not None:
-        # Whoever is asked for a certificate is verified; the authority is not told.
+        # A requested certificate is always verified; the service does not receive the authority.
         tls["verified_chains"] = [[ssl.DER_cert_to_PEM_cert(facts.certificate)]]
     return tls
 
 
 def _present(**fields: Any) -> dict[str, Any]:
-    """Without what is empty."""
+    """The fields that are not empty."""
     shown = {
         name: _text(value) if isinstance(value, str) else value for name, value in fields.items()
     }
@@ -115,5 +115,5 @@ def _present(**fields: Any) -> dict[str, Any]:
 
 
 def _text(value: str) -> str:
-    """What a client says need not be text."""
+    """The value as valid text: clients may send bytes that are not UTF-8."""
     return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

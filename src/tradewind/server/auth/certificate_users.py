@@ -33,18 +33,18 @@ _SHORT_NAMES = {
     NameOID.STATE_OR_PROVINCE_NAME: "ST",
     NameOID.COUNTRY_NAME: "C",
 }
-_SINGLE = (NameOID.SERIAL_NUMBER, NameOID.COMMON_NAME)  # of several, Go keeps the last
+_SINGLE = (NameOID.SERIAL_NUMBER, NameOID.COMMON_NAME)  # if there are several, Go takes the last
 _DN_NAMES = {**_SHORT_NAMES, NameOID.DOMAIN_COMPONENT: "DC"}
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateNames:
-    """Every name in a certificate that can be a user's."""
+    """Every name in a certificate that can be a user's name."""
 
     emails: tuple[str, ...]
     dns_names: tuple[str, ...]
     uris: tuple[str, ...]
-    subject: DistinguishedName | None  # None: it is empty or has a part that has no short name
+    subject: DistinguishedName | None  # None: it is empty, or a part of it has no short name
     subject_texts: tuple[str, ...]
 
 
@@ -61,7 +61,7 @@ class CertificateMap:
                 self._by_parts.setdefault(reordered(name), []).append(user)
 
     def find(self, names: CertificateNames, accept: Callable[[str], bool]) -> str | None:
-        """The first user that a name stands for and that `accept` takes, or None."""
+        """The first user that a name stands for and that `accept` accepts, or None."""
         return next((user for user in self._candidates(names) if accept(user)), None)
 
     def _candidates(self, names: CertificateNames) -> Iterator[str]:
@@ -77,7 +77,7 @@ class CertificateMap:
 
 
 def read_names(der: bytes) -> CertificateNames | None:
-    """The names in a certificate; None when it cannot be read."""
+    """The names in a certificate; None if the certificate cannot be read."""
     try:
         return _read(x509.load_der_x509_certificate(der))
     except Exception:
@@ -108,7 +108,7 @@ def _read(certificate: x509.Certificate) -> CertificateNames:
 
 
 def _subject_name(subject: x509.Name) -> DistinguishedName | None:
-    """The subject leaf first, as it is written; None when a part of it has no short name."""
+    """The subject as written, leaf first; None if a part of it has no short name."""
     relative_names = []
     for rdn in reversed(subject.rdns):
         pairs = []
@@ -121,9 +121,9 @@ def _subject_name(subject: x509.Name) -> DistinguishedName | None:
 
 
 def _subject_texts(subject: x509.Name) -> tuple[str, ...]:
-    """The subject as Go prints it, grouped by type and without types unknown to it.
+    """The subject as Go prints it, grouped by type and without types that Go does not know.
 
-    With domain components there are two texts: first with them at the end, then without.
+    A subject with domain components has two texts: first with these at the end, then without.
     """
     groups = []
     for oid, short_name in _SHORT_NAMES.items():

@@ -28,12 +28,12 @@ class Member(msgspec.Struct, frozen=True):
     connection_types: frozenset[str]
 
     def may_use(self, connection_type: str) -> bool:
-        """Whether the user may come in by this kind of connection."""
+        """Whether the user may connect with this kind of connection."""
         return not self.connection_types or connection_type in self.connection_types
 
 
 class Members(msgspec.Struct, frozen=True):
-    """All members, by user name and by public nkey; each name is there once on a server."""
+    """All members, by user name and by public nkey; each name occurs once on a server."""
 
     users: dict[str, Member] = msgspec.field(default_factory=dict)
     nkeys: dict[str, Member] = msgspec.field(default_factory=dict)
@@ -41,12 +41,12 @@ class Members(msgspec.Struct, frozen=True):
     def add(
         self, user: UserOptions, account: str, default_permissions: PermissionRules | None
     ) -> None:
-        """Add one user of `account`; ConfigError when the entry is wrong or the name is taken."""
+        """Add one user of `account`; ConfigError if the entry is wrong or the name is taken."""
         table = self.nkeys if user.nkey else self.users
         name = user.nkey or user.user
         if not name:
             raise ConfigError(f"a user of account {account!r} has neither a user name nor an nkey")
-        # Before any message repeats the name: it could be a seed that was pasted by mistake.
+        # This precedes every message that repeats the name: it could be a seed, pasted by mistake.
         key = _public_key(user.nkey) if user.nkey else b""
         if user.nkey and (user.user or user.password):
             raise ConfigError(f"nkey user {name!r} takes no user name and no password: remove them")

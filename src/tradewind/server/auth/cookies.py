@@ -21,7 +21,7 @@ _VALUE = re.compile(r"[ !#-:<-\[\]-~]*\Z")  # printable ASCII without quote, sem
 def parse_cookies(lines: Iterable[str]) -> dict[str, str]:
     """Name to value of Cookie header lines.
 
-    A malformed cookie is dropped; of several with one name the last counts.
+    A malformed cookie is dropped; of several cookies with the same name, the last one counts.
     """
     cookies: dict[str, str] = {}
     for line in lines:

@@ -22,7 +22,7 @@ _HEX_PAIR = re.compile(rb"[0-9A-Fa-f]{2}")
 
 
 def relative_name(pairs: list[tuple[str, bytes]]) -> RelativeName:
-    """The comparable form of one relative name; types are compared without regard to case."""
+    """The comparable form of one relative name; types are compared case-insensitively."""
     return tuple(sorted((kind.upper(), value) for kind, value in pairs))
 
 
@@ -32,7 +32,7 @@ def reordered(name: DistinguishedName) -> DistinguishedName:
 
 
 def parse_name(text: str) -> DistinguishedName | None:
-    """The name that `text` spells; None when it is none, as an ordinary user name is not."""
+    """The name that `text` spells; None for an ordinary user name or any other text."""
     relative_names: list[RelativeName] = []
     pairs: list[tuple[str, bytes]] = []
     for kind, value, separator in _pairs(text.encode("utf-8", "surrogatepass")):
@@ -42,12 +42,12 @@ def parse_name(text: str) -> DistinguishedName | None:
         if separator != b"+":
             relative_names.append(relative_name(pairs))
             pairs = []
-    # An empty name would equal the empty subject of some certificate: it names nobody.
+    # An empty name would equal the empty subject of some certificate, so it must not match.
     return tuple(relative_names) or None
 
 
 def _pairs(data: bytes) -> list[tuple[str | None, bytes, bytes]]:
-    """Each type and value with the separator after it; a type of None marks a broken name."""
+    """Each type and value with the separator after it; a type of None marks an invalid name."""
     broken: list[tuple[str | None, bytes, bytes]] = [(None, b"", b"")]
     found: list[tuple[str | None, bytes, bytes]] = []
     kind: str | None = None
@@ -87,7 +87,7 @@ def _pairs(data: bytes) -> list[tuple[str | None, bytes, bytes]]:
 
 
 def _unescape(data: bytes, index: int) -> tuple[bytes | None, int]:
-    """The byte that a backslash before `index` stands for, and where to continue."""
+    """The byte that a backslash before `index` stands for, and the index to continue at."""
     char = data[index : index + 1]
     if char and char in _SPECIAL:
         return char, index + 1

@@ -51,13 +51,14 @@ _SHOWN_NAME_MAX = 64
 
 
 class _Settings(msgspec.Struct, frozen=True):
-    """What of the options counts for one listener."""
+    """The options that apply to one listener."""
 
     authorization: AuthorizationOptions
     no_auth_user: str
     map_certificates: bool
-    # Only the system account is configured, and nothing says who may enter: then strangers are let
-    # into the global account, so that giving the system account users locks nobody else out.
+    # Only the system account is configured, and nothing says who may enter: then clients without
+    # credentials enter the global account, so that giving the system account users locks out no one
+    # else.
     strangers_enter: bool
 
 
@@ -79,7 +80,7 @@ def build_gate(
         is_decided_here = False
     if options.authorization.callout is None or is_decided_here:
         return gate
-    assert desk is not None, "a callout needs somebody who asks"
+    assert desk is not None, "a callout needs a desk"
     # Loaded when it is needed: servers without a callout start sooner.
     from tradewind.server.auth.callout_gate import CalloutGate
 
@@ -87,7 +88,7 @@ def build_gate(
 
 
 def _leaf_gate(options: ServerOptions, members: Members, settings: _Settings) -> AuthorizeGate:
-    """With users of their own, leaf nodes enter by no other login."""
+    """The gate of leaf nodes: if they have users of their own, no other login is accepted."""
     authorization = (options.leafnodes or LeafOptions()).authorization
     own = Members()
     for entry in authorization.users:
@@ -103,7 +104,7 @@ def _leaf_gate(options: ServerOptions, members: Members, settings: _Settings) ->
 
 
 def gate_notices(options: ServerOptions) -> tuple[str, ...]:
-    """What an administrator should know about who may enter: lines to log at the start."""
+    """Notes for the administrator about who may enter: lines to log at the start."""
     notices = []
     authorization = options.authorization
     members = collect_members(options)
@@ -175,16 +176,16 @@ class AuthorizeGate:
 
     @property
     def is_required(self) -> bool:
-        """Whether anything is configured that a login is compared with."""
+        """Whether any credentials are configured."""
         return self._required
 
     @property
     def maps_certificates(self) -> bool:
-        """Whether the certificate says who it is."""
+        """Whether a user is identified by its certificate."""
         return self._certificates is not None
 
     def check(self, credentials: Credentials) -> Identity | Rejection | Deferred:
-        """Decide who this is."""
+        """Decide who the client is."""
         if not self._required:
             return Identity(self._open_account, _claimed_name(credentials))
         stranger = not (credentials.user or credentials.password or credentials.token)
@@ -221,7 +222,7 @@ class AuthorizeGate:
         if not member.may_use(credentials.connection_type):
             return Rejection(f"nkey {name} may not use a {credentials.connection_type} connection")
         if credentials.nkey == self._no_auth_user:
-            return member.identity  # what presenting nothing gives, too
+            return member.identity  # the same identity as without any credentials
         if not credentials.nonce:
             return Rejection(f"nkey {name} had no nonce to sign")
         signature = nkeys.decode_signature(credentials.signature)
@@ -280,7 +281,9 @@ class AuthorizeGate:
         )
 
     def _no_auth_user_usable(self, connection_type: str) -> bool:
-        """Not with a hashed password: nats-server fills it in, and a hash does not match itself."""
+        """Whether `no_auth_user` can be used; not with a hashed password: nats-server fills in the
+        hash, which does not match itself.
+        """
         if self._no_auth_user in self._nkeys:
             return self._nkeys[self._no_auth_user].may_use(connection_type)
         member = self._users.get(self._no_auth_user)
@@ -295,7 +298,7 @@ class AuthorizeGate:
         return self._slowly(Rejection(f"user {_shown(credentials.user)} {why}"), credentials)
 
     def _slowly(self, rejection: Rejection, credentials: Credentials) -> Rejection | Deferred:
-        """Refuse no faster than a hash is checked: the time must not tell which names exist."""
+        """Refuse no faster than a hash is checked: the time must not reveal which names exist."""
         decoy, password = self._decoy, credentials.password
         if decoy is None:
             return rejection
@@ -310,7 +313,7 @@ class AuthorizeGate:
 def _compare(
     configured: Secret, presented: str, identity: Identity, rejection: Rejection
 ) -> Identity | Rejection | Deferred:
-    """`identity` when the secrets match; a closure, unlike a partial, keeps them out of reprs."""
+    """`identity` if the secrets match; a closure, unlike a partial, keeps them out of reprs."""
     if not is_hashed(configured):
         return identity if matches_plain(configured, presented) else rejection
 
@@ -321,7 +324,7 @@ def _compare(
 
 
 def _settings(options: ServerOptions, listener: Listener) -> _Settings:
-    """The server's settings, or those of the websocket block when it says who may enter."""
+    """The server's settings, or those of the websocket block if it has credentials."""
     standard = _Settings(
         authorization=options.authorization,
         no_auth_user=options.no_auth_user,
@@ -335,7 +338,7 @@ def _settings(options: ServerOptions, listener: Listener) -> _Settings:
     map_certificates = _maps_certificates(websocket.tls)
     if not (own.user or own.token or websocket.no_auth_user):
         return replace(standard, map_certificates=map_certificates)
-    # Its own credentials replace all of the server's, also the free entry of strangers.
+    # Its own credentials replace all of the server's, including free entry for everyone else.
     return _Settings(own, websocket.no_auth_user, map_certificates, strangers_enter=False)
 
 
@@ -352,7 +355,7 @@ def _system_account_only(options: ServerOptions) -> bool:
 
 
 def _check_settings(options: ServerOptions, members: Members) -> None:
-    """Refuse what nats-server does not start with: it would lock out or let in by accident."""
+    """Refuse settings that nats-server refuses: they would lock out or admit users by accident."""
     websocket = options.websocket or WebsocketOptions()
     own = websocket.authorization or AuthorizationOptions()
     for place, name in (("", options.no_auth_user), ("websocket ", websocket.no_auth_user)):
@@ -372,13 +375,15 @@ def _check_settings(options: ServerOptions, members: Members) -> None:
 
 
 def _costliest(secrets: list[Secret]) -> Secret | None:
-    """The hash that takes longest to check (its cost is the number after `$2b$`), if any."""
+    """The hash that takes longest to check (its cost is the number after `$2b$`); None without
+    hashes.
+    """
     hashed = [secret for secret in secrets if is_hashed(secret)]
     return max(hashed, key=lambda secret: secret.reveal()[4:6], default=None)
 
 
 def _claimed_name(credentials: Credentials) -> str:
-    """On an open server nobody is verified: monitoring shows the claim, but never a token."""
+    """The unverified name of a client of an open server, as monitoring shows it; never a token."""
     return credentials.nkey or credentials.user or (TOKEN_USER if credentials.token else "")
 
 

@@ -62,11 +62,11 @@ class Lookup(Protocol):
     """Fetches accounts that are not in the book."""
 
     def fetch(self, key: str, address: str, resume: Callable[[], None]) -> bool:
-        """Call `resume` when the book has an answer; false when too many wait already."""
+        """Call `resume` once the book has an answer; False if too many callers wait already."""
 
 
 class OperatorGate:
-    """Implements `broker.identity.Gate`; one for all listeners."""
+    """Implements `broker.identity.Gate`; a single gate serves all listeners."""
 
     auth_required = True
     is_required = True
@@ -92,7 +92,7 @@ class OperatorGate:
         self._read = reader(UserClaims, REMEMBERED_MAX, REMEMBERED_BYTES_MAX)
 
     def check(self, credentials: Credentials) -> Identity | Rejection | PendingLogin | Consultation:
-        """Decide who this is."""
+        """Decide who the client is."""
         claims = None
         if credentials.has_connected:
             claims = self._claims(credentials.jwt) or self._claims(self._sentinel)
@@ -120,9 +120,9 @@ class OperatorGate:
     def check_again(
         self, identity: Identity, credentials: Credentials
     ) -> Identity | Rejection | None:
-        """The same for a connection that has entered, after its account has changed.
+        """Decide again about a connection that has logged in, after its account has changed.
 
-        Its signature was right and need not be checked again. None: there is nothing to decide.
+        Its signature was valid and is not checked again. None if there is nothing to decide.
         """
         claims = identity.claims
         if claims is None:
@@ -143,12 +143,13 @@ class OperatorGate:
     def _consultation(
         self, credentials: Credentials, claims: UserClaims, known: KnownAccount
     ) -> Consultation:
-        """The account has a service that decides who its users are."""
+        """The consultation for an account whose users are decided by a service."""
         key = known.claims.sub
         service = CalloutService(key, key, known.claims.nats.authorization.xkey)
 
         def is_issuer(issuer: str, account: str) -> bool:
-            # Which account it claims to sign for proves nothing: its key has to be one of ours.
+            # The account that the user claims to sign for proves nothing: its key has to be one of
+            # ours.
             return account in ("", key) and (issuer == key or issuer in self._scopes_of(key))
 
         def admit(user: UserClaims, shown: Credentials) -> Identity | Rejection | PendingLogin:
@@ -156,7 +157,7 @@ class OperatorGate:
 
         claimed = Claimed(
             credentials.nkey or credentials.user or claims.sub,
-            # The one that was read: what does not decode is not passed on.
+            # The decoded token: what does not decode is not passed on.
             credentials.jwt if self._claims(credentials.jwt) is not None else self._sentinel,
             claims.name,
             tuple(claims.nats.tags or ()),
@@ -170,7 +171,7 @@ class OperatorGate:
     def _admit(
         self, asked: str, claims: UserClaims, credentials: Credentials
     ) -> Identity | Rejection | PendingLogin:
-        """Whether a user that the service of the account `asked` lets in may enter, and where."""
+        """Whether a user that the service of the account `asked` accepts may enter, and where."""
         if claims.nats.proxy_required:
             return Rejection("Proxy connection required")
         target = claims.account
@@ -214,7 +215,7 @@ class OperatorGate:
     def _member(
         self, credentials: Credentials, claims: UserClaims, known: KnownAccount, *, is_signed: bool
     ) -> Identity | Rejection:
-        """From the sixth check on: the account is there, and what it says of itself is right."""
+        """Run the sixth check and all later ones, for an account whose JWT is valid."""
         now_ns = self._clock.wall_ns()
         issuer = known.claims.iss
         if issuer not in self._book.trust.keys:
@@ -266,7 +267,9 @@ class OperatorGate:
 
 
 def _called_out(identity: Identity, known: KnownAccount, name: str) -> Identity:
-    """One whom a service has let in: limits of its own do not count, those of its account do."""
+    """The identity of a user that a service has accepted; the limits are those of its account, not
+    its own.
+    """
     account = known.claims.nats.limits
     limits = UserLimits(subscriptions_max=account.subs, payload_bytes_max=account.payload)
     return replace(identity, user=name, limits=limits, is_called_out=True)
@@ -299,13 +302,13 @@ def _identity(
 
 
 def _is_bare(fields: UserFields) -> bool:
-    """Whether a user carries nothing that its scope decides: not even an empty list."""
+    """Whether a user has none of the fields that its scope decides, not even an empty list."""
     plain = UserFields(**{name: getattr(fields, name) for name in _OWN_FIELDS})
     return fields == plain
 
 
 def _ends_ns(claims: UserClaims, left: float | None, now_ns: int) -> int:
-    """When the connection is over, by the wall clock; 0: never."""
+    """When the connection must end, by the wall clock; 0: never."""
     ends = [claims.exp * SECOND_NS] if claims.exp > 0 else []
     if left is not None:
         ends.append(now_ns + round(left * SECOND_NS))
@@ -318,7 +321,7 @@ def _public_key(text: str) -> bytes:
 
 
 def signature_problem(user: str, credentials: Credentials) -> str:
-    """Why the nonce was not signed by this user; empty: it was."""
+    """Why the nonce was not signed by this user; empty if the signature is valid."""
     if not credentials.signature:
         return "Signature missing"
     try:

@@ -1,7 +1,7 @@
-"""Compares a presented password or token with the configured one.
+"""Compare a presented password or token with the configured one.
 
-Owns the comparison, plain and bcrypt. It never looks up a user, and never keeps or prints what it
-compares.
+Owns the comparison, plain and bcrypt. It never looks up a user, and never stores or prints the
+values it compares.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from tradewind.options import Secret
 # As on nats-server, a value with this prefix is always taken as a hash, even a broken one.
 _BCRYPT = re.compile(r"\$2[abxy]\$[0-9]{2}\$")
 # Blowfish reads no more of its key. The official server ignores the rest too, so hashes of longer
-# passwords that other tools made keep working.
+# passwords that other tools made remain valid.
 _BCRYPT_PASSWORD_BYTES_MAX = 72
 
 
 def is_hashed(configured: Secret) -> bool:
-    """Whether the configured value is a bcrypt hash: too slow to check in the event loop."""
+    """Whether the configured value is a bcrypt hash, which is too slow to check in the loop."""
     return _BCRYPT.match(configured.reveal()) is not None
 
 
@@ -43,5 +43,5 @@ def matches_hash(configured: Secret, presented: str) -> bool:
 
 
 def _encoded(text: str) -> bytes:
-    """UTF-8, in which the lone surrogates that JSON can carry are bytes like any other."""
+    """The text in UTF-8; lone surrogates, which JSON can carry, are encoded like any character."""
     return text.encode("utf-8", "surrogatepass")

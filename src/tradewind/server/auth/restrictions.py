@@ -21,12 +21,12 @@ from tradewind.route.permission_rules import (
 from tradewind.server.auth.configured_users import CONNECTION_TYPES
 
 _DAY_SECONDS = 86_400.0
-# In front of an IPv4 address that is written as one of IPv6.
+# The prefix of an IPv4 address written as an IPv6 address.
 _MAPPED_BITS = 96
 
 
 def may_come_from(restrictions: UserRestrictions, address: str) -> bool:
-    """Whether the peer's address is in one of the networks, if any are named."""
+    """Whether the peer's address is in one of the networks, or no networks are named."""
     if not restrictions.src:
         return True
     try:
@@ -52,7 +52,7 @@ def _holds(
 
 
 def seconds_left(restrictions: UserRestrictions, now_ns: int) -> float | None:
-    """For how long the user may stay by its times; 0: it may not be here now, None: forever."""
+    """The seconds for which the user may stay; 0 outside its times, None without a limit."""
     if not restrictions.times:
         return None
     now = datetime.fromtimestamp(now_ns / SECOND_NS, UTC).astimezone(
@@ -74,7 +74,7 @@ def _left_of(window: TimeRange, second: float) -> float:
 
 
 def _zone(name: str) -> tzinfo | None:
-    """None: the zone of the machine, which is also meant by no name."""
+    """The time zone of a name; None for the zone of the machine, which an empty name means too."""
     if name in ("", "Local"):
         return None
     from zoneinfo import ZoneInfo
@@ -83,14 +83,16 @@ def _zone(name: str) -> tzinfo | None:
 
 
 def connection_types(names: Iterable[str] | None) -> frozenset[str] | None:
-    """The kinds of connection that are allowed; empty: all. None: names, but none is known."""
+    """The allowed kinds of connection; empty allows all. None if there are names, but none is
+    known.
+    """
     listed = [name.upper() for name in names or ()]
     known = frozenset(listed) & CONNECTION_TYPES
     return None if listed and not known else known
 
 
 def permission_rules(permissions: PermissionClaims) -> PermissionRules | None:
-    """As the broker takes them; None when there are none at all."""
+    """The permissions in the broker's form; None if the JWT has none."""
     publish, subscribe = permissions.pub, permissions.sub
     responses = permissions.resp
     if not (publish.allow or publish.deny or subscribe.allow or subscribe.deny or responses):
@@ -102,7 +104,7 @@ def permission_rules(permissions: PermissionClaims) -> PermissionRules | None:
         )
     publish_allow = tuple(publish.allow) if publish.allow else None
     if rule is not None and publish_allow is None:
-        publish_allow = ()  # whoever may only answer may not also publish everywhere
+        publish_allow = ()  # a user who may only respond may not also publish everywhere
     return PermissionRules(
         publish_allow=publish_allow,
         publish_deny=tuple(publish.deny or ()),
@@ -113,5 +115,5 @@ def permission_rules(permissions: PermissionClaims) -> PermissionRules | None:
 
 
 def smallest(*limits: int) -> int:
-    """The smallest of limits of which -1 means none."""
+    """The smallest of several limits, of which -1 means no limit."""
     return min((limit for limit in limits if limit >= 0), default=-1)

@@ -23,21 +23,21 @@ from tradewind.route.function_calls import braced_parts
 from tradewind.subjects import is_valid_subject
 
 SUBJECTS_MAX = 4096
-# Of all subjects of a list together.
+# The limit for all subjects of a list together.
 CHARACTERS_MAX = 1 << 20
-# For each, all tags of the user are looked through.
+# Each of these searches all tags of the user.
 PLACES_MAX = 256
 _TAG = re.compile(r"(account-)?tag\((.*)\)")
 
 
 class _NoSuchOperationError(Exception):
-    """A template has a word that means nothing."""
+    """A template has an operation that does not exist."""
 
 
 def fill_template(
     template: ScopeTemplate, user: UserClaims, account: AccountClaims
 ) -> ScopeTemplate | None:
-    """The template with the values of this user; None: it cannot be used for it."""
+    """The template with the values of this user; None if it cannot be used for this user."""
     try:
         publish = _rules(template.pub, user, account)
         subscribe = _rules(template.sub, user, account)
@@ -61,10 +61,10 @@ def _rules(rules: SubjectClaims, user: UserClaims, account: AccountClaims) -> Su
 
 
 def _expanded_list(texts: list[str], user: UserClaims, account: AccountClaims) -> list[str | None]:
-    """All subjects of a list, None for each that is none.
+    """All subjects of a list, with None for each text that is not a subject.
 
-    A list with a template in it can name no queue groups, as in nats-server: with a blank in it an
-    entry is no subject.
+    A list with a template in it cannot name queue groups, as in nats-server: an entry with a blank
+    is not a subject.
     """
     pieces = [braced_parts(text) for text in texts]
     place_count = sum(len(parts) // 2 for parts in pieces)
@@ -86,9 +86,9 @@ def _expanded_list(texts: list[str], user: UserClaims, account: AccountClaims) -
 
 
 def _expanded(pieces: list[str], user: UserClaims, account: AccountClaims) -> list[str]:
-    """Every text that a template stands for; none if a tag is missing.
+    """Every text that a template stands for; empty if a tag is missing.
 
-    `pieces` are plain text and operations, in turn.
+    `pieces` alternate between plain text and operations.
     """
     values = [_values(operation.strip(), user, account) for operation in pieces[1::2]]
     count = 1

@@ -66,7 +66,7 @@ def refused(reasons: dict[str, str]) -> Table:
 
 
 def noticed(reader: Reader, text: str) -> Conversion:
-    """A conversion that ignores the value but says so in the log."""
+    """A conversion that ignores the value and says so in the log."""
 
     def convert(node: ConfigNode, key: str) -> None:
         line = f"{key}: {text}"
@@ -77,7 +77,7 @@ def noticed(reader: Reader, text: str) -> Conversion:
 
 
 def ignored_block(reader: Reader, name: str) -> Conversion:
-    """A conversion for a whole block that does not matter here: nothing inside is looked at."""
+    """A conversion for a whole block that has no meaning here: its content is not looked at."""
     say = noticed(reader, NOTICES[name])
 
     def convert(node: ConfigNode, key: str) -> None:

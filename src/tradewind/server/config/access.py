@@ -62,7 +62,7 @@ class AccessReader:
         self._names: set[str] = set()
 
     def authorization(self, node: ConfigNode, key: str) -> AuthorizationOptions:
-        """The top-level block."""
+        """The options of the top-level `authorization` block."""
         users = ("users", self._users)
         default_permissions = ("default_permissions", self._permissions.read)
         fields = self._reader.fields(
@@ -89,7 +89,7 @@ class AccessReader:
         return replace(options, users=_with_default(options.users, options.default_permissions))
 
     def _callout(self, node: ConfigNode, key: str) -> CalloutOptions:
-        """Who decides about logins instead of this file."""
+        """The service that decides about logins instead of this file."""
         users, xkey = ("users", texts), ("xkey", _curve_key)
         account = ("account", text)
         fields = self._reader.fields(
@@ -113,11 +113,11 @@ class AccessReader:
         return CalloutOptions(**fields)
 
     def simple_authorization(self, node: ConfigNode, key: str) -> AuthorizationOptions:
-        """The smaller block of a websocket listener."""
+        """The options of the smaller block of a websocket listener."""
         return AuthorizationOptions(**self._reader.fields(node, key, _LOGIN))
 
     def accounts(self, node: ConfigNode, key: str) -> dict[str, AccountOptions]:
-        """The block of accounts, or a list of names."""
+        """The accounts of a block, or of a list of names."""
         accounts: dict[str, AccountOptions] = {}
         if isinstance(node.value, list):
             for item in node.value:
@@ -167,7 +167,7 @@ class AccessReader:
         return replace(options, users=_with_default(options.users, options.default_permissions))
 
     def _trace_rule(self, node: ConfigNode, key: str) -> TraceRule | None:
-        """A subject alone, or a block of `dest` and `sampling`."""
+        """The rule of a subject alone, or of a block with `dest` and `sampling`."""
         if isinstance(node.value, str):
             return TraceRule(_trace_destination(node, key))
         fields = self._reader.fields(
@@ -289,7 +289,7 @@ _JETSTREAM_LIMITS = {
 
 
 def enabled_or_disabled(node: ConfigNode, key: str) -> bool:
-    """A truth value, or one of the words `enabled` and `disabled`."""
+    """The value of a boolean, or of one of the words `enabled` and `disabled`."""
     if isinstance(node.value, bool):
         return node.value
     word = node.value.lower() if isinstance(node.value, str) else ""

@@ -13,7 +13,7 @@ from tradewind.durations import format_duration
 from tradewind.errors import ConfigError
 from tradewind.options import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, ServerOptions, UserOptions
 
-# A host, perhaps in brackets, and perhaps a port up to 65535.
+# A host, possibly in brackets, and possibly a port up to 65535.
 _ADVERTISED = re.compile(
     r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+)"
     r"(?::(?:6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]?\d{1,4}))?",

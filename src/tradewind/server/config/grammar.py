@@ -55,13 +55,17 @@ _SECRET_KEY = re.compile(r"pass|token|secret|seed|key|ek\b|jwt", re.IGNORECASE)
 
 
 def parse_file(path: str, environ: Mapping[str, str] | None = None) -> dict[str, ConfigNode]:
-    """The tree of a file with everything it includes. Raises ConfigError naming file and line."""
+    """The tree of a file with everything it includes. Raises ConfigError with the file and the
+    line.
+    """
     loader = _Loader(os.environ if environ is None else environ)
     return loader.load(path, including=None)
 
 
 class _Loader:
-    """What all files of one configuration share: the environment and the bounds on including."""
+    """State shared by the files of one configuration: the environment and the limits on
+    includes.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
@@ -109,7 +113,7 @@ def _decode(content: bytes, path: str) -> str:
 
 
 class _GrammarParser:
-    """One pass over one text. `_scopes` are the open maps, where variables are looked up."""
+    """One pass over one text. `_scopes` are the open maps, in which variables are looked up."""
 
     def __init__(self, text: str, path: str, loader: _Loader) -> None:
         self._text = text
@@ -117,7 +121,7 @@ class _GrammarParser:
         self._loader = loader
         self._position = 0
         self._line = 1
-        self._line_position = 0  # up to where `_line` has been counted
+        self._line_position = 0  # the position up to which `_line` has been counted
         self._nesting = 0
         self._scopes: list[dict[str, ConfigNode]] = []
 
@@ -157,7 +161,7 @@ class _GrammarParser:
             self._end_of_item(closing)
 
     def _item(self, into: dict[str, ConfigNode]) -> None:
-        """One key with its value, or one include."""
+        """Parse one key with its value, or one include."""
         line = self._here()
         key, quoted = self._key()
         self._take(_SPACE)
@@ -196,7 +200,7 @@ class _GrammarParser:
         return key, False
 
     def _end_of_item(self, closing: str) -> bool:
-        """Step over what ends a value; False when a closing bracket or the end of the text does."""
+        """Step over the end of a value; False at a closing bracket or the end of the text."""
         self._take(_SPACE)
         self._skip_comment()
         character = self._peek()
@@ -296,7 +300,7 @@ class _GrammarParser:
             parts += self._escape()
 
     def _escape(self) -> bytes:
-        """What follows a backslash."""
+        """The bytes that the escape after a backslash stands for."""
         character = self._peek()
         self._position += 1
         if character in _ESCAPES:
@@ -318,7 +322,7 @@ class _GrammarParser:
             raise self._error(r"the \x escapes of a string must form UTF-8 text", line) from None
 
     def _block(self, line: int) -> str:
-        """A `( ... )` string: a line with only the bracket ends it; it keeps its new lines."""
+        """A `( ... )` string: ends at a line with only the bracket, and keeps its line breaks."""
         match = _BLOCK_END.search(self._text, self._position)
         if not match:
             raise self._error("missing a line with only ')' at the end of a block string", line)
@@ -327,7 +331,9 @@ class _GrammarParser:
         return text
 
     def _bare(self, key: str, line: int) -> ConfigNode:
-        """An unquoted word: a number, a truth value, a date, a variable, or just a string."""
+        """The value of an unquoted word: a number, a boolean, a date, a variable, or a plain
+        string.
+        """
         parts = bytearray()
         escaped = False
         while True:
@@ -382,7 +388,7 @@ class _GrammarParser:
         return number
 
     def _variable(self, name: str, key: str, line: int) -> ConfigNode:
-        """The value of `$name`: from the open blocks, innermost first, then the environment."""
+        """The value of `$name`: from the open blocks, innermost first, or from the environment."""
         for scope in reversed(self._scopes):
             if name in scope:
                 found = scope[name]
@@ -428,11 +434,11 @@ class _GrammarParser:
     # -- characters
 
     def _peek(self) -> str:
-        """The next character, empty at the end of the text."""
+        """The next character; empty at the end of the text."""
         return self._text[self._position : self._position + 1]
 
     def _take(self, pattern: re.Pattern[str]) -> str:
-        """Step over what `pattern` matches here, and return it."""
+        """Step over the text that `pattern` matches here, and return it."""
         match = pattern.match(self._text, self._position)
         if not match:
             return ""
@@ -458,7 +464,7 @@ class _GrammarParser:
         return self._line
 
     def _error(self, text: str, line: int | None = None) -> ConfigError:
-        """Something that is not in the grammar; tools look for the first two words."""
+        """A syntax error; tools look for its first two words."""
         return self._fault(f"{_PARSE_ERROR}{text}", self._here() if line is None else line)
 
     def _fault(self, text: str, line: int) -> ConfigError:

@@ -85,7 +85,7 @@ def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]
             "prev_encryption_key": previous_key,
             "cipher": ("cipher", _cipher),
             "chain_key": ("chain_key", _chain_key),
-            # For the metadata of a cluster only.
+            # Applies only to the metadata of a cluster.
             "max_outstanding_catchup": ("", size),
             "meta_compact": ("", integer),
             "meta_compact_size": ("", size),
@@ -97,7 +97,7 @@ def read_jetstream(reader: Reader, node: ConfigNode, key: str) -> dict[str, Any]
 
 
 def _encryption(node: ConfigNode, fields: dict[str, Any]) -> dict[str, Any]:
-    """The same with the keys as one field."""
+    """The same fields, with the encryption keys combined into one field."""
     key, previous = fields.pop("key", NO_SECRET), fields.pop("previous_key", NO_SECRET)
     cipher = fields.pop("cipher", "chacha")
     if key:

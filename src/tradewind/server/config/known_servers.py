@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def known_servers(node: ConfigNode, key: str) -> tuple[str, ...]:
-    """The entries as INFO names them, each once."""
+    """The entries in the form that INFO uses, without duplicates."""
     if isinstance(node.value, str):
         return (_entry(node, key),)
     items = expect(node, key, list, f"a list of {_FORM}")
@@ -44,33 +44,31 @@ def _entry(node: ConfigNode, name: str) -> str:
 
 
 def known_place(given: str) -> str:
-    """An entry in the one form that INFO has it in; ValueError says what would be right."""
+    """The form that INFO uses for an entry; a ValueError says what would be right."""
     shown = given if len(given) <= _HOST_BYTES_MAX else f"{given[:40]}..."
     parts = _PLACE.fullmatch(given)
     if "://" in given or parts is None:
         more = ", without a scheme" if "://" in given else ""
-        raise ValueError(f"is {shown!r}: it must be {_FORM}{more}")
+        raise ValueError(f"must be {_FORM}{more}, not {shown!r}")
     address, host, digits = parts.groups()
     port = int(digits)
     if not 0 < port <= _PORT_MAX:
-        raise ValueError(f"is {shown!r}: it must have a port from 1 to {_PORT_MAX}")
+        raise ValueError(f"must have a port from 1 to {_PORT_MAX}, not {shown!r}")
     if address is not None:
         try:
             host = str(ipaddress.IPv6Address(address))
         except ValueError:
-            raise ValueError(
-                f"is {shown!r}: it must have an IPv6 address in the brackets"
-            ) from None
+            raise ValueError(f"must have an IPv6 address in the brackets, not {shown!r}") from None
     elif len(host) > _HOST_BYTES_MAX or not _NAME.fullmatch(host) or not is_host(host):
         what = f"a host name of at most {_HOST_BYTES_MAX} letters, digits, '.' and '-'"
-        raise ValueError(f"is {shown!r}: it must have {what}")
+        raise ValueError(f"must have {what}, not {shown!r}")
     if is_wildcard(host) or "%" in host:
-        raise ValueError(f"is {shown!r}: it must have an address that clients can connect to")
+        raise ValueError(f"must have an address that clients can connect to, not {shown!r}")
     return address_text(host.lower(), port)
 
 
 def known_servers_problems(key: str, places: tuple[str, ...]) -> Iterator[str]:
-    """What is wrong with a list that does not come from a file."""
+    """Yield the problems of a list that does not come from a file."""
     if len(places) > KNOWN_SERVERS_MAX:
         yield f"{key} has {len(places)} entries, at most {KNOWN_SERVERS_MAX} are possible"
     for number, place in enumerate(places, 1):

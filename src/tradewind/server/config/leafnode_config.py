@@ -67,7 +67,7 @@ _MODE_NAMES = {
 
 
 def read_leafnodes(reader: Reader, node: ConfigNode, key: str) -> LeafOptions:
-    """The whole block."""
+    """The options of the whole `leafnodes` block."""
 
     def tls(child: ConfigNode, name: str) -> TlsOptions:
         return read_tls(reader, child, name)
@@ -173,7 +173,9 @@ _USER = {
 
 
 def read_compression(node: ConfigNode, key: str) -> CompressionOptions:
-    """A mode, a truth value, or a block with the mode and when to compress how much."""
+    """The compression of a mode, a boolean, or a block with a mode and the thresholds of its
+    levels.
+    """
     if isinstance(node.value, dict):
         return _compression_block(Reader(), node, key)
     return CompressionOptions(_mode(node, key))
@@ -286,7 +288,7 @@ def _remote(reader: Reader, node: ConfigNode, key: str) -> LeafRemoteOptions | N
             "isolate_leafnode_interest": isolate,
             "isolate": isolate,
             "request_isolation": ("request_isolation", truth),
-            # It is about the leaders of replicated streams, of which there are none here.
+            # Concerns the leaders of replicated streams, and there are none here.
             "jetstream_cluster_migrate": ("", ignored),
             "js_cluster_migrate": ("", ignored),
             "disabled": ("disabled", truth),
@@ -296,7 +298,7 @@ def _remote(reader: Reader, node: ConfigNode, key: str) -> LeafRemoteOptions | N
     if "urls" not in fields:
         named = {name.lower() for name in expect(node, key, dict, "a block: { ... }")}
         if named & {"url", "urls"}:
-            return None  # what is wrong with it has been said
+            return None  # the error has been recorded already
         raise fault(node, f'{key} needs a url, such as "nats-leaf://hub.example.com:7422"')
     if fields.get("credentials") and fields.get("nkey_seed"):
         raise fault(node, f"{key} has credentials and an nkey: give only one of them")
@@ -304,7 +306,7 @@ def _remote(reader: Reader, node: ConfigNode, key: str) -> LeafRemoteOptions | N
 
 
 def read_proxy(node: ConfigNode, key: str) -> LeafProxyOptions | None:
-    """The block `proxy` of a remote; an empty one is none."""
+    """The options of a remote's `proxy` block; None if the block is empty."""
     reader = Reader()
     user, password = ("user", text), ("password", secret)
     fields = reader.fields(

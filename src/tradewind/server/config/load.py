@@ -66,7 +66,7 @@ WRITE_TIMEOUTS = ("default", "close", "retry")
 
 
 def load_config_file(path: str, environ: Mapping[str, str] | None = None) -> LoadedConfig:
-    """Read a file with everything it includes. Raises ConfigError with every mistake found."""
+    """Read a file with everything it includes. Raises ConfigError with all errors of the file."""
     root = parse_file(path, environ)
     if not root:
         raise ConfigError("the configuration is empty", path)
@@ -171,7 +171,7 @@ def _table(reader: Reader) -> Table:
 
 
 def _storage(reader: Reader) -> Table:
-    """`jetstream` and the top-level `store_dir`, which may not both name a folder."""
+    """The keys `jetstream` and the top-level `store_dir`, which may not both name a folder."""
     seen: list[str] = []
 
     def once(node: ConfigNode, folder: str) -> str:
@@ -205,7 +205,7 @@ def _timing(reader: Reader) -> Table:
 
 
 def _elsewhere(reader: Reader) -> Table:
-    """Keys for what this server does not have, and does not need to refuse."""
+    """The keys of features that this server does not have, and does not need to refuse."""
     blocks = ("cluster", "gateway", "mqtt")
     others = {name: text for name, text in NOTICES.items() if name not in blocks}
     others.update(prof_port=PROFILING_NOTICE, prof_block_rate=PROFILING_NOTICE)
@@ -222,7 +222,7 @@ def _telemetry(reader: Reader, node: ConfigNode, key: str) -> OpenTelemetryOptio
 
 
 def _feature_flags(reader: Reader, node: ConfigNode, key: str) -> dict[str, bool]:
-    """Those that are known here; each of the others gets a line in the log."""
+    """The flags that are known here; each of the others gets a line in the log."""
     flags = expect(node, key, dict, "a block of flags")
     found = {name: truth(value, name) for name, value in flags.items()}
     reader.notices += [
@@ -239,7 +239,7 @@ def _server_name(node: ConfigNode, key: str) -> str:
 
 
 def _server_tags(node: ConfigNode, key: str) -> tuple[str, ...]:
-    """Tags are lower case and unique, as nats-server keeps them."""
+    """The tags in lower case and without duplicates, as in nats-server."""
     return tuple(dict.fromkeys(tag.strip().lower() for tag in texts(node, key)))
 
 
@@ -321,7 +321,7 @@ _LIMITS: Table = {
     "disable_sublist_cache": ("disable_sublist_cache", truth),
     "no_sublist_cache": ("disable_sublist_cache", truth),
     "no_fast_producer_stall": ("no_fast_producer_stall", truth),
-    # How often failing connections to other servers are logged: when the reason changes.
+    # How often failing connections to other servers are logged: whenever the reason changes.
     "connect_error_reports": ("", ignored),
     "reconnect_error_reports": ("", ignored),
 }

@@ -1,5 +1,5 @@
-"""The result of loading a configuration file, in a module without the parser, which a start without
-a file does not need.
+"""The result of loading a configuration file. The module is separate from the parser, which a start
+without a file does not need.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from tradewind.options import ServerOptions
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):
-    """What a file says. `warnings` do not stop a start but fail a `-t`, as in nats-server."""
+    """The content of a configuration file. `warnings` do not stop a start but fail a `-t`, as in
+    nats-server.
+    """
 
     options: ServerOptions
     warnings: tuple[ConfigError, ...]

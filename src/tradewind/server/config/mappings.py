@@ -16,7 +16,7 @@ from tradewind.subjects import is_valid_subject
 
 
 class MappingsReader:
-    """Reads a block; every wrong entry is an error of its own."""
+    """Reads a `mappings` block; every wrong entry is reported as an error of its own."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -64,7 +64,7 @@ class MappingsReader:
 
 
 def _weight(node: ConfigNode, key: str) -> int:
-    """From 0 to 100, with or without a percent sign."""
+    """A weight from 0 to 100, with or without a percent sign."""
     value = node.value
     if isinstance(value, str) and value.removesuffix("%").isdecimal():
         value = int(value.removesuffix("%")[:9])
@@ -72,6 +72,6 @@ def _weight(node: ConfigNode, key: str) -> int:
         shown = f'"{value}"' if isinstance(value, str) else value
         raise fault(
             node,
-            f"Invalid {key} {shown} for mapping destination: it must be from 0 to {WEIGHT_MAX}",
+            f"Invalid {key} {shown} for mapping destination: must be from 0 to {WEIGHT_MAX}",
         )
     return value

@@ -36,7 +36,7 @@ _PREFIX = "operator_"
 
 
 def operator_table(reader: Reader) -> Table:
-    """The top-level keys; what they give is put together by `take_operator`."""
+    """The top-level keys; `take_operator` combines their values."""
 
     def resolver(node: ConfigNode, key: str) -> ResolverOptions:
         return _resolver(reader, node, key)
@@ -62,7 +62,7 @@ def operator_table(reader: Reader) -> Table:
 
 
 def take_operator(fields: dict[str, Any]) -> None:
-    """Replace what the table has found by one field `operator`, if anything was."""
+    """Replace the fields that the table has set by a single field `operator`, if there are any."""
     found = {
         name.removeprefix(_PREFIX): fields.pop(name)
         for name in list(fields)
@@ -80,7 +80,7 @@ def take_operator(fields: dict[str, Any]) -> None:
 
 
 def _operators(node: ConfigNode, key: str) -> tuple[str, ...]:
-    """JWTs, as they are or as the names of files that hold one."""
+    """The operators' JWTs, given directly or as names of files that hold one."""
     items = node.value if isinstance(node.value, list) else [node]
     return tuple(_operator(item, key) for item in items)
 

@@ -26,7 +26,7 @@ class PermissionsReader:
         self._reader = reader
 
     def read(self, node: ConfigNode, key: str) -> PermissionRules:
-        """A whole block."""
+        """The rules of a whole block."""
         publish = ("publish", self._publish)
         subscribe = ("subscribe", self._subscribe)
         responses = ("responses", self._responses)
@@ -48,7 +48,7 @@ class PermissionsReader:
         subscribe_allow, subscribe_deny = fields.get("subscribe", (None, ()))
         response_rule = fields.get("responses")
         if response_rule and publish_allow is None:
-            publish_allow = ()  # whoever may only answer may not also publish everywhere
+            publish_allow = ()  # a user who may only respond may not also publish everywhere
         return PermissionRules(
             publish_allow=publish_allow,
             publish_deny=publish_deny,

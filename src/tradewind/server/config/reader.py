@@ -17,12 +17,12 @@ from tradewind.server.config.tree import INT64_MAX, ConfigNode, parse_size_text
 INT32_MAX = 2**31 - 1
 
 Conversion = Callable[[ConfigNode, str], object]
-Table = Mapping[str, tuple[str, Conversion]]  # an empty field name: the value is not kept
+Table = Mapping[str, tuple[str, Conversion]]  # an empty field name: the value is dropped
 _Type = TypeVar("_Type", str, bool, int, list[ConfigNode], dict[str, ConfigNode])
 
 
 class CombinedConfigError(ConfigError):
-    """All mistakes of a configuration, one line each."""
+    """All errors of a configuration, one line each."""
 
     def __init__(self, errors: Iterable[ConfigError]) -> None:
         self.errors = tuple(errors)
@@ -30,12 +30,14 @@ class CombinedConfigError(ConfigError):
 
 
 def fault(node: ConfigNode, text: str) -> ConfigError:
-    """An error at the place of a value."""
+    """An error at the location of a value."""
     return ConfigError(text, node.path, node.line)
 
 
 def expect(node: ConfigNode, key: str, kind: type[_Type], wanted: str) -> _Type:
-    """The value if it is of `kind`, else an error that never shows it: it may be a password."""
+    """The value if it is of `kind`, else an error, which never shows the value: it may be a
+    password.
+    """
     value = node.value
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise fault(node, f"{key} must be {wanted}, not {node.type_name}")
@@ -43,22 +45,22 @@ def expect(node: ConfigNode, key: str, kind: type[_Type], wanted: str) -> _Type:
 
 
 def text(node: ConfigNode, key: str) -> str:
-    """A string."""
+    """The value as a string."""
     return expect(node, key, str, 'a string (quote it: "...")')
 
 
 def secret(node: ConfigNode, key: str) -> Secret:
-    """A string that is never shown."""
+    """The value as a string that is never shown."""
     return Secret(text(node, key))
 
 
 def truth(node: ConfigNode, key: str) -> bool:
-    """A boolean."""
+    """The value as a boolean."""
     return expect(node, key, bool, "true or false")
 
 
 def integer(node: ConfigNode, key: str) -> int:
-    """Any integer, with or without a unit."""
+    """The value as an integer, with or without a unit."""
     return expect(node, key, int, "an integer")
 
 
@@ -68,24 +70,22 @@ def integer_from(minimum: int, maximum: int = INT32_MAX) -> Conversion:
     def convert(node: ConfigNode, key: str) -> int:
         value = integer(node, key)
         if not minimum <= value <= maximum:
-            raise fault(node, f"{key} is {value}, it must be from {minimum} to {maximum}")
+            raise fault(node, f"{key} must be from {minimum} to {maximum}, not {value}")
         return value
 
     return convert
 
 
 def port(node: ConfigNode, key: str) -> int:
-    """A TCP port; -1 asks for any free one, 0 means not set."""
+    """The value as a TCP port; -1 asks for any free port, 0 means not set."""
     value = integer(node, key)
     if not -1 <= value <= 65535:
-        raise fault(
-            node, f"{key} is {value}, it must be a port up to 65535, or -1 for any free one"
-        )
+        raise fault(node, f"{key} must be a port up to 65535, or -1 for any free one, not {value}")
     return value
 
 
 def size(node: ConfigNode, key: str) -> int:
-    """Bytes: a number with or without unit, or a string such as "10G"."""
+    """The value in bytes, from a number with or without unit, or a string such as "10G"."""
     if isinstance(node.value, str):
         parsed = parse_size_text(node.value)
         if parsed is None:
@@ -95,7 +95,7 @@ def size(node: ConfigNode, key: str) -> int:
 
 
 def duration(node: ConfigNode, key: str) -> int:
-    """Nanoseconds, only from a text such as "2s"."""
+    """The value in nanoseconds, only from a string such as "2s"."""
     parsed = parse_duration_ns(expect(node, key, str, 'a duration such as "2s" or "1h30m"'))
     if parsed is None:
         raise fault(node, f'{key} must be a duration such as "2s", "500ms" or "1h30m"')
@@ -103,7 +103,7 @@ def duration(node: ConfigNode, key: str) -> int:
 
 
 def seconds(node: ConfigNode, key: str) -> int:
-    """Nanoseconds from a number of seconds (with decimals) or a text such as "2s"."""
+    """The value in nanoseconds, from a number of seconds (with decimals) or a text such as "2s"."""
     if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
         return _not_negative(node, key, round(node.value * SECOND_NS))
     return _not_negative(node, key, duration(node, key))
@@ -118,7 +118,7 @@ def _not_negative(node: ConfigNode, key: str, duration_ns: int) -> int:
 
 
 def address(node: ConfigNode, key: str) -> tuple[str, int]:
-    """Host and port of "host:port", ":port" or a bare port; the host is empty if not given."""
+    """The host and port of "host:port", ":port" or a bare port; the host is empty if not given."""
     if isinstance(node.value, int) and not isinstance(node.value, bool):
         return "", port(node, key)
     host_and_port = expect(node, key, str, 'a port or "host:port"')
@@ -141,7 +141,7 @@ def spread_address(fields: dict[str, Any], name: str, host: str, port: str) -> N
 
 
 def texts(node: ConfigNode, key: str) -> tuple[str, ...]:
-    """One string or a list of strings."""
+    """The strings of one string or a list of strings."""
     if isinstance(node.value, str):
         return (node.value,)
     items = expect(node, key, list, "a string or a list of strings")
@@ -149,20 +149,20 @@ def texts(node: ConfigNode, key: str) -> tuple[str, ...]:
 
 
 def text_map(node: ConfigNode, key: str) -> dict[str, str]:
-    """A block whose values are strings."""
+    """The entries of a block whose values are strings."""
     items = expect(node, key, dict, "a block of strings")
     return {name: text(item, f"{key}.{name}") for name, item in items.items()}
 
 
 def ignored(_node: ConfigNode, _key: str) -> None:
-    """A key that means nothing to this server; its value is not looked at."""
+    """Accept a key that has no meaning for this server, without looking at its value."""
 
 
 class Reader:
-    """Collects what is found while a configuration is read.
+    """Collects errors, warnings and notices while a configuration is read.
 
     `errors` stop the start. `warnings` do not, but fail a `-t`, as in nats-server. `notices` are
-    facts that a user should see in the log.
+    facts for the log.
     """
 
     def __init__(self) -> None:
@@ -171,7 +171,9 @@ class Reader:
         self.notices: list[str] = []
 
     def fields(self, node: ConfigNode, what: str, table: Table) -> dict[str, Any]:
-        """The block as field -> value. Keys are case-insensitive, the last of a kind wins."""
+        """The block as field -> value. Keys are case-insensitive, and the last of several equal
+        keys wins.
+        """
         block = expect(node, what, dict, "a block: { ... }")
         found: dict[str, Any] = {}
         for key, child in block.items():
@@ -198,7 +200,7 @@ class Reader:
         return found
 
     def duration_or_seconds(self, node: ConfigNode, key: str) -> int:
-        """A duration; a bare number still counts as seconds but earns a warning."""
+        """The value in nanoseconds; a bare number still counts as seconds but earns a warning."""
         if not isinstance(node.value, int) or isinstance(node.value, bool):
             return _not_negative(node, key, duration(node, key))
         self.warnings.append(
@@ -207,7 +209,7 @@ class Reader:
         return _not_negative(node, key, node.value * SECOND_NS)
 
     def finish(self) -> None:
-        """Raise what was collected, if anything."""
+        """Raise the collected errors, if there are any."""
         if len(self.errors) == 1:
             raise self.errors[0]
         if self.errors:
@@ -215,7 +217,7 @@ class Reader:
 
 
 def unknown_key(node: ConfigNode, key: str, what: str, known: list[str]) -> ConfigError:
-    """The error for a key that has no meaning here, with the nearest ones that have."""
+    """The error for a key that has no meaning here, with the most similar known keys."""
     import difflib  # here, because only mistakes should pay for it
 
     place = f" in {what}" if what else ""

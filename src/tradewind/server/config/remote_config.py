@@ -28,7 +28,7 @@ from tradewind.subjects import collide, is_valid_literal
 
 
 def read_remotes(reader: Reader, node: ConfigNode, key: str) -> tuple[RemoteOptions, ...]:
-    """All of them, in the order of the file."""
+    """The options of all remotes, in the order of the file."""
     found = []
     for name, child in expect(node, key, dict, "a block with a block for each server").items():
         try:
@@ -96,7 +96,7 @@ def _prefix(node: ConfigNode, key: str) -> str:
     if not is_valid_literal(prefix):
         raise fault(node, f"{key} {prefix!r} must be a subject without wildcards")
     if collide(prefix, "$JS.API"):
-        raise fault(node, f"{key} {prefix!r} is that of this server's own API")
+        raise fault(node, f"{key} {prefix!r} must not be the prefix of this server's own API")
     return prefix
 
 
@@ -110,14 +110,14 @@ def _domain(node: ConfigNode, key: str) -> str:
 _LEAF_TLS: Table = {
     "insecure": ("insecure", truth),
     "timeout": ("timeout_ns", seconds),
-    "verify": ("", ignored),  # it says what listeners do
+    "verify": ("", ignored),  # concerns listeners only
 }
 
 
 def read_remote_tls(
     reader: Reader, node: ConfigNode, key: str, *, is_leaf: bool = False
 ) -> RemoteTlsOptions:
-    """The `tls` block of a server that is dialled; leaf nodes know some more keys."""
+    """The `tls` block of a server to connect to; leaf nodes have some additional keys."""
     first = ("handshake_first", truth)
     fields = reader.fields(
         node,

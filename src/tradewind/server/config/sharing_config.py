@@ -48,23 +48,23 @@ _RESPONSE_TYPES = {
 
 
 class SharingReader:
-    """Reads both lists; every wrong entry is an error of its own."""
+    """Reads both lists; every wrong entry is reported as an error of its own."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        # Where each entry is, for what is found wrong with it later.
+        # The location of each entry, for errors that are found later.
         self._nodes: dict[int, ConfigNode] = {}
 
     def exports(self, node: ConfigNode, key: str) -> tuple[Export, ...]:
-        """The list `exports`."""
+        """The entries of the list `exports`."""
         return tuple(self._items(node, key, self._export))
 
     def imports(self, node: ConfigNode, key: str) -> tuple[Import, ...]:
-        """The list `imports`."""
+        """The entries of the list `imports`."""
         return tuple(self._items(node, key, self._import))
 
     def check(self, accounts: Mapping[str, AccountOptions]) -> None:
-        """What is wrong between accounts becomes errors of the configuration."""
+        """Report mismatches between accounts as errors of the configuration."""
         shares = {name: Shares(one.exports, one.imports) for name, one in accounts.items()}
         for problem in check_sharing(shares):
             self._reader.errors.append(fault(self._nodes[id(problem.item)], problem.text))
@@ -181,7 +181,7 @@ _SERVICE_ONLY = {
 
 
 def _has_kind(node: ConfigNode, fields: dict[str, Any], what: str) -> bool:
-    """Exactly one of stream and service is there; false if it was wrong, and that was said."""
+    """Whether an entry names exactly one of stream and service; False after reporting an error."""
     block = expect(node, what, dict, "a block: { ... }")
     kinds = [key.lower() for key in block if key.lower() in ("stream", "service")]
     if len(kinds) == 2:

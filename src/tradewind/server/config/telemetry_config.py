@@ -12,7 +12,7 @@ from tradewind.server.config.tree import ConfigNode
 
 
 def telemetry(reader: Reader, node: ConfigNode, key: str) -> OpenTelemetryOptions:
-    """The block, or the endpoint alone."""
+    """The options of the block, or of an endpoint alone."""
     if isinstance(node.value, str):
         return OpenTelemetryOptions(_endpoint(node, key))
     fields = reader.fields(

@@ -41,7 +41,7 @@ HANDSHAKE_FIRST_AUTO_NS = 50_000_000
 
 
 def read_tls(reader: Reader, node: ConfigNode, key: str) -> TlsOptions:
-    """A `tls` block."""
+    """The options of a `tls` block."""
     handshake_first = ("handshake_first_ns", _handshake_first)
     fields = reader.fields(
         node,
@@ -86,7 +86,7 @@ def read_tls(reader: Reader, node: ConfigNode, key: str) -> TlsOptions:
 
 
 def check_tls(options: TlsOptions) -> None:
-    """Build the context and throw it away, to find out now whether a listener could."""
+    """Build the context and discard it, to report now whether a listener could use it."""
     # Imported here because it brings the certificate library, and most configurations have no TLS.
     from tradewind.server.tls import server_context
 
@@ -99,7 +99,7 @@ def check_tls(options: TlsOptions) -> None:
 def read_websocket(
     reader: Reader, access: AccessReader, node: ConfigNode, key: str
 ) -> WebsocketOptions:
-    """The `websocket` block."""
+    """The options of the `websocket` block."""
 
     def tls(child: ConfigNode, name: str) -> TlsOptions:
         return read_tls(reader, child, name)
@@ -148,7 +148,9 @@ def read_websocket(
 
 
 def _handshake_first(node: ConfigNode, key: str) -> int | None:
-    """None: INFO first; 0: TLS first; else how long to wait for a client that begins with TLS."""
+    """None if INFO comes first, 0 if TLS comes first, else how long to wait for a client that
+    begins with TLS.
+    """
     if isinstance(node.value, bool):
         return 0 if node.value else None
     word = expect(node, key, str, 'true, false, "auto" or a delay such as "300ms"')
@@ -174,7 +176,7 @@ def _certificates(reader: Reader, node: ConfigNode, key: str) -> tuple[tuple[str
 
 
 def _rate(node: ConfigNode, key: str) -> int:
-    """Less than nothing is no limit, as on nats-server."""
+    """A rate; a negative value means no limit, as on nats-server."""
     return max(integer(node, key), 0)
 
 

@@ -29,10 +29,10 @@ _TYPE_NAMES = {
 
 @dataclass(slots=True)
 class ConfigNode:
-    """One value. `line` is the line of its key, or of the value itself inside a list.
+    """One value. `line` is the line of its key, or that of the value itself inside a list.
 
-    `used` is set when a `$variable` referred to it: such a key needs no meaning of its own.
-    `size` and `depth` count the subtree as if every variable were written out, so that neither
+    `used` is set when a `$variable` has referred to the value: such a key needs no meaning of its
+    own. `size` and `depth` count the subtree as if every variable were expanded, so that neither
     can explode.
     """
 
@@ -45,18 +45,22 @@ class ConfigNode:
 
     @property
     def type_name(self) -> str:
-        """What kind of value it is, as a user would say it."""
+        """The type of the value, in words for the user."""
         return _TYPE_NAMES[type(self.value)]
 
 
 def digest(root: dict[str, ConfigNode]) -> str:
-    """The `sha256:...` that nats-server reports: over the values as JSON, not over the bytes."""
+    """The `sha256:...` digest that nats-server reports: over the values as JSON, not over the
+    bytes.
+    """
     text = _json(root) + "\n"
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
 def _json(value: object) -> str:
-    """JSON as Go writes it: sorted keys, no spaces, HTML characters escaped, whole floats bare."""
+    """The value as Go's JSON: sorted keys, no spaces, HTML characters escaped, whole floats without
+    a fraction.
+    """
     if isinstance(value, ConfigNode):
         return _json(value.value)
     if isinstance(value, dict):

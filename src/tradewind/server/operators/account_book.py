@@ -18,7 +18,7 @@ from tradewind.jwt.claim_rules import blocking_texts
 from tradewind.jwt.claims import EVERYBODY, UserScope
 from tradewind.server.operators.trust import Trust
 
-# For as long a missing or expired account is not asked for again.
+# For this long, a missing or expired account is not fetched again.
 RETRY_NS = 1_000_000_000
 FAILURES_MAX = 4096
 
@@ -28,7 +28,7 @@ TIMED_OUT = "fetching jwt timed out"
 
 
 class KnownAccount(msgspec.Struct):
-    """An account that is in use, with the JWT that counts now."""
+    """An account in use, with its current JWT."""
 
     claims: AccountClaims
     token: str
@@ -37,18 +37,18 @@ class KnownAccount(msgspec.Struct):
     is_deleted: bool = False
 
     def is_expired(self, now_ns: int) -> bool:
-        """Whether its time is over, or it was deleted."""
+        """Whether the account has expired or was deleted."""
         return self.is_deleted or 0 < self.claims.exp * SECOND_NS <= now_ns
 
     def is_revoked(self, user: str, issued_at: int) -> bool:
-        """Whether JWTs of a user that were issued then no longer count."""
+        """Whether a user's JWTs that were issued at that time have been revoked."""
         revocations = self.claims.nats.revocations
         times = (revocations.get(user), revocations.get(EVERYBODY))
         return any(time is not None and time >= issued_at for time in times)
 
 
 class AccountBook:
-    """`changed(key)` is called after an account came or changed."""
+    """The known accounts; `changed(key)` is called after an account was added or changed."""
 
     def __init__(self, trust: Trust, clock: Clock, changed: Callable[[str], None]) -> None:
         self.trust = trust
@@ -58,7 +58,7 @@ class AccountBook:
         self._failures: dict[str, tuple[str, int]] = {}
 
     def find(self, key: str) -> KnownAccount | str | None:
-        """The account, why there is none, or None: it has to be fetched."""
+        """The account, a text that says why there is none, or None if it must be fetched."""
         now_ns = self._clock.monotonic_ns()
         known = self.accounts.get(key)
         if known is not None:
@@ -72,7 +72,7 @@ class AccountBook:
         return None
 
     def fetched(self, key: str, token: str | None, reason: str = MISSING) -> None:
-        """The answer of a resolver for an account that was not in the book, or has expired."""
+        """Called with a resolver's result for an account that was unknown or has expired."""
         known = self.accounts.get(key)
         if known is not None:
             known.fetched_ns = self._clock.monotonic_ns()
@@ -84,11 +84,11 @@ class AccountBook:
                 self._fail(key, INVALID)
 
     def ask_again(self, key: str) -> None:
-        """Where accounts come from has got something new for this one."""
+        """Called when the source of accounts has something new for this account."""
         self._failures.pop(key, None)
 
     def learn(self, key: str, token: str) -> str:
-        """Take over a JWT that has come for an account; why not, if it cannot be used."""
+        """Apply a received JWT of an account; returns why it cannot be used, or an empty text."""
         known = self.accounts.get(key)
         if known is not None and known.token == token:
             return ""
@@ -103,7 +103,7 @@ class AccountBook:
         return ""
 
     def checked(self, key: str, token: str) -> tuple[AccountClaims | None, str]:
-        """The claims of a JWT that this server may use for an account, or why not."""
+        """The claims of a JWT that this server may use for an account, or the reason against it."""
         try:
             claims = decode_as(AccountClaims, token)
         except JwtError as error:
@@ -118,7 +118,7 @@ class AccountBook:
         return claims, ""
 
     def delete(self, key: str) -> bool:
-        """The account is gone; false if it was not in use."""
+        """Mark an account as deleted; False if it was not in use."""
         known = self.accounts.get(key)
         if known is None:
             return False

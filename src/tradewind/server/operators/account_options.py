@@ -33,7 +33,7 @@ _RESPONSES = {"Stream": sharing.STREAMED, "Chunked": sharing.CHUNKED}
 
 
 def account_options(claims: AccountClaims, find: FindClaims, now_ns: int) -> AccountOptions:
-    """What an account is; `find` returns the claims of those that it imports from."""
+    """The options of an account; `find` returns the claims of accounts that it imports from."""
     fields = claims.nats
     jetstream = jetstream_limits(claims)
     return AccountOptions(
@@ -57,12 +57,12 @@ def account_options(claims: AccountClaims, find: FindClaims, now_ns: int) -> Acc
 
 
 def _trace_rule(trace: TraceFields | None) -> TraceRule | None:
-    """A sampling of 0 means all."""
+    """The trace rule of an account; a sampling of 0 means all messages."""
     return TraceRule(trace.dest, trace.sampling or 100) if trace is not None else None
 
 
 def jetstream_limits(claims: AccountClaims) -> dict[str, int] | None:
-    """The limits of JetStream in an account; None: it may store nothing."""
+    """The JetStream limits of an account; None if it may store nothing."""
     if not claims.has_jetstream():
         return None
     limits: JetStreamLimits | None = claims.nats.limits
@@ -129,7 +129,7 @@ def _import(
 
 
 def remote_subject(entry: Import) -> str:
-    """What the exporter sees; the old form of services names the local subject first."""
+    """The subject that the exporter sees; the old form of services has the local subject first."""
     is_old = entry.type == "service" and entry.to and not entry.local_subject
     return entry.to if is_old else entry.subject
 
@@ -137,7 +137,7 @@ def remote_subject(entry: Import) -> str:
 def is_activated(
     entry: Import, importer: AccountClaims, exporter: AccountClaims | None, now_ns: int
 ) -> bool:
-    """Whether the exporter has permitted this import by a token that holds now."""
+    """Whether the exporter has permitted this import by a token that is valid now."""
     if not entry.token or exporter is None:
         return False
     try:
@@ -158,7 +158,7 @@ def is_activated(
 
 
 def next_change_ns(claims: AccountClaims, now_ns: int) -> int:
-    """When a token of an import begins or ceases to hold, at the earliest; 0: never."""
+    """The earliest time at which the token of an import becomes valid or expires; 0: never."""
     times = []
     for entry in claims.nats.imports:
         if entry.token:

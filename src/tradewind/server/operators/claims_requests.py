@@ -44,7 +44,7 @@ NOBODY = "n/a"
 
 
 class ClaimsDone(msgspec.Struct, kw_only=True):
-    """What was done."""
+    """The result of a successful request."""
 
     account: str | UnsetType = UNSET
     code: int = OK
@@ -52,7 +52,7 @@ class ClaimsDone(msgspec.Struct, kw_only=True):
 
 
 class Failure(msgspec.Struct, kw_only=True):
-    """Why it was not."""
+    """The reason why a request failed."""
 
     account: str | UnsetType = UNSET
     code: int = FAILED
@@ -60,7 +60,7 @@ class Failure(msgspec.Struct, kw_only=True):
 
 
 class ClaimsAnswer(msgspec.Struct, kw_only=True):
-    """To everything but LIST."""
+    """The response to every request except LIST."""
 
     server: SystemEventServer
     data: ClaimsDone | UnsetType = UNSET
@@ -68,14 +68,14 @@ class ClaimsAnswer(msgspec.Struct, kw_only=True):
 
 
 class Listing(msgspec.Struct, kw_only=True):
-    """To LIST."""
+    """The response to LIST."""
 
     data: list[str]
     server: SystemEventServer
 
 
 class ClaimsRequests:
-    """Answers in the system account; used in the event loop only."""
+    """Answers requests in the system account; used in the event loop only."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ClaimsRequests:
         self._server_info = server_info
 
     def start(self) -> None:
-        """Hear the requests that the resolver can answer."""
+        """Subscribe to the requests that the resolver can answer."""
         folder = self._operators.resolver
         handlers: dict[str, Callable[[InternalMessage], None]] = {
             "$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE": self._update_one,
@@ -124,7 +124,7 @@ class ClaimsRequests:
     # ---------------------------------------------------------------- updates
 
     def _update_one(self, message: InternalMessage) -> None:
-        """The account is named by the subject."""
+        """Update the account that the subject names."""
         tokens = message.subject.split(".")
         key = tokens[3] if tokens[1] == "REQ" else tokens[2]
         folder = self._operators.resolver
@@ -143,7 +143,7 @@ class ClaimsRequests:
             self._tell(message, "jwt update skipped", key)
 
     def _learn(self, key: str, token: str) -> str:
-        """Have the account of somebody who is connected be as this says; why not, if it cannot."""
+        """Apply a JWT to an account in use; returns why it cannot be applied, or an empty text."""
         try:
             claims = decode_as(AccountClaims, token)
         except JwtError as error:
@@ -157,7 +157,7 @@ class ClaimsRequests:
     def _update_file(self, folder: FolderResolver, named: str, message: InternalMessage) -> None:
         cache = "" if folder.is_full else " cache"
         failed = f"jwt update{cache} resulted in error"
-        # With its account in the subject it must not carry headers, as on nats-server.
+        # A request with the account in the subject must not carry headers, as on nats-server.
         token = _text(message.header + message.payload if named else message.payload)
         try:
             claims = decode_as(AccountClaims, token)
@@ -233,12 +233,14 @@ class ClaimsRequests:
         self._send(message, compact_json(listing))
 
     def _pack(self, folder: FolderResolver, message: InternalMessage) -> None:
-        """A message for every account, then an empty one; only that if the hash is the same."""
+        """Send a message for every account, then an empty one; only the latter if the hash is
+        equal.
+        """
         same = len(message.payload) == HASH_BYTES and message.payload == folder.hash()
         self._pack_some(folder, [] if same else sorted(folder.index, reverse=True), message)
 
     def _pack_some(self, folder: FolderResolver, left: list[str], message: InternalMessage) -> None:
-        """A few at a time, as long as somebody listens."""
+        """Send the next few messages, as long as there is a subscriber."""
         if not message.reply or not self._account.has_interest(message.reply):
             return
         if not left:
@@ -279,7 +281,7 @@ class ClaimsRequests:
         self._files.run(remove, partial(self._deleted, folder, keys, message))
 
     def _deletable(self, folder: FolderResolver, claims: GenericClaims) -> list[str]:
-        """The accounts that a request names; JwtError if it may not."""
+        """The accounts that a request names; JwtError if the request is not permitted."""
         if not folder.may_delete:
             raise JwtError("delete must be enabled in server config")
         if not claims.is_self_signed:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class FileThread:
-    """`turn_needed` is called after each piece of work: it may have sent something."""
+    """Runs work in its thread; `turn_needed` is called after each piece of work, which may have
+    sent something.
+    """
 
     def __init__(self, faults: Faults, turn_needed: Callable[[], None]) -> None:
         self._faults = faults
@@ -25,7 +27,7 @@ class FileThread:
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, work: Callable[[], object], done: Callable[[Exception | None], None]) -> None:
-        """Have `work` called in the thread, then `done` with its error in the loop."""
+        """Call `work` in the thread, then `done` with its error in the loop."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -46,6 +48,6 @@ class FileThread:
         self._turn_needed()
 
     def stop(self) -> None:
-        """What has begun is finished; nothing more begins."""
+        """Finish the work that has begun, and begin no more."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)

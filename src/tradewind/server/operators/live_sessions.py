@@ -25,7 +25,9 @@ SESSIONS_PER_STEP = 200
 
 
 class LiveConnections:
-    """`gate` returns the gate of today, which a reload may replace."""
+    """Checks the connections of changed accounts; `gate` returns the current gate, which a reload
+    may replace.
+    """
 
     def __init__(
         self, broker: Broker, gate: Callable[[], OperatorGate], turn_needed: Callable[[], None]
@@ -33,12 +35,12 @@ class LiveConnections:
         self._broker = broker
         self._gate = gate
         self._turn_needed = turn_needed
-        # Accounts whose connections are being looked at, and those still to be; a change in the
-        # middle begins anew.
+        # Accounts whose connections are being checked, and those still to be checked; a change in
+        # the middle starts over.
         self._left: dict[str, list[int]] = {}
 
     def account_changed(self, key: str) -> None:
-        """Look at all connections of an account again."""
+        """Check all connections of an account again."""
         account = self._broker.accounts.get(key)
         members = [] if account is None else account.members()
         if not members:
@@ -78,7 +80,9 @@ class LiveConnections:
             self._check_subscriptions(session, identity, decision.limits.subscriptions_max)
 
     def _check_subscriptions(self, session: Session, before: Identity, limit: int) -> None:
-        """One that has as many as a lowered limit is closed; nobody because of another change."""
+        """Close a session that exceeds a lowered subscription limit; no other change closes it
+        here.
+        """
         if limit < 0 or session.is_closed:
             return
         was_limit = before.limits.subscriptions_max if before.limits is not None else -1
@@ -87,7 +91,7 @@ class LiveConnections:
             session.close(ops.CLOSED_MAX_SUBSCRIPTIONS, ops.ERROR_MAX_SUBSCRIPTIONS)
 
     def _close_surplus(self, surplus: Iterator[None]) -> None:
-        """Close some of those above the limit of the account, and the others in later turns."""
+        """Close some of the sessions above the account's limit, and the others in later turns."""
         closed = sum(1 for _ in islice(surplus, SESSIONS_PER_STEP))
         if closed == SESSIONS_PER_STEP:
             asyncio.get_running_loop().call_soon(self._close_surplus, surplus)

@@ -25,7 +25,7 @@ WAITING_MAX = 4096
 
 
 class LookupDesk:
-    """Used in the event loop only."""
+    """The pending lookups of a server; used in the event loop only."""
 
     def __init__(
         self, book: AccountBook, resolver: Resolver, log_error: Callable[[str], None]
@@ -41,7 +41,7 @@ class LookupDesk:
         self._pool: ThreadPoolExecutor | None = None
 
     def fetch(self, key: str, address: str, resume: Callable[[], None]) -> bool:
-        """Call `resume` when the book has an answer; false when too many wait already."""
+        """Call `resume` when the book has an answer; False if too many logins wait already."""
         if self._resolver.is_immediate:
             self.fetch_now(key)
             resume()
@@ -59,12 +59,12 @@ class LookupDesk:
         return True
 
     def fetch_now(self, key: str) -> None:
-        """Fetch in this thread: at the start, or where it takes no time."""
+        """Fetch in this thread: at the start, or from a resolver that takes no time."""
         token, reason = self._answer(key)
         self._book.fetched(key, token, reason)
 
     def _answer(self, key: str) -> tuple[str | None, str]:
-        """Touches nothing of ours: it may run in a thread."""
+        """Fetch the JWT of an account, without touching shared state: this may run in a thread."""
         try:
             return self._resolver.fetch(key), MISSING
         except ResolverError as error:
@@ -106,6 +106,6 @@ class LookupDesk:
         self.turn_needed()
 
     def stop(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

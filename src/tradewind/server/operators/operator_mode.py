@@ -48,14 +48,16 @@ if TYPE_CHECKING:
     from tradewind.monitor.system_events import SystemEventServer
     from tradewind.server.auth.callout_client import CalloutDesk
 
-# How often files of expired accounts are looked for.
+# The interval at which files of expired accounts are looked for.
 OVERDUE_SECONDS = 60.0
-# A timer that is to run later runs then too, and finds nothing to do.
+# A timer for a later time also fires after this interval, and finds nothing to do.
 TOKEN_DELAY_NS_MAX = 24 * 3600 * 1_000_000_000
 
 
 class Operators:
-    """One per server in operator mode. `account_added` and `account_changed` are told which."""
+    """Operator mode of one server. `account_added` and `account_changed` are called with the
+    account.
+    """
 
     def __init__(
         self, options: ServerOptions, clock: Clock, log: Log, callouts: CalloutDesk
@@ -72,7 +74,7 @@ class Operators:
         self.gate = self._make_gate()
         self._broker: Broker | None = None
         self._live: LiveConnections | None = None
-        # Whoever has something for every account: services, JetStream.
+        # Callbacks of the parts that have something for every account: services, JetStream.
         self.on_account: list[Callable[[str], None]] = []
         self._files: FileThread | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -99,7 +101,9 @@ class Operators:
         )
 
     def start(self, broker: Broker, turn_needed: Callable[[], None]) -> None:
-        """Read what is there, and have the system account; ServerStartError if it cannot be."""
+        """Load the configured accounts and the system account; ServerStartError if that is not
+        possible.
+        """
         self._broker = broker
         self._live = LiveConnections(broker, lambda: self.gate, turn_needed)
         self.lookups.turn_needed = self._turn_needed = turn_needed
@@ -119,7 +123,7 @@ class Operators:
         self._load_system_account()
 
     def load(self, names: list[str]) -> None:
-        """Have accounts before anybody logs in: they have streams."""
+        """Load accounts that have streams, before any login."""
         for name in names:
             if nkeys.is_public(name, nkeys.ACCOUNT):
                 self.lookups.fetch_now(name)
@@ -127,7 +131,7 @@ class Operators:
     def serve(
         self, server_info: Callable[[], SystemEventServer], turn_needed: Callable[[], None]
     ) -> None:
-        """Answer requests about accounts, and drop files of accounts that have expired."""
+        """Answer requests about accounts, and remove files of accounts that have expired."""
         broker = self._broker
         assert broker is not None
         if self._files is None:
@@ -160,11 +164,11 @@ class Operators:
             self.log.error(f"Files of expired accounts cannot be removed: {error}")
 
     def now_ns(self) -> int:
-        """The wall clock."""
+        """The wall clock in nanoseconds."""
         return self._clock.wall_ns()
 
     def stop(self) -> None:
-        """Fetch no more; what was answered is on disk."""
+        """Stop fetching; acknowledged changes are already on disk."""
         for timer in (self._timer, *self._token_timers.values()):
             if timer is not None:
                 timer.cancel()
@@ -191,7 +195,7 @@ class Operators:
             return
         if self.resolver.is_immediate:
             raise ServerStartError(f"error resolving system account: {found}")
-        # Until its JWT is pushed: only its own key can sign users of it.
+        # Until its JWT is pushed, only its own key can sign its users.
         claims = new_account(self.system_account)
         claims.iss = min(self.book.trust.keys, default="")
         self.book.accounts[self.system_account] = KnownAccount(claims, "", {}, 0)
@@ -199,11 +203,11 @@ class Operators:
         self._changed(self.system_account)
 
     def _store_preload(self, folder: FolderResolver) -> None:
-        """Into the folder go those that it does not have, or has only older ones of."""
+        """Store the preloaded JWTs that the folder does not have, or has only in older versions."""
         for key, token in self.options.preload.items():
             try:
                 issued_at = decode_as(AccountClaims, token).iat
-            except JwtError:  # it was read when the configuration was
+            except JwtError:  # it was parsed with the configuration
                 continue
             stored = folder.index.get(key)
             if stored is None or stored.issued_at < issued_at:
@@ -211,7 +215,7 @@ class Operators:
                 folder.note(key, token, self._clock.wall_ns())
 
     def reload(self, options: ServerOptions) -> Iterator[None]:
-        """The configuration was read again, and with it the accounts that it holds; in steps."""
+        """Apply a configuration that was read again, with the accounts in it; in steps."""
         assert options.operator is not None
         self.options = options.operator
         if isinstance(self.resolver, MemoryResolver):
@@ -233,7 +237,7 @@ class Operators:
 
     def _reread(self, key: str) -> str | None:
         if isinstance(self.resolver, UrlResolver):
-            return None  # it would hold up everybody, and answers those who ask again
+            return None  # it would block everyone, and the next request is answered
         try:
             return self.resolver.fetch(key)
         except ResolverError:
@@ -242,7 +246,7 @@ class Operators:
     # ---------------------------------------------------------------- accounts
 
     def _changed(self, key: str) -> None:
-        """An account came into the book, or has changed in it."""
+        """Called when an account was added to the book or has changed in it."""
         assert self._broker is not None
         self._apply(key)
         for importer in self._importers.get(key, ()):
@@ -256,14 +260,15 @@ class Operators:
             self._live.account_changed(key)
 
     def _apply(self, key: str) -> None:
-        """Have the account of the broker be as its claims say."""
+        """Apply the claims of an account to the broker's account."""
         broker = self._broker
         known = self.book.accounts.get(key)
         assert broker is not None
         if known is None:
             return
         broker.account_claims[key] = known.claims, known.token
-        # One time for both questions: a token that holds now must be looked at when it expires.
+        # One time for both questions: a token that is valid now must be checked again when it
+        # expires.
         now_ns = self._clock.wall_ns()
         options = account_options(known.claims, self._find_claims, now_ns)
         try:
@@ -278,7 +283,7 @@ class Operators:
         self._apply_later(key, next_change_ns(known.claims, now_ns))
 
     def _apply_later(self, key: str, at_ns: int) -> None:
-        """Look again when a token of an import has expired."""
+        """Apply the claims again when the token of an import has expired."""
         timer = self._token_timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -300,7 +305,7 @@ class Operators:
 
 
 def make_resolver(options: OperatorOptions, book: AccountBook) -> Resolver:
-    """The resolver that is configured, or that of the operator."""
+    """The configured resolver, or that of the operator."""
     resolver = options.resolver
     if resolver is None:
         url = book.trust.operators[0].nats.account_server_url if book.trust.operators else ""

@@ -39,11 +39,11 @@ _OK = 200
 
 
 class ResolverError(TradewindError):
-    """An account cannot be fetched or kept; the text is why."""
+    """An account cannot be fetched or stored; the text says why."""
 
 
 class Resolver(Protocol):
-    """What all of them can do."""
+    """The interface of all resolvers."""
 
     is_immediate: bool
 
@@ -60,12 +60,12 @@ class MemoryResolver:
         self.tokens = tokens
 
     def fetch(self, key: str) -> str | None:
-        """From memory."""
+        """Return the JWT from memory."""
         return self.tokens.get(key)
 
 
 class UrlResolver:
-    """A web server that has the JWT of an account below its key."""
+    """A web server that serves the JWT of an account under its key."""
 
     is_immediate = False
 
@@ -75,16 +75,16 @@ class UrlResolver:
         self._context = client_context(options.tls) if options.tls is not None else None
 
     def check(self) -> None:
-        """The url itself must answer; ResolverError if it does not."""
+        """Check that the url itself responds; ResolverError if it does not."""
         self._get(self._url)
 
     def fetch(self, key: str) -> str | None:
-        """Ask the web server."""
+        """Request the JWT from the web server."""
         return self._get(f"{self._url.rstrip('/')}/{key}")
 
     def _get(self, url: str) -> str:
         try:
-            # The scheme was checked: it is http or https.
+            # The scheme has been checked: it is http or https.
             with urllib.request.urlopen(  # noqa: S310
                 url, timeout=self._timeout_s, context=self._context
             ) as answer:
@@ -99,7 +99,9 @@ class UrlResolver:
 
 
 class StoredToken(msgspec.Struct, frozen=True):
-    """What is remembered of a file: enough to tell what is newer, and whether all is the same."""
+    """The remembered facts about a file: enough to tell which JWT is newer, and whether two folders
+    are equal.
+    """
 
     digest: bytes
     issued_at: int
@@ -107,7 +109,7 @@ class StoredToken(msgspec.Struct, frozen=True):
 
 
 class FolderResolver:
-    """JWTs as files: of all accounts (`full`) or of those in use (`cache`).
+    """JWTs as files: of all accounts (`full`) or of the accounts in use (`cache`).
 
     The index is read and changed in the event loop; `fetch`, `write` and `remove` touch files only
     and may run in a thread, one at a time for each account.
@@ -118,27 +120,27 @@ class FolderResolver:
     def __init__(self, options: ResolverOptions) -> None:
         self._options = options
         self.folder = Path(options.folder)
-        # In the order of use: the one that was not used for longest is first.
+        # In the order of use: the least recently used account is first.
         self.index: dict[str, StoredToken] = {}
         self._used_ns: dict[str, int] = {}
 
     @property
     def is_full(self) -> bool:
-        """Whether all accounts are here."""
+        """Whether the folder has all accounts."""
         return self._options.kind == "full"
 
     @property
     def may_delete(self) -> bool:
-        """Whether accounts may be deleted by request; what is only a copy always may."""
+        """Whether accounts may be deleted by request; a copy always may."""
         return not self.is_full or self._options.allow_delete
 
     @property
     def keeps_deleted(self) -> bool:
-        """Whether the file of a deleted account is kept under another name."""
+        """Whether the file of a deleted account is preserved under another name."""
         return self.is_full and not self._options.hard_delete
 
     def open(self) -> None:
-        """Make the folder if there is none, and read what is in it; ResolverError if that fails."""
+        """Create the folder if it is missing, and read its files; ResolverError if that fails."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             names = sorted(entry.name for entry in os.scandir(self.folder) if entry.is_file())
@@ -156,7 +158,7 @@ class FolderResolver:
     def fetch(self, key: str) -> str | None:
         """Read the file of an account."""
         if not nkeys.is_public(key, nkeys.ACCOUNT):
-            return None  # it would be the name of a file
+            return None  # the key would become the name of a file
         try:
             with (self.folder / (key + SUFFIX)).open("rb") as file:
                 data = file.read(TOKEN_BYTES_MAX + 1)
@@ -167,7 +169,7 @@ class FolderResolver:
         return data.decode("utf-8", "replace").strip() if len(data) <= TOKEN_BYTES_MAX else None
 
     def note(self, key: str, token: str, now_ns: int = 0) -> None:
-        """Remember what the file of an account holds now."""
+        """Record the content of an account's file."""
         with suppress(JwtError):
             claims = decode_as(AccountClaims, token)
             if claims.sub == key:
@@ -177,24 +179,24 @@ class FolderResolver:
                 self._used_ns[key] = now_ns
 
     def touch(self, key: str, now_ns: int) -> None:
-        """The account was used."""
+        """Called when the account was used."""
         if key in self.index:
             self.index[key] = self.index.pop(key)
             self._used_ns[key] = now_ns
 
     def forget(self, key: str) -> None:
-        """The file of an account is gone."""
+        """Called when the file of an account has been removed."""
         self.index.pop(key, None)
         self._used_ns.pop(key, None)
 
     def is_known(self, key: str) -> bool:
-        """Whether there is a file for it."""
+        """Whether the folder has a file for the account."""
         return key in self.index
 
     def place_for(self, key: str) -> str | None:
-        """What has to go so that there is place for an account: empty for nothing.
+        """The account to remove to make room for another; empty if there is room.
 
-        ResolverError when there is no place.
+        Raises ResolverError if no room can be made.
         """
         count_max = self._options.count_max
         if key in self.index or not count_max or len(self.index) < count_max:
@@ -204,14 +206,14 @@ class FolderResolver:
         return next(iter(self.index))
 
     def hash(self) -> bytes:
-        """Of all that is here: the same on two servers that have the same."""
+        """The hash of all stored JWTs: equal on two servers that have the same ones."""
         total = 0
         for stored in self.index.values():
             total ^= int.from_bytes(stored.digest, "big")
         return total.to_bytes(HASH_BYTES, "big")
 
     def overdue(self, now_ns: int) -> list[str]:
-        """Accounts whose JWT has expired, or which were not used for too long."""
+        """The accounts whose JWT has expired, or which have not been used for too long."""
         now_seconds = now_ns // SECOND_NS
         time_to_live_ns = self._options.time_to_live_ns
         return [
@@ -224,7 +226,7 @@ class FolderResolver:
     # ---------------------------------------------------------------- files
 
     def write(self, key: str, token: str) -> None:
-        """Keep a JWT: it is on disk when this returns."""
+        """Store a JWT, which is on disk when this returns."""
         path = self.folder / (key + SUFFIX)
         try:
             replace_private(path, token.encode())
@@ -232,7 +234,7 @@ class FolderResolver:
             raise ResolverError(f"{path}: {error.strerror}") from None
 
     def remove(self, key: str, *, is_kept_aside: bool) -> None:
-        """The account is gone; its file may be kept under another name."""
+        """Remove the file of an account, which may be preserved under another name."""
         path = self.folder / (key + SUFFIX)
         try:
             if is_kept_aside:
@@ -247,7 +249,9 @@ class FolderResolver:
 
 
 def client_context(tls: TlsOptions) -> ssl.SSLContext:
-    """How a web server is asked: with its authority, and our certificate if it wants one."""
+    """The TLS context for a web server, with its authority, and our certificate if one is
+    configured.
+    """
     context = ssl.create_default_context(cafile=tls.ca_file or None)
     if tls.cert_file:
         context.load_cert_chain(tls.cert_file, tls.key_file or None)

@@ -15,7 +15,7 @@ from tradewind.server.operators.trust import operator_problems, trust_of
 
 
 def operator_mode_problems(options: ServerOptions) -> Iterator[str]:
-    """Why these options cannot start a server; nothing if it runs without operators."""
+    """Yield why these options cannot start a server; nothing without operator mode."""
     operator = options.operator
     websocket = options.websocket
     has_trust = operator is not None and bool(operator.operators or operator.trusted_keys)
@@ -42,7 +42,7 @@ def operator_mode_problems(options: ServerOptions) -> Iterator[str]:
 
 
 def _exclusions(options: ServerOptions) -> Iterator[str]:
-    """What the JWTs say must not be said by the file too."""
+    """Yield settings of the file that conflict with the JWTs."""
     if options.authorization.users:
         yield "operators do not allow users to be configured directly"
     if options.authorization.callout is not None:

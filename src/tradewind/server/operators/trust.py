@@ -18,8 +18,8 @@ _VERSION_PARTS = ("major", "minor", "update")
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """`keys` may sign accounts. Accounts that one of `strict_keys` has signed may not sign users
-    with their own key, only with signing keys.
+    """The keys that may sign accounts. An account that one of `strict_keys` has signed may not sign
+    users with its own key, only with signing keys.
     """
 
     keys: frozenset[str]
@@ -32,7 +32,7 @@ class Trust(msgspec.Struct, frozen=True):
 
 
 def trust_of(options: OperatorOptions) -> Trust:
-    """The operators' keys, or those that are configured instead."""
+    """The operators' keys, or the configured ones."""
     operators = tuple(decode_as(OperatorClaims, token) for token in options.operators)
     keys, strict = set(options.trusted_keys), set()
     for claims in operators:
@@ -55,7 +55,7 @@ def system_account_of(options: ServerOptions) -> str:
 
 
 def operator_problems(operator: OperatorClaims) -> list[str]:
-    """Why this server must not run for an operator."""
+    """The reasons why this server must not run for an operator."""
     problems = [
         f'trusted Keys "{key}" are required to be a valid public operator nkey'
         for key in operator.nats.signing_keys or ()
