@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from tradewind.api.status_codes import NOT_FOUND
 from tradewind.client import errors as client
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.errors import TradewindError
+from tradewind.status_codes import NOT_FOUND
 
 Kind = Literal["denied", "away", "missing", "refused", "failed"]
 # JetStream is not enabled, or not for the account.
