@@ -1,4 +1,4 @@
-"""Files that only their owner can read, replaced as a whole: keys, logins, plans and journals.
+"""Files that are replaced as a whole, most of them for their owner alone: keys, logins, journals.
 
 Owns the procedure: a new file beside the old one, synced, renamed over it, and the folder synced. A
 reader sees the old content or the new one, even after a crash, and content whose writing was
@@ -18,8 +18,13 @@ def replace_private(path: Path, content: bytes) -> None:
     """Replace a file, mode 0600; the content is on disk when this returns. After a failure
     (OSError), the old content is unchanged, and no other file is left.
     """
+    replace_durably(path, content, mode=0o600)
+
+
+def replace_durably(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """The same for a file that others may read, as far as the umask lets them."""
     aside = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -33,13 +38,19 @@ def replace_private(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
-def sync_folder(path: Path) -> None:
-    """Sync the names in a folder to disk. File systems without that operation report EINVAL."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync_path(path: Path | str, flags: int = os.O_RDONLY) -> None:
+    """Write a file, or the names in a folder, to disk."""
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path | str) -> None:
+    """Write the names in a folder to disk. File systems that cannot sync a folder say EINVAL."""
+    try:
+        sync_path(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-    finally:
-        os.close(descriptor)

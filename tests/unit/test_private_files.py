@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tradewind.private_files import replace_private, sync_folder
+from tradewind.private_files import replace_durably, replace_private, sync_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -26,6 +26,18 @@ def test_a_file_is_replaced_for_its_owner_only(tmp_path: Path, before: bytes | N
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert names(tmp_path) == ["key"]
+
+
+def test_others_may_read_a_file_that_is_not_private(tmp_path: Path) -> None:
+    path = tmp_path / "list"
+    before = os.umask(0o022)
+    try:
+        replace_durably(path, b"new")
+    finally:
+        os.umask(before)
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert names(tmp_path) == ["list"]
 
 
 def test_the_file_is_synced_before_it_is_renamed_and_its_folder_after(

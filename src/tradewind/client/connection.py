@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Self, Unpack
 
-from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.core.contexts import load_context
 from tradewind.client.core.headers import Headers, HeaderValues
@@ -27,6 +26,7 @@ from tradewind.client.errors import (
 from tradewind.client.jetstream import WINDOW_MESSAGES, JetStream
 from tradewind.client.services.discovery import Services
 from tradewind.client.streams.manager import JetStreamManager
+from tradewind.status_codes import NO_RESPONDERS
 from tradewind.subjects import is_valid_subject
 
 HeaderInput = Headers | Mapping[str, HeaderValues] | Iterable[tuple[str, str]] | bytes

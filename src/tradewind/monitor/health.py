@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from tradewind.api.status_codes import BAD_REQUEST, OK, UNAVAILABLE
 from tradewind.monitor.formats import present
 from tradewind.monitor.monitor_documents import Health, HealthError
 from tradewind.monitor.page_options import HealthzOptions
+from tradewind.status_codes import BAD_REQUEST, OK, UNAVAILABLE
 
 
 class HealthProblem(msgspec.Struct, frozen=True):

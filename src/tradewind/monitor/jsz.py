@@ -11,7 +11,6 @@ from typing import Any, Final
 import msgspec
 
 from tradewind.api.responses import API_LEVEL
-from tradewind.api.status_codes import NOT_FOUND, OK
 from tradewind.jetstream.engine import JetStreamEngine
 from tradewind.jetstream.hosted import HostedStream
 from tradewind.jetstream.infos import consumer_info, stream_info
@@ -23,6 +22,7 @@ from tradewind.monitor.page_options import HealthzOptions, JszOptions, paged
 from tradewind.monitor.parameters import PageError, quoted
 from tradewind.monitor.prometheus import Family, Sample
 from tradewind.monitor.stepping import Stepped
+from tradewind.status_codes import NOT_FOUND, OK
 from tradewind.store.commits.syncer import HISTOGRAM_NS, INTERVAL_NS
 
 # The number of streams of one account on a page.

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from tradewind.api.status_codes import BAD_REQUEST, FAILED
 from tradewind.durations import SECOND_NS
 from tradewind.errors import TradewindError
 from tradewind.faults import INTERNAL_ERROR
@@ -53,6 +52,7 @@ from tradewind.monitor.system_requests import (
     user_permissions,
 )
 from tradewind.monitor.varz import cluster_name
+from tradewind.status_codes import BAD_REQUEST, FAILED
 
 if TYPE_CHECKING:
     from tradewind.monitor.views import (

@@ -7,7 +7,6 @@ that is not read. It uses Arrow, never Spark.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -25,6 +24,7 @@ import pyarrow.parquet as pq
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.lake_partitions import PartitionField, partition_fields
 from tradewind.pipelines.lake_schemas import aligned
+from tradewind.private_files import sync_path
 
 FILE_BYTES_MAX: Final = 256 << 20
 OPEN_FILES_MAX: Final = 64
@@ -130,12 +130,8 @@ class ArrowStorage:
 
 def sync_file(path: str) -> None:
     """Have a file and its name in the folder on the disk."""
-    for one in (path, str(Path(path).parent)):
-        descriptor = os.open(one, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    sync_path(path)
+    sync_path(Path(path).parent)
 
 
 # -------------------------------------------------------------------------- partitions

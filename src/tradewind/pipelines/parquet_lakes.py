@@ -15,7 +15,6 @@ file system, which the executors can access too.
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -39,6 +38,7 @@ from tradewind.pipelines.lakes import (
     is_written,
 )
 from tradewind.pipelines.places import Place, replace_file
+from tradewind.private_files import replace_durably, sync_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -261,12 +261,12 @@ def _list(folder: Path, base: Path, marks: dict[str, str]) -> Staged:
     for index, file in enumerate(sorted(base.rglob("part-*.parquet"))):
         if parquet.read_metadata(file).num_rows == 0:
             continue
-        _sync(file)
+        sync_path(file)
         name = f"part-{marks[MARK_WRITER]}-{int(marks[MARK_BATCH]):08}-{index:05}.parquet"
         target = file.relative_to(base).with_name(name)
         moves.append((str(file.relative_to(folder)), str(target)))
     staged = Staged(marks, moves)
-    _replace(folder / LIST_FILE, msgspec.json.encode(staged))
+    replace_durably(folder / LIST_FILE, msgspec.json.encode(staged))
     return staged
 
 
@@ -284,29 +284,12 @@ def _publish(folder: Path, staged: Staged, lake: Path) -> None:
                 raise PipelineError(f"{folder}: {source} of an unfinished batch is gone") from None
     for one in folders:
         if one.exists():
-            _sync(one)
+            sync_path(one)
 
 
 def _note_done(file: Place, data: bytes) -> None:
     if isinstance(file, Path):
         file.parent.mkdir(parents=True, exist_ok=True)
-        _replace(file, data)
+        replace_durably(file, data)
     else:
         replace_file(file, data)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file; after a crash it is the old one or the new one."""
-    aside = path.with_name(f"{path.name}.new")
-    aside.write_bytes(data)
-    _sync(aside)
-    aside.rename(path)
-    _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.connection import Connection
 from tradewind.client.core.connect_options import ConnectOptions, ConnectSettings, make_options
 from tradewind.client.core.message import Msg
 from tradewind.errors import TradewindError
 from tradewind.server.remote_subscription import RemoteSubscription
+from tradewind.status_codes import NO_RESPONDERS
 
 if TYPE_CHECKING:
     from tradewind.broker.broker import Broker

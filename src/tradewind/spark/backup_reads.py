@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from tradewind.api.request_types import StreamSnapshotRequest
 from tradewind.api.responses import StreamSnapshotResponse
-from tradewind.api.status_codes import NO_CONTENT
 from tradewind.client.api_errors import StreamNotFoundError
 from tradewind.client.errors import ClientError, OperationTimeoutError
 from tradewind.errors import CorruptRecord
@@ -31,6 +30,7 @@ from tradewind.spark.lent import CONNECTIONS
 from tradewind.spark.network import NetworkProvider, RangeTask
 from tradewind.spark.patience import patiently
 from tradewind.spark.proof import RangeProof
+from tradewind.status_codes import NO_CONTENT
 from tradewind.store.format.s2 import Decompressor, S2Error
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tradewind.api.responses import MsgGetResponse
-from tradewind.api.status_codes import NO_CONTENT, NOT_FOUND
 from tradewind.api.times import parse_time
 from tradewind.client.api_errors import (
     JetStreamApiError,
@@ -62,6 +61,7 @@ from tradewind.spark.range_counts import RangeCounts
 from tradewind.spark.rows import RowDecoder
 from tradewind.spark.store_files import is_pattern
 from tradewind.spark.tiers import TABLE_KEY
+from tradewind.status_codes import NO_CONTENT, NOT_FOUND
 from tradewind.subjects import collide
 
 if TYPE_CHECKING:

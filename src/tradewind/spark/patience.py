@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from tradewind.api.status_codes import FAILED
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.errors import (
     BucketNotFoundError,
@@ -20,6 +19,7 @@ from tradewind.client.errors import (
     NoRespondersError,
     OperationTimeoutError,
 )
+from tradewind.status_codes import FAILED
 
 RETRY_SECONDS: Final = 0.2
 _Result = TypeVar("_Result")

@@ -5,6 +5,7 @@ No Spark is needed for this: a frame that writes itself with Arrow stands for on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +73,20 @@ def test_each_row_is_there_once_wherever_a_batch_is_killed(
         write(Frame([4, 5, 6], is_killed=True), 1)
     assert ids(lake) == [1, 2, 3]
     calls = 0
-    real_rename = Path.rename
 
-    def rename(self: Path, target: Path) -> Path:
-        nonlocal calls
-        calls += 1
-        if calls == kill_at:
-            raise KilledError
-        return real_rename(self, target)
+    def killed_in(real: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+        def call(self: Path, target: Path) -> Path:
+            nonlocal calls
+            calls += 1
+            if calls == kill_at:
+                raise KilledError
+            return real(self, target)
+
+        return call
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", rename)
+        for name in ("rename", "replace"):
+            patch.setattr(Path, name, killed_in(getattr(Path, name)))
         with pytest.raises(KilledError):
             write(Frame([4, 5, 6]), 1)
     found = ids(lake)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.cli.frame.failures import CommandError
 from tradewind.client.errors import NoRespondersError
+from tradewind.status_codes import NO_RESPONDERS
 
 if TYPE_CHECKING:
     from tradewind.client.core.message import Msg

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.settings import connect, current
 from tradewind.cli.preview.program import (
@@ -19,6 +18,7 @@ from tradewind.cli.preview.program import (
     say,
     take_flags,
 )
+from tradewind.status_codes import NO_RESPONDERS
 
 if TYPE_CHECKING:
     from tradewind.client.core.message import Msg

@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from tradewind.api.status_codes import NO_CONTENT
 from tradewind.api.stream_types import StreamInfo
 from tradewind.cli.frame.config_files import read_document
 from tradewind.cli.frame.failures import CommandError
@@ -23,6 +22,7 @@ from tradewind.cli.streams.chain_backup import save_chain, sign_before_backup
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.errors import OperationTimeoutError
 from tradewind.client.streams.api_requests import check_answer, decode_answer
+from tradewind.status_codes import NO_CONTENT
 
 if TYPE_CHECKING:
     from tradewind.cli.frame.account_catalog import AccountCatalog

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tradewind.api.names import KV_STREAM, KV_SUBJECTS
-from tradewind.api.status_codes import NO_RESPONDERS, NOT_FOUND
 from tradewind.api.stream_types import StreamInfo
 from tradewind.api.times import ZERO_TIME, parse_time
 from tradewind.client.api_errors import (
@@ -57,6 +56,7 @@ from tradewind.client.kv.kv_types import (
 )
 from tradewind.client.kv.watch import Watcher, open_messages
 from tradewind.client.streams.api_requests import RESEND_SECONDS, LeaderWait
+from tradewind.status_codes import NO_RESPONDERS, NOT_FOUND
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Payload

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from tradewind.api.responses import PubAck
-from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.api_errors import (
     NoMessageFoundError,
     SequenceNotFoundError,
@@ -37,6 +36,7 @@ from tradewind.client.errors import (
     UploadError,
 )
 from tradewind.client.streams.api_requests import decode_answer
+from tradewind.status_codes import NO_RESPONDERS
 
 if TYPE_CHECKING:
     from tradewind.client.core.replies import PendingRequest

@@ -19,7 +19,6 @@ from tradewind.api.endpoint_row import OWN_PREFIX, PREFIX
 from tradewind.api.endpoints import ENDPOINT_BY_NAME, ENDPOINTS
 from tradewind.api.names import is_valid_name
 from tradewind.api.responses import Paged
-from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.api.stream_types import ErrorDetail
 from tradewind.api.times import format_time
 from tradewind.client.api_errors import make_api_error
@@ -35,6 +34,7 @@ from tradewind.client.errors import (
 )
 from tradewind.durations import SECOND_NS
 from tradewind.errors import JSON_ERRORS
+from tradewind.status_codes import NO_RESPONDERS
 from tradewind.subjects import is_valid_literal
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tradewind.api.status_codes import NO_CONTENT, NO_RESPONDERS, NOT_FOUND
 from tradewind.client.core.message import Msg
 from tradewind.client.errors import (
     BadAnswerError,
@@ -22,6 +21,7 @@ from tradewind.client.errors import (
     NoRespondersError,
     OperationTimeoutError,
 )
+from tradewind.status_codes import NO_CONTENT, NO_RESPONDERS, NOT_FOUND
 
 if TYPE_CHECKING:
     from tradewind.client.streams.api_requests import ApiRequests

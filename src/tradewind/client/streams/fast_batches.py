@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tradewind.api.responses import PubAck
-from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.core.replies import nuid
 from tradewind.client.errors import (
     ClientError,
@@ -25,6 +24,7 @@ from tradewind.client.errors import (
     PublishError,
 )
 from tradewind.client.streams.api_requests import ApiRequests, check_answer, decode_answer
+from tradewind.status_codes import NO_RESPONDERS
 
 if TYPE_CHECKING:
     from tradewind.client.connection import HeaderInput, Payload

@@ -29,7 +29,6 @@ from tradewind.api.responses import (
     StreamNamesResponse,
     StreamPurgeResponse,
 )
-from tradewind.api.status_codes import NOT_FOUND
 from tradewind.api.stream_types import StreamConfig, StreamInfo, StreamState
 from tradewind.api.times import parse_time
 from tradewind.api.truncation_types import (
@@ -54,6 +53,7 @@ from tradewind.client.streams.api_requests import (
 from tradewind.client.streams.config_settings import config_of, make_config
 from tradewind.client.streams.setting_types import ConsumerSettings, StreamSettings
 from tradewind.client.streams.templates import StreamTemplates
+from tradewind.status_codes import NOT_FOUND
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection

@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.core.replies import nuid
 from tradewind.client.errors import (
     DisconnectedError,
@@ -24,6 +23,7 @@ from tradewind.client.streams.ack_inbox import AckInbox, PendingAck
 from tradewind.client.streams.api_requests import RESEND_SECONDS
 from tradewind.client.streams.inbox_owners import AckOwner
 from tradewind.client.streams.silent_publishes import SilentPublishes
+from tradewind.status_codes import NO_RESPONDERS
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection

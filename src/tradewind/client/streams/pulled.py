@@ -12,14 +12,6 @@ from typing import TYPE_CHECKING
 
 from tradewind.api.base import encode
 from tradewind.api.request_types import NextRequest
-from tradewind.api.status_codes import (
-    BAD_REQUEST,
-    HEARTBEAT,
-    NO_RESPONDERS,
-    NOT_FOUND,
-    REQUEST_TIMEOUT,
-    WRONG_PIN,
-)
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import ConsumerGoneError, OptionsError
 from tradewind.client.streams.api_requests import to_ns
@@ -30,6 +22,14 @@ from tradewind.client.streams.consumer_events import (
     ServerNotice,
 )
 from tradewind.client.streams.delivered import DeliveredMessages, DeliverySource, StatusHandler
+from tradewind.status_codes import (
+    BAD_REQUEST,
+    HEARTBEAT,
+    NO_RESPONDERS,
+    NOT_FOUND,
+    REQUEST_TIMEOUT,
+    WRONG_PIN,
+)
 
 if TYPE_CHECKING:
     from tradewind.client.core.message import Msg

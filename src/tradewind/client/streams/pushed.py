@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, ConsumerInfo
-from tradewind.api.status_codes import HEARTBEAT
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OptionsError
 from tradewind.client.streams.api_requests import ApiRequests
@@ -19,6 +18,7 @@ from tradewind.client.streams.consumer_events import Resumed
 from tradewind.client.streams.delivered import DeliveredMessages, DeliverySource, StatusHandler
 from tradewind.client.streams.manager import Consumers
 from tradewind.durations import SECOND_NS
+from tradewind.status_codes import HEARTBEAT
 
 if TYPE_CHECKING:
     from tradewind.client.core.message import Msg

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tradewind.api.status_codes import NO_RESPONDERS
 from tradewind.client.core.replies import nuid
 from tradewind.client.errors import (
     JetStreamUnavailableError,
@@ -28,6 +27,7 @@ from tradewind.client.streams.publishing import (
 )
 from tradewind.client.streams.row_inbox import RowInbox
 from tradewind.client.streams.silent_publishes import SilentPublishes
+from tradewind.status_codes import NO_RESPONDERS
 
 if TYPE_CHECKING:
     from tradewind.client.connection import Connection

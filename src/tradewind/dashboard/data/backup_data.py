@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from tradewind.api.status_codes import NO_CONTENT
 from tradewind.api.stream_types import StreamInfo
 from tradewind.client.errors import NoRespondersError, OperationTimeoutError
 from tradewind.client.streams.api_requests import check_answer, decode_answer
 from tradewind.errors import TradewindError
+from tradewind.status_codes import NO_CONTENT
 
 if TYPE_CHECKING:
     from tradewind.client.core.message import Msg

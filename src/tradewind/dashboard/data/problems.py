@@ -13,9 +13,9 @@ from typing import Final, Literal
 from tradewind.client import errors as client
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.errors import TradewindError
+from tradewind.status_codes import NOT_FOUND
 
 Kind = Literal["denied", "away", "missing", "refused", "failed"]
-NOT_FOUND: Final = 404
 # JetStream is not enabled, or not for the account.
 NO_JETSTREAM: Final = frozenset((10076, 10039))
 # In a cluster, JetStream has no leader.

@@ -28,6 +28,7 @@ from tradewind.pipelines.lakes import (
 )
 from tradewind.pipelines.model import Iceberg
 from tradewind.pipelines.spark_errors import short_reason
+from tradewind.private_files import sync_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -202,11 +203,7 @@ def _create_iceberg(
 def _sync_tree(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in (*names, ""):
-            file = os.open(Path(parent, name), os.O_RDONLY)
-            try:
-                os.fsync(file)
-            finally:
-                os.close(file)
+            sync_path(Path(parent, name))
 
 
 def _move(staging: Path, place: Path, *, may_replace: bool) -> None:
@@ -215,11 +212,7 @@ def _move(staging: Path, place: Path, *, may_replace: bool) -> None:
         _exchange(staging, place)
     else:
         staging.rename(place)
-    parent = os.open(place.parent, os.O_RDONLY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
+    sync_path(place.parent)
 
 
 def _exchange(one: Path, other: Path) -> None:

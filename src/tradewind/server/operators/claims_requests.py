@@ -23,7 +23,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tradewind import nkeys
-from tradewind.api.status_codes import FAILED, OK
 from tradewind.broker.accounts import InternalMessage
 from tradewind.durations import SECOND_NS
 from tradewind.jwt import AccountClaims, JwtError, decode_as
@@ -33,6 +32,7 @@ from tradewind.monitor.formats import compact_json
 from tradewind.monitor.system_events import SystemEventServer
 from tradewind.server.operators.account_book import INVALID
 from tradewind.server.operators.resolvers import HASH_BYTES, FolderResolver, ResolverError
+from tradewind.status_codes import FAILED, OK
 
 if TYPE_CHECKING:
     from tradewind.broker.accounts import Account

@@ -46,6 +46,7 @@ from functools import lru_cache
 from typing import Literal, Protocol, Self
 
 from tradewind.errors import StoreError
+from tradewind.private_files import sync_folder
 from tradewind.store.files.file_mapping import FileMapping
 from tradewind.store.files.file_sync import sync_descriptor
 
@@ -716,13 +717,7 @@ def lock_owner(descriptor: int) -> int:
 
 
 def _sync_folder(path: str) -> None:
-    """EINVAL comes from file systems without folder syncs; those write names through at once."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(path)
     except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise disk_error(path, "sync_directory", error.errno) from error
+        raise disk_error(path, "sync_directory", error.errno) from error
