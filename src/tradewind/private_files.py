@@ -12,6 +12,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from tradewind.platform_calls import O_DIRECTORY
+
 
 def replace_private(path: Path, content: bytes) -> None:
     """Put a file in place, mode 0600; it is on disk when this returns. If it fails (OSError), what
@@ -34,7 +36,7 @@ def replace_private(path: Path, content: bytes) -> None:
 
 def sync_folder(path: Path) -> None:
     """Have the names in a folder on disk. File systems that know no such thing say EINVAL."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(path, os.O_RDONLY | O_DIRECTORY)
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -46,6 +46,7 @@ from functools import lru_cache
 from typing import Literal, Protocol, Self
 
 from tradewind.errors import StoreError
+from tradewind.platform_calls import O_DIRECTORY
 from tradewind.store.files.file_mapping import FileMapping
 from tradewind.store.files.file_sync import sync_descriptor
 
@@ -570,7 +571,7 @@ class OsDisk(Disk):
 
     def _folder_without_links(self, path: str) -> int:
         """A descriptor of a folder that is reached from the root without a symbolic link."""
-        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(self.root, os.O_RDONLY | O_DIRECTORY)
         for name in path[len(self.root) :].split("/"):
             if not name:
                 continue
@@ -581,7 +582,7 @@ class OsDisk(Disk):
                         f"{path}: {name!r} is a symbolic link; nothing is removed behind a link,"
                         " mount the other disk there instead"
                     )
-                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+                flags = os.O_RDONLY | O_DIRECTORY | os.O_NOFOLLOW
                 descriptor = os.open(name, flags, dir_fd=outer)
             finally:
                 os.close(outer)
@@ -718,7 +719,7 @@ def lock_owner(descriptor: int) -> int:
 def _sync_folder(path: str) -> None:
     """EINVAL comes from file systems without folder syncs; those write names through at once."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(path, os.O_RDONLY | O_DIRECTORY)
         try:
             os.fsync(descriptor)
         finally:
