@@ -7,6 +7,7 @@ source distribution translates nothing. A build shows which module of how many i
 TRADEWIND_SANITIZE=1 builds with AddressSanitizer and UBSan, TRADEWIND_TRACE=1 with line tracing for
 coverage, which finds the C sources beside the modules; it is compiled once for a few runs, so it is
 not optimised. TRADEWIND_QUICK=1 does not optimise either, for a build that is only tried.
+TRADEWIND_PORTABLE=1 leaves out the calls that only Linux has, to test what other systems would get.
 TRADEWIND_COMPILED=1 makes no modules: they are in place already. The modules are made side by side,
 one per processor.
 """
@@ -44,6 +45,8 @@ link_args = ["-fsanitize=address,undefined"] if sanitize else []
 processors = os.cpu_count() or 1
 build_dir = "build/cython-sanitize" if sanitize else None if trace else "build/cython"
 macros = [("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if trace else []
+if os.environ.get("TRADEWIND_PORTABLE") == "1":
+    macros.append(("TRADEWIND_PORTABLE", "1"))
 
 directives = {
     "language_level": 3,

@@ -7,7 +7,7 @@
 Each device is a process with a Tradewind server inside. The hub is a nats-server cluster of three,
 on this machine; a stream with three replicas collects the streams of all devices, and a pipeline on
 Spark reads that one. The leader of the stream is killed, then the whole hub, then a device. At the
-end all readings are counted. It needs `pip install 'tradewind[cluster,spark]'` and takes about a
+end all readings are counted. It needs `pip install '.[cluster,spark]'` and takes about a
 minute.
 """
 # ruff: noqa: T201, S603 - an example talks to the terminal, and starts what it names

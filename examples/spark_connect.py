@@ -1,6 +1,6 @@
 """Reads and writes streams through Spark Connect: a thin client, and Spark elsewhere.
 
-    pip install 'tradewind[spark,declarative]'
+    pip install '.[spark,declarative]'
     python examples/spark_connect.py local nats://127.0.0.1:4222 ORDERS COPIES
 
 `local` starts a Spark Connect server on this machine for as long as the program runs; an address

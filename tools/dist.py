@@ -134,14 +134,14 @@ def sources(root: Path) -> set[str]:
     return {path.as_posix() for path in found if not MADE.search(path.as_posix())}
 
 
-def build_sdist(target: Path, tracked: Iterable[str]) -> Path:
-    """From a copy of what git tracks: a build leaves nothing in the sources."""
+def build_sdist(target: Path, tracked: Iterable[str], root: Path = ROOT) -> Path:
+    """From a copy of the sources: a build leaves nothing in them."""
     with tempfile.TemporaryDirectory() as folder:
         for name in tracked:
-            if (ROOT / name).is_file():
+            if (root / name).is_file():
                 copy = Path(folder, name)
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, copy)
+                shutil.copy2(root / name, copy)
         code = f"from setuptools import build_meta as b; b.build_sdist({str(target)!r})"
         run([sys.executable, "-c", code], folder)
     return next(target.glob("*.tar.gz"))

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from tradewind.own_addresses import Sockets, address_text, is_wildcard
+from tradewind.platform_calls import PROC
 
 # An ioctl request for all IPv4 addresses. An entry has a name of 16 bytes and an address of 24.
 _GET_INTERFACES: Final = 0x8912
 _INTERFACES_BYTES: Final = 64 * 1024
 _ENTRY_BYTES: Final = 40
-_IPV6_TABLE: Final = Path("/proc/net/if_inet6")
+_IPV6_TABLE: Final = Path(PROC, "net/if_inet6")
 
 
 def reachable_urls(sockets: Sockets, scheme: str) -> list[str]:

@@ -13,6 +13,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from tradewind.platform_calls import O_DIRECTORY
+
 
 def replace_private(path: Path, content: bytes) -> None:
     """Replace a file, mode 0600; the content is on disk when this returns. After a failure
@@ -50,7 +52,7 @@ def sync_path(path: Path | str, flags: int = os.O_RDONLY) -> None:
 def sync_folder(path: Path | str) -> None:
     """Write the names in a folder to disk. File systems that cannot sync a folder say EINVAL."""
     try:
-        sync_path(path, os.O_RDONLY | os.O_DIRECTORY)
+        sync_path(path, os.O_RDONLY | O_DIRECTORY)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise

@@ -6,11 +6,13 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tools import dist
 
 from harness import COMMANDS
 from tradewind.cli.main import run
@@ -77,6 +79,60 @@ def test_the_image_copies_files_that_exist() -> None:
     # Whatever follows USER runs without the rights of root.
     assert any(line == "USER tradewind" for line in lines)
     assert not any(line.startswith("RUN") for line in lines[lines.index("USER tradewind") :])
+
+
+def stages() -> tuple[str, str]:
+    """The stage of the image that builds the wheel, and the one that installs it."""
+    text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    _, build, final = text.split("\nFROM ")
+    return build, final
+
+
+def test_the_image_makes_its_wheel_by_the_target_of_the_makefile() -> None:
+    build, _ = stages()
+    assert 'RUN make dist ARGS="--only ${PYTHON}"' in build
+    # What the target runs and reads is there.
+    copied = build.split("COPY", 1)[1]
+    recipe = (ROOT / "Makefile").read_text().partition("\ndist: ")[2].partition("\n\n")[0]
+    assert set(re.findall(r"tools/\w+\.py", recipe)) == {"tools/dist.py"}
+    needed = {"Makefile", "constraints.txt", "tools/dist.py", *dist.SDIST_FILES}
+    assert all(name in copied for name in needed), needed
+
+
+def test_what_is_copied_into_the_image_makes_a_whole_source_package(tmp_path: Path) -> None:
+    build, _ = stages()
+    for line in re.findall(r"^COPY (.+)$", build, re.MULTILINE):
+        *names, target = line.split()
+        for name in names:
+            to = tmp_path / target / (Path(name).name if name != target else "")
+            to.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / name).is_dir():
+                ignored = shutil.ignore_patterns("*.so", "*.c", "__pycache__", "*.egg-info")
+                shutil.copytree(ROOT / name, to, ignore=ignored)
+            else:
+                shutil.copyfile(ROOT / name, to)
+    sources = dist.sources(tmp_path)
+    made = dist.build_sdist(tmp_path / "dist", sources, tmp_path)
+    assert dist.sdist_problem(dist.sdist_names(made), sources) == dist.WORKS
+
+
+def test_the_image_installs_the_wheel_and_has_no_compiler() -> None:
+    _, final = stages()
+    assert "/source/dist/tradewind-*.whl)[${EXTRAS}]" in final
+    assert "--only-binary=:all:" in final
+    assert "--constraint /source/constraints.txt" in final
+    assert not re.search(r"apt-get|\bgcc\b|\bmake\b", final)
+
+
+def test_the_extras_of_the_image_exist() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    builds = [service.get("build", {}) for service in compose()["services"].values()]
+    given = [build["args"]["EXTRAS"] for build in builds if "args" in build]
+    given += re.findall(r"EXTRAS=([\w,]+)", (DEPLOY / "Dockerfile").read_text())
+    assert len(given) == 3
+    assert {extra for each in given for extra in each.split(",")} <= set(
+        project["optional-dependencies"]
+    )
 
 
 def test_services_use_flags_that_exist(capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ from typing import Any, Self
 from tradewind.client.connection import Connection, connect
 from tradewind.client.errors import ClientError
 from tradewind.client.running.consumer_run import ConsumerRun, signals_as
+from tradewind.platform_calls import after_fork_in_child
 
 WORKERS_MAX = 16
 BATCH_MAX = 256
@@ -92,7 +93,7 @@ def _forget_thread() -> None:
     _shared.clear()
 
 
-os.register_at_fork(after_in_child=_forget_thread)
+after_fork_in_child(_forget_thread)
 
 
 class Blocking:

@@ -20,6 +20,7 @@ import msgspec
 from tradewind.cluster.cluster_plan import ClusterError, ClusterPlan, Node
 from tradewind.cluster.configuration import local_configuration
 from tradewind.extra_packages import install_command
+from tradewind.platform_calls import PROC
 from tradewind.private_files import replace_private
 
 PROCESS_FILE: Final = "process.json"
@@ -146,7 +147,7 @@ def _began(pid: int) -> int | None:
     sockets.
     """
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(PROC, str(pid), "stat").read_text()
     except OSError:
         return None
     # The name of the program is in brackets and may contain anything.
@@ -161,6 +162,6 @@ def _began(pid: int) -> int | None:
 def _has_threads(pid: int) -> bool:
     """Whether a process has threads besides the first."""
     try:
-        return len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
+        return len(list(Path(PROC, str(pid), "task").iterdir())) > 1
     except OSError:
         return False

@@ -14,6 +14,8 @@ from os import PathLike
 
 import msgspec
 
+from tradewind.platform_calls import PROC, usable_processors
+
 _SAMPLE_NS_MIN = 1_000_000_000
 _TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -50,7 +52,7 @@ class UsageMeter:
     def __init__(
         self,
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
-        proc: str | PathLike[str] = "/proc/self",
+        proc: str | PathLike[str] = f"{PROC}/self",
     ) -> None:
         self._monotonic_ns = monotonic_ns
         self._proc = proc
@@ -88,5 +90,5 @@ class UsageMeter:
             memory_bytes=self._read_memory_bytes(),
             cpu_percent=self._cpu_percent,
             cores=os.cpu_count() or 1,
-            cores_usable=len(os.sched_getaffinity(0)),
+            cores_usable=usable_processors(),
         )

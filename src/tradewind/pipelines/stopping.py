@@ -16,6 +16,7 @@ from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.leases import LOCK_FILE
 from tradewind.pipelines.model import Pipeline
 from tradewind.pipelines.status import PipelineStatus, read_status
+from tradewind.platform_calls import PROC, process_handle, signal_handle
 
 
 def stop_runner(pipeline: Pipeline) -> int:
@@ -27,7 +28,7 @@ def stop_runner(pipeline: Pipeline) -> int:
     checkpoint = pipeline.checkpoint
     assert isinstance(checkpoint, Path)
     try:
-        handle = os.pidfd_open(status.pid)
+        handle = process_handle(status.pid)
     except OSError:
         raise PipelineError(f"pipeline {pipeline.name} is not running") from None
     try:
@@ -36,7 +37,7 @@ def stop_runner(pipeline: Pipeline) -> int:
                 f"process {status.pid} does not hold the lock of {checkpoint}: it is not the runner"
                 f" of {pipeline.name}, and is left alone"
             )
-        signal.pidfd_send_signal(handle, signal.SIGTERM)
+        signal_handle(handle, signal.SIGTERM)
     except ProcessLookupError:
         raise PipelineError(f"pipeline {pipeline.name} is not running") from None
     finally:
@@ -64,7 +65,7 @@ def is_runner(pid: int, checkpoint: Path) -> bool:
     lock = checkpoint / LOCK_FILE
     try:
         wanted = lock.stat()
-        folder = Path("/proc", str(pid), "fd")
+        folder = Path(PROC, str(pid), "fd")
         if folder.stat().st_uid != os.getuid():
             return False
         has_it = any(_is_file(entry, wanted) for entry in folder.iterdir())

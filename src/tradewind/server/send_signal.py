@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 from tradewind.errors import ConfigError
+from tradewind.platform_calls import PROC
 
 PROGRAM = "tradewind-server"
 MODULE = "tradewind.server.server_main"
@@ -24,7 +25,7 @@ SIGNALS = {
 }
 
 
-def send_signal(expression: str, proc: Path = Path("/proc")) -> None:
+def send_signal(expression: str, proc: Path = Path(PROC)) -> None:
     """Send the signal of `--signal command[=pid]` to a running server. Raises ConfigError.
 
     Without a pid the only running server is meant; it is an error if there are several. A pid that
@@ -78,7 +79,7 @@ def _from_pid_file(expression: str) -> str:
         return expression
 
 
-def running_servers(proc: Path = Path("/proc")) -> list[int]:
+def running_servers(proc: Path = Path(PROC)) -> list[int]:
     """The process ids of running Tradewind servers, without this process itself."""
     found = []
     for entry in proc.iterdir() if proc.is_dir() else ():

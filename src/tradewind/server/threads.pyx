@@ -22,11 +22,12 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, itimerspec, timespec
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close, read, write
 from tradewind.seconds cimport SECOND_NS
 from tradewind.store.commits.syncer cimport Syncer, SyncJob
 from tradewind.store.files.file_sync cimport sync_named
+from tradewind.system_calls cimport open_event, open_timer, set_timer
 
 import os
 
@@ -72,17 +73,6 @@ cdef extern from "<signal.h>" nogil:
     int SIG_SETMASK
     int sigfillset(sigset_t*)
     int pthread_sigmask(int, const sigset_t*, sigset_t*)
-
-cdef extern from "<sys/eventfd.h>" nogil:
-    int EFD_NONBLOCK
-    int EFD_CLOEXEC
-    int eventfd(unsigned int, int)
-
-cdef extern from "<sys/timerfd.h>" nogil:
-    int TFD_NONBLOCK
-    int TFD_CLOEXEC
-    int timerfd_create(int, int)
-    int timerfd_settime(int, int, const itimerspec*, itimerspec*)
 
 cdef enum:
     # Descriptors of one commit; a commit with more is run with the interpreter's lock.
@@ -324,7 +314,7 @@ cdef class Threads:
         self._pool = <Pool*>calloc(1, sizeof(Pool))
         if self._pool == NULL:
             raise MemoryError
-        self._pool.event = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)
+        self._pool.event = open_event()
         if self._pool.event < 0:
             number = errno
             free(self._pool)
@@ -546,7 +536,7 @@ cdef class FineTimer:
     cdef int _descriptor
 
     def __cinit__(self):
-        self._descriptor = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
+        self._descriptor = open_timer()
         if self._descriptor < 0:
             number = errno
             raise OSError(number, os.strerror(number))
@@ -560,12 +550,7 @@ cdef class FineTimer:
 
     def set(self, int64_t after_ns):
         """Set the deadline to `after_ns` from now, replacing an earlier one."""
-        cdef itimerspec times
-        after_ns = max(after_ns, 1)
-        times.it_interval.tv_sec = times.it_interval.tv_nsec = 0
-        times.it_value.tv_sec = after_ns // SECOND_NS
-        times.it_value.tv_nsec = after_ns % SECOND_NS
-        if timerfd_settime(self._descriptor, 0, &times, NULL) != 0:
+        if set_timer(self._descriptor, max(after_ns, 1)) != 0:
             number = errno
             raise OSError(number, os.strerror(number))
 

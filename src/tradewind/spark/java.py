@@ -1,6 +1,6 @@
 """Finds a Java installation for Spark, and says how it is started.
 
-Owns the search: JAVA_HOME, then the path, then the one that pip installed with `tradewind[spark]`.
+Owns the search: JAVA_HOME, then the path, then the one that comes with the extra `spark`.
 The latter lacks a module that Spark requests but does not need; a small wrapper script removes the
 request. Owns the options of sessions that end soon.
 """

@@ -17,7 +17,6 @@ import selectors
 import shutil
 import signal
 import socket
-import struct
 import sys
 import time
 import warnings
@@ -28,6 +27,7 @@ from typing import Final
 
 import msgspec
 
+from tradewind.platform_calls import PROC, peer_of
 from tradewind.spark.launcher_script import (
     ENDED,
     LOST_CODE,
@@ -71,7 +71,6 @@ _EARLY_PREFIXES: Final = ("PYTHON", "LC_", "LD_", "MALLOC_")
 _EARLY_NAMES: Final = ("LANG", "LANGUAGE", "TZ", "ARROW_DEFAULT_MEMORY_POOL")
 _FREE_NAMES: Final = ("PYTHONPATH",)
 _OPTIONAL_NAMES: Final = ("PYTHONHASHSEED", "OMP_NUM_THREADS")
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 class LaunchRequest(msgspec.Struct):
@@ -266,10 +265,7 @@ class LauncherParent:
     def _answer(self, connection: socket.socket, descriptors: list[int]) -> bool:
         """Whether the connection is now that of a child."""
         connection.settimeout(REQUEST_SECONDS)
-        credentials = connection.getsockopt(
-            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
-        )
-        if _CREDENTIALS.unpack(credentials)[1] != os.getuid():
+        if peer_of(connection)[1] != os.getuid():
             return False
         head, received, _, _ = socket.recv_fds(connection, 4, 3)
         descriptors += received
@@ -396,7 +392,7 @@ def touch_folder(folder: Path) -> None:
 def unsafe_threads() -> list[str]:
     """The names of threads that a fork would lose."""
     found = []
-    for task in Path("/proc/self/task").iterdir():
+    for task in Path(PROC, "self/task").iterdir():
         name = (task / "comm").read_text().strip()
         if int(task.name) != os.getpid() and name not in HARMLESS_THREADS:
             found.append(name)
@@ -406,10 +402,10 @@ def unsafe_threads() -> list[str]:
 def show_arguments(arguments: list[str]) -> None:
     """Let `ps` show what a child does, as far as the space of the old arguments allows."""
     with contextlib.suppress(OSError, ValueError):
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        fields = Path(PROC, "self/stat").read_text().rpartition(")")[2].split()
         start, end = int(fields[45]), int(fields[46])
         text = b"\0".join(map(os.fsencode, arguments))[: end - start - 1]
-        with Path("/proc/self/mem").open("r+b", buffering=0) as memory:
+        with Path(PROC, "self/mem").open("r+b", buffering=0) as memory:
             memory.seek(start)
             memory.write(text.ljust(end - start, b"\0"))
 

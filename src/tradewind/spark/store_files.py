@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tradewind.errors import CorruptRecord, StoreError
 from tradewind.options import NO_SECRET, EncryptionOptions, Secret
+from tradewind.platform_calls import sync_data
 from tradewind.spark.errors import OptionError
 from tradewind.spark.logins import resolve
 from tradewind.store.files.disk import UNREADABLE, MissingFile, OsDisk, OsFile, read_readable
@@ -192,7 +193,7 @@ class StreamFiles:
         cannot be written to has nothing to sync.
         """
         with _opened(self.block_path(number)) as file, suppress(OSError):
-            os.fdatasync(file.fileno())
+            sync_data(file.fileno())
 
     def is_still_there(self) -> bool:
         """Whether the folder still has this stream, not none or a later one of the same name.

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from tradewind.errors import ConfigError
+from tradewind.platform_calls import PROC
 
 Address = tuple[str, int]
 ESTABLISHED: Final = "01"
-TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+TABLES: Final = (f"{PROC}/net/tcp", f"{PROC}/net/tcp6")
 READ_ONLY: Final = "The dashboard was started with --read-only: it runs nothing on its machine."
 NEEDS_FLAG: Final = (
     "Pipelines and SQL run with the rights of the user who started the dashboard, which a NATS"

@@ -7,7 +7,6 @@ table gets all rows in one commit, and a new one that did not get them is remove
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import shutil
@@ -28,6 +27,7 @@ from tradewind.pipelines.lakes import (
 )
 from tradewind.pipelines.model import Iceberg
 from tradewind.pipelines.spark_errors import short_reason
+from tradewind.platform_calls import exchange_folders
 from tradewind.private_files import sync_path
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 # Says which statement has made a folder; readers pass over names that begin with _.
 NOTE_FILE: Final = "_tradewind_statement.json"
 _NO_FOLDER: Final = Path()
-_AT_WORKING_FOLDER: Final = -100
-_EXCHANGE: Final = 2
 
 
 class LakeNote(msgspec.Struct, frozen=True):
@@ -217,15 +215,12 @@ def _move(staging: Path, place: Path, *, may_replace: bool) -> None:
 
 def _exchange(one: Path, other: Path) -> None:
     """Have two folders change places in one step, which Linux can on most file systems."""
-    library = ctypes.CDLL(None, use_errno=True)
-    done = library.renameat2(
-        _AT_WORKING_FOLDER, os.fsencode(one), _AT_WORKING_FOLDER, os.fsencode(other), _EXCHANGE
-    )
-    if done:
-        number = ctypes.get_errno()
-        if number in (errno.EINVAL, errno.ENOSYS, errno.EXDEV):
+    try:
+        exchange_folders(one, other)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EXDEV):
             raise PipelineError(
                 f"{other} is not replaced: its file system cannot exchange two folders; remove it"
                 " first, or choose another location"
-            )
-        raise OSError(number, os.strerror(number))
+            ) from None
+        raise

@@ -31,6 +31,7 @@ import msgspec
 
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.private_folder import private_folder, private_path
+from tradewind.platform_calls import peer_of
 
 FRAME_BYTES_MAX: Final = 16 << 20
 # A text of the service is cut into such pieces.
@@ -45,7 +46,6 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 # Where Spark and contexts are looked for; a service with other values gives other answers.
 _ENVIRONMENT: Final = ("HOME", "XDG_CONFIG_HOME", "SPARK_HOME", "SPARK_CONF_DIR", "TZ")
 _LENGTH: Final = struct.Struct(">I")
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 class Hello(msgspec.Struct, tag=True):
@@ -152,9 +152,7 @@ class Channel:
     @property
     def peer(self) -> tuple[int, int]:
         """Process and user of the other side, as the kernel knows them."""
-        data = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        process, user, _ = _CREDENTIALS.unpack(data)
-        return process, user
+        return peer_of(self._socket)
 
     def check_user(self) -> None:
         """WireError if the other side belongs to somebody else."""

@@ -571,7 +571,7 @@ class OsDisk(Disk):
 
     def _folder_without_links(self, path: str) -> int:
         """A descriptor of a folder that is reached from the root without a symbolic link."""
-        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(self.root, os.O_RDONLY | O_DIRECTORY)
         for name in path[len(self.root) :].split("/"):
             if not name:
                 continue
@@ -582,7 +582,7 @@ class OsDisk(Disk):
                         f"{path}: {name!r} is a symbolic link; nothing is removed behind a link,"
                         " mount the other disk there instead"
                     )
-                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+                flags = os.O_RDONLY | O_DIRECTORY | os.O_NOFOLLOW
                 descriptor = os.open(name, flags, dir_fd=outer)
             finally:
                 os.close(outer)

@@ -39,6 +39,11 @@ cdef extern from *:
     #include <sys/mman.h>
     #include <unistd.h>
 
+    /* How Linux says that a thread raised a signal; other systems say it as for `kill`. */
+    #ifndef SI_TKILL
+    #define SI_TKILL SI_USER
+    #endif
+
     #define GUARD_CHUNK_SLOTS 1024
     #define GUARD_CHUNKS_MAX 256
     /* So many pages of a mapping are replaced one by one, then all of it. */

@@ -9,7 +9,7 @@ interpreter, ask here.
 
 from libc.errno cimport EINTR, ENOENT, ENOTDIR, ESTALE, errno
 from posix.stat cimport fstat, stat, struct_stat
-from posix.unistd cimport fdatasync
+from tradewind.system_calls cimport sync_data
 
 import os
 
@@ -21,7 +21,7 @@ cdef int sync_named(int descriptor, const char* path) noexcept nogil:
     rename is to follow, which fails if the file is gone.
     """
     cdef struct_stat opened, named
-    while fdatasync(descriptor) != 0:
+    while sync_data(descriptor) != 0:
         if errno != EINTR:
             return errno
     if path == NULL:
