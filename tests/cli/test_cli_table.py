@@ -10,9 +10,9 @@ import pytest
 from cli_outcome import Cli
 from harness import ServerProcess
 from tradewind.cli.frame.failures import EXIT_USAGE
+from tradewind.pipelines.lake_figures import LakeFigures
 from tradewind.pipelines.tables.table_spec import TableSpec
 from tradewind.pipelines.tables.table_status import (
-    LakeFigures,
     TableStatus,
     state_place,
     write_table_status,
