@@ -279,8 +279,8 @@ def show_table(stream: TableStream, json: JsonFlag = False) -> None:
     columns.row("Every", spec.every)
     columns.row("Payloads Kept", spec.has_data)
     columns.row_if("Dead Letters", spec.dead_letters)
-    for key, value in spec.tier_limits.items():
-        columns.row(f"Tier Limit {key}", value)
+    for key, limit in spec.tier_limits.items():
+        columns.row(f"Tier Limit {key}", limit)
     columns.section("State")
     columns.row("Rows", figures.rows)
     columns.row("Files", figures.files)
