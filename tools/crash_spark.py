@@ -2,7 +2,7 @@
 
     python tools/crash_spark.py [--kills 300] [--seed 0]
                                 [--jobs stream,parquet,delta,iceberg,upsert-delta,upsert-iceberg,
-                                        table,shared,limits,recreated]
+                                        table,shared,limits,recreated,view]
                                 [--victims worker,server,executor,java,python,everything]
                                 [--seconds 3600]
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
+import pyarrow as pa
 import pytest
 
 from cli_outcome import Cli
 from harness import ServerProcess
+from tradewind.api.times import parse_time
 from tradewind.cli.frame.failures import EXIT_USAGE
+from tradewind.pipelines.lake_figures import LakeFigures
 from tradewind.pipelines.tables.table_spec import TableSpec
 from tradewind.pipelines.tables.table_status import (
-    LakeFigures,
     TableStatus,
+    TierStatus,
+    VerifiedMark,
     state_place,
     write_table_status,
 )
 from tradewind.sync import connect
+from written_tables import RAW_SCHEMA, WrittenTable, spec_of
 
 
 @pytest.fixture
@@ -109,6 +115,11 @@ def test_the_status_is_what_the_runner_wrote(cli: Cli, tmp_path: Path) -> None:
         (["ORDERS", "--to", "/lake", "--every", "x"], "--every: 'x' is not a duration"),
         (["ORDERS", "--to", "/lake", "--catalog", "x"], "is not KEY=VALUE"),
         (["ORDERS", "--to", "/lake", "--payload", "morse"], "'morse'"),
+        (["ORDERS", "--to", "/lake", "--tier", "--tier-limit", "x"], "--tier-limit 'x' is not KEY"),
+        (
+            ["ORDERS", "--to", "/lake", "--tier", "--tier-limit", "max_age=old"],
+            "--tier-limit: max_age: 'old' is not a duration",
+        ),
         (["--bucket", "PRICES", "--to", "/lake", "--tier"], "--tier: one row per key"),
     ],
 )
@@ -118,6 +129,57 @@ def test_wrong_tables_are_refused_in_one_line(cli: Cli, words: list[str], proble
     assert problem in outcome.err
     assert "Traceback" not in outcome.err
     assert json.loads(cli("table", "ls", "--json").out) == []
+
+
+@pytest.mark.usefixtures("orders")
+def test_a_tier_is_verified_and_its_protection_is_told(
+    cli: Cli, js_server: ServerProcess, tmp_path: Path
+) -> None:
+    pytest.importorskip("deltalake")
+    words = ("--to", str(tmp_path), "--format", "delta", "--schema", "raw", "--tier")
+    added = cli("table", "add", "ORDERS", *words, "--tier-limit", "max_msgs=1000")
+    assert (added.code, "not protected" in added.err) == (0, False)
+    assert cli("stream", "edit", "ORDERS", "--max-age", "1h", "--force").code == 0
+    again = cli("table", "add", "ORDERS", *words, "--tier-limit", "max_msgs=1000")
+    assert "not protected: max_age 1h0m0s of the stream" in again.err
+    assert "nothing was written yet" in cli("table", "verify", "ORDERS").err
+    with connect(js_server.url) as connection:
+        js = connection.jetstream()
+        for number in range(3):
+            js.publish("orders.1", b"%d" % number)
+        streams = connection.jetstream_manager().streams
+        info = streams.info("ORDERS")
+        times = [streams.get_message("ORDERS", seq=seq).time for seq in (1, 2, 3)]
+    spec = spec_of(tmp_path, "delta")
+    table = WrittenTable(
+        msgspec.structs.replace(spec, to=str(tmp_path)), "ORDERS", parse_time(info.created)
+    )
+    rows = {
+        "seq": [1, 2, 3],
+        "subject": ["orders.1"] * 3,
+        "time": times,
+        "headers": [None] * 3,
+        "data": [b"0", b"1", b"2"],
+    }
+    table.add(pa.table(rows, RAW_SCHEMA).slice(0, 2), 2)
+    assert "2 messages up to sequence 2 were compared" in cli("table", "verify").out
+    table.add(pa.table(rows | {"data": [b"0", b"1", b"other"]}, RAW_SCHEMA).slice(2), 3)
+    wrong = cli("table", "verify", "ORDERS")
+    assert wrong.code != 0
+    assert "does NOT match its stream" in wrong.out
+    assert "column data of sequence 3" in wrong.out
+    report = json.loads(cli("table", "verify", "--json").out)["ORDERS"]
+    assert report["is_same"] is False
+    status = TableStatus(
+        *("ORDERS", str(tmp_path), "delta", "running", 1, "elsewhere", 5, 4),
+        tier=TierStatus(VerifiedMark(1, 2, 3, compared=1234), ["max_age 1h0m0s"]),
+    )
+    write_table_status(
+        state_place("ORDERS", msgspec.structs.replace(spec, to=str(tmp_path))), status
+    )
+    shown = cli("table", "info", "ORDERS").out
+    for text in ("no: max_age 1h0m0s", "1,234", "Tier Limit max_msgs"):
+        assert text in shown
 
 
 def test_what_has_no_table_is_named(cli: Cli) -> None:

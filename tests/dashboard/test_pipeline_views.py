@@ -16,6 +16,7 @@ from harness import wait_for
 from tradewind.client.core.connect_options import ConnectOptions
 from tradewind.dashboard.data.runs import Launching
 from tradewind.dashboard.web.serving import DashboardSettings, running_dashboard
+from tradewind.pipelines.lake_figures import LakeFigures
 from tradewind.pipelines.status import (
     BatchStatus,
     PipelineStatus,
@@ -26,7 +27,6 @@ from tradewind.pipelines.status import (
 from tradewind.pipelines.tables.stream_tables import put_table
 from tradewind.pipelines.tables.table_spec import TABLE_KEY, TableSpec
 from tradewind.pipelines.tables.table_status import (
-    LakeFigures,
     TableStatus,
     state_place,
     write_table_status,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import kill_jobs
 from kill_jobs import BATCH_ROWS, SLOW, Job, Sign, StreamJob, names
+from kill_views import ViewJob
 
 import tradewind.sync
 from tradewind.client.errors import ClientError
@@ -158,4 +159,5 @@ JOBS: dict[str, type[Job]] = {
     **kill_jobs.JOBS,
     "limits": LimitJob,
     "recreated": RecreatedJob,
+    "view": ViewJob,
 }

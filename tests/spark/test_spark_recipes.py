@@ -1,4 +1,4 @@
-"""The programs of SPARK_RECIPES.md run: joins, duplicates, state, and changes of a bucket."""
+"""The programs of docs/how-to/SPARK_RECIPES.md run: joins, duplicates, state and changes."""
 
 from __future__ import annotations
 

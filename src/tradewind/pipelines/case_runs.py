@@ -91,7 +91,7 @@ def _frames(pipeline: Pipeline, session: SparkSession, case: str) -> Frames:
         rows = sample_rows(pipeline, case, name)
         given[name] = _sample_frame(session, rows, is_bucket=bool(source.bucket))
         payload = source.payload
-        if payload is not None and payload.format == "json" and payload.schema == INFER:
+        if payload is not None and payload.format in ("json", "table") and payload.schema == INFER:
             column = PAYLOAD_COLUMN[source.kind]
             try:
                 schemas[name] = infer(row[column] for row in rows if row[column]).ddl

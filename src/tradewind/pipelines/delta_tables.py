@@ -27,7 +27,6 @@ from tradewind.pipelines.lakes import (
     MARK_OFFSETS,
     MARK_WRITER,
     is_written,
-    latest_of,
     library,
     marks_in,
 )
@@ -144,10 +143,6 @@ class DeltaLake:
             commits = [{**marks, MARK_BATCH: str(done), MARK_OFFSETS: offsets}]
         return is_written(marks, commits)
 
-    def latest_marks(self) -> dict[str, dict[str, str]]:
-        """See `LakeTable`."""
-        return self.read(lambda table: latest_of(table.history())) if self.is_there else {}
-
     def files(self, columns: Sequence[str] = ()) -> list[LakeFile]:
         """See `LakeTable`."""
         return self.read(lambda table: self._files_of(table, columns))
@@ -182,12 +177,6 @@ class DeltaLake:
             return None
         table = self.load()
         return table, self._files_of(table, columns)
-
-    def last_commit(self) -> tuple[int, int]:
-        """The version of the table, and when it was committed, in nanoseconds since 1970."""
-        table = self.load()
-        (latest,) = table.history(1)
-        return int(table.version()), int(latest.get("timestamp", 0)) * 1_000_000
 
     def repeat_marks(self, table: Any, latest: Mapping[str, Mapping[str, str]]) -> None:
         """Commit nothing but marks, on top of this very version; ConflictError if it is old."""

@@ -129,6 +129,9 @@ def source_options(pipeline: Pipeline, source: Source, address: PipelineAddress)
             options["startingOffsets"] = source.start
     else:
         options["startingTime"] = source.start
+    if not source.is_followed:
+        # Table and tail are one relation, whether or not the stream still has all of it.
+        options["tiers"] = "any"
     if source.data_loss is not None:
         options["failOnDataLoss"] = "false" if source.data_loss == "continue" else "true"
     return options
@@ -180,6 +183,9 @@ class _FrameBuilder:
         self._schema_text = samples.schemas.get(self._name, "")
         if self._name in samples.frames:
             frame = samples.frames[self._name]
+        elif self._source.payload is not None and self._source.payload.format == "table":
+            frames.tables[self._name] = frames.raw[self._name] = self._table()
+            return
         elif self._source.kind in PAYLOAD_COLUMN:
             frame = self._jetstream()
         else:
@@ -230,6 +236,22 @@ class _FrameBuilder:
         reader: Any = self._spark.readStream if source.is_followed else self._spark.read
         frame: DataFrame = reader.format("jetstream").options(**options).load()
         return frame
+
+    def _table(self) -> DataFrame:
+        """The table of the stream with its tail, as they are when the pipeline starts."""
+        from tradewind.pipelines.tables.table_queries import named_columns
+        from tradewind.pipelines.tables.table_reading import read_stream
+
+        source, (stream,) = self._source, self._source.streams
+        address = PipelineAddress.first_of(source, self._pipeline.head, self._address)
+        store = self._pipeline.place(source.store) if source.store else ""
+        try:
+            frame = read_stream(self._spark, stream, address, store=store)
+        except PipelineError as error:
+            keys = ("sources", self._name, "payload", "format")
+            raise self._pipeline.document.error(keys, str(error)) from None
+        frame = named_columns(frame, stream, is_bucket=False)
+        return self._late(frame) if source.watermark is not None else frame
 
     # ---------------------------------------------------------------- payloads
 

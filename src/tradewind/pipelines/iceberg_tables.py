@@ -34,7 +34,6 @@ from tradewind.pipelines.lakes import (
     LATEST,
     MARK_WRITER,
     is_written,
-    latest_of,
     library,
     open_catalog,
 )
@@ -184,11 +183,6 @@ class IcebergLake:
             return is_written(marks, [msgspec.json.decode(latest, type=dict[str, str])])
         # Of a query that has not written here yet, or by a version that knew no such property.
         return is_written(marks, commits_of(table))
-
-    def latest_marks(self) -> dict[str, dict[str, str]]:
-        """See `LakeTable`."""
-        table = self.load()
-        return {} if table is None else latest_of([table.properties, *commits_of(table)])
 
     def files(self, columns: Sequence[str] = ()) -> list[LakeFile]:
         """See `LakeTable`."""

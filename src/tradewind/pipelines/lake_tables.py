@@ -108,9 +108,6 @@ class LakeTable(Protocol):
     def has_batch(self, marks: Mapping[str, str]) -> bool:
         """Whether a batch is committed; PipelineError if the checkpoint is older than the table."""
 
-    def latest_marks(self) -> dict[str, dict[str, str]]:
-        """The marks of the latest batch of each writer, whatever has expired or was joined."""
-
     def files(self, columns: Sequence[str] = ()) -> list[LakeFile]:
         """All files, with the bounds of some columns; PipelineError if they do not say it all."""
 

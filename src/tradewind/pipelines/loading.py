@@ -36,6 +36,7 @@ from tradewind.pipelines.model import (
     SOURCE_KINDS,
     STEP_KINDS,
     Head,
+    Payload,
     Pipeline,
     PipelineCase,
     Placed,
@@ -295,6 +296,8 @@ class _PipelineChecker:
         if source.watermark is not None:
             check_interval(self._document, (*place, "watermark", "delay"), source.watermark.delay)
         payload = source.payload
+        if payload is not None and payload.format == "table":
+            self._table_payload(place, source)
         if payload is not None and payload.dead_letter is not None:
             if payload.bad != "fail":
                 raise fail((*place, "payload", "bad"), "use bad or dead_letter, not both")
@@ -303,6 +306,22 @@ class _PipelineChecker:
             self._template(
                 (*place, "payload", "dead_letter", "subject"), payload.dead_letter.subject
             )
+
+    def _table_payload(self, place: tuple[str, str], source: Source) -> None:
+        """The rows of a table are all of one stream, decoded as the table was asked for."""
+        fail = self._document.error
+        if source.kind != "stream" or source.is_followed:
+            text = "format table must be of a stream with `follow: false`"
+            raise fail((*place, "payload", "format"), text)
+        if len(source.streams) != 1 or any(letter in source.streams[0] for letter in "*?["):
+            raise fail((*place, "stream"), "with the payload format table, name one stream")
+        for key in ("subjects", "start", "start_seq"):
+            if getattr(source, key) != getattr(Source(), key):
+                text = f"{key} is not for the payload format table: use `where` in a step"
+                raise fail((*place, key), text)
+        if source.payload != Payload("table"):
+            text = "the payload format table takes no other keys: the table says what they do"
+            raise fail((*place, "payload"), text)
 
     def _step(self, place: tuple[str, str], step: Step) -> None:
         kind = self._only(place, STEP_KINDS, STEP_KEYS)

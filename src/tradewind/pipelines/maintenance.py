@@ -11,6 +11,7 @@ have left beside the folder is removed.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +29,7 @@ from tradewind.pipelines.delta_tables import DeltaLake
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.iceberg_tables import IcebergLake
 from tradewind.pipelines.lake_expiry import delta_log, expire, remove_unneeded
+from tradewind.pipelines.lake_figures import FigureReader, KeptTable, LakeFigures
 from tradewind.pipelines.lakes import COMPACTED
 from tradewind.pipelines.parquet_lakes import ParquetLake
 
@@ -35,7 +37,6 @@ EXPIRE_SECONDS: Final = 7 * 86_400
 SNAPSHOTS_KEPT: Final = 10
 ROUND_SECONDS_MAX: Final = 300.0
 ROUND_BYTES_MAX: Final = 16 << 30
-KeptTable = DeltaLake | IcebergLake | ParquetLake
 
 
 class MaintenancePolicy(msgspec.Struct, frozen=True):
@@ -59,21 +60,18 @@ class MaintenancePolicy(msgspec.Struct, frozen=True):
 DEFAULT_POLICY: Final = MaintenancePolicy()
 
 
-class TableFigures(msgspec.Struct, frozen=True):
-    """A table in numbers; times are in milliseconds since 1970, None where there was none.
+class TableFigures(LakeFigures, frozen=True, kw_only=True):
+    """The figures of a table with what maintenance looks at.
 
-    `rows` is None if it cannot be told without reading the files. `small_files` could be joined.
-    `snapshots` are the versions that can still be read, of a Delta table those in its log.
+    `small_files` could be joined. `snapshots` are the versions that can still be read, of a Delta
+    table those in its log. `last_compaction_ms` is in milliseconds since 1970, None if there was
+    none.
     """
 
     table: str
     format: str
-    rows: int | None = 0
-    files: int = 0
-    bytes: int = 0
     small_files: int = 0
     snapshots: int = 0
-    last_commit_ms: int | None = None
     last_compaction_ms: int | None = None
 
     @property
@@ -149,70 +147,50 @@ def maintain(
 
 def figures(table: KeptTable, target_bytes: int = TARGET_BYTES) -> TableFigures:
     """The figures of a table; all zero if it is not there yet."""
+    common = msgspec.structs.asdict(FigureReader().read(table))
     if isinstance(table, ParquetLake):
-        return _parquet_figures(table, target_bytes)
+        sizes = [size for _, size, _ in table.files()] if table.is_there else []
+        return TableFigures(
+            **common, table=table.name, format="parquet", small_files=_small(sizes, target_bytes)
+        )
     kind = "delta" if isinstance(table, DeltaLake) else "iceberg"
     if not table.is_there:
-        return TableFigures(table.name, kind)
+        return TableFigures(**common, table=table.name, format=kind)
     if isinstance(table, DeltaLake):
-        return _delta_figures(table, target_bytes)
-    return _iceberg_figures(table, target_bytes)
-
-
-def _delta_figures(lake: DeltaLake, target_bytes: int) -> TableFigures:
-    return lake.read(lambda table: _figures_of(lake, table, target_bytes))
-
-
-def _figures_of(lake: DeltaLake, table: Any, target_bytes: int) -> TableFigures:
-    actions = pa.table(table.get_add_actions(flatten=True))
-    sizes = actions["size_bytes"].to_pylist()
-    counts = actions["num_records"].to_pylist()
-    is_known = None not in counts and "deletionVectors" not in (
-        table.protocol().reader_features or ()
-    )
-    log = delta_log(lake)
+        sizes, snapshots, compacted = _delta_state(table)
+    else:
+        sizes, snapshots, compacted, has_deletes = _iceberg_state(table)
+        common["is_exact"] &= not has_deletes
     return TableFigures(
-        lake.name,
-        "delta",
-        sum(counts) if is_known else None,
-        len(sizes),
-        sum(sizes),
-        sum(is_small(size, target_bytes) for size in sizes),
-        len(log.moments),
-        max(log.moments.values(), default=None),
-        table.transaction_version(COMPACTED),
+        **common,
+        table=table.name,
+        format=kind,
+        small_files=_small(sizes, target_bytes),
+        snapshots=snapshots,
+        last_compaction_ms=compacted,
     )
 
 
-def _iceberg_figures(lake: IcebergLake, target_bytes: int) -> TableFigures:
+def _small(sizes: Sequence[int], target_bytes: int) -> int:
+    return sum(is_small(size, target_bytes) for size in sizes)
+
+
+def _delta_state(lake: DeltaLake) -> tuple[list[int], int, int | None]:
+    """The sizes of the files, the number of versions, and when files were last joined."""
+
+    def look(table: Any) -> tuple[list[int], int, int | None]:
+        sizes = pa.table(table.get_add_actions(flatten=True))["size_bytes"].to_pylist()
+        return sizes, len(delta_log(lake).moments), table.transaction_version(COMPACTED)
+
+    return lake.read(look)
+
+
+def _iceberg_state(lake: IcebergLake) -> tuple[list[int], int, int | None, bool]:
+    """The same of an Iceberg table, and whether rows of its files are deleted in other files."""
     table: Any = lake.load()
     tasks = list(table.scan().plan_files())
     sizes = [task.file.file_size_in_bytes for task in tasks]
-    has_deletes = any(task.delete_files for task in tasks)
     compacted = table.properties.get(COMPACTED)
-    latest = table.current_snapshot()
-    return TableFigures(
-        lake.name,
-        "iceberg",
-        None if has_deletes else sum(task.file.record_count for task in tasks),
-        len(sizes),
-        sum(sizes),
-        sum(is_small(size, target_bytes) for size in sizes),
-        len(table.snapshots()),
-        None if latest is None else latest.timestamp_ms,
-        None if compacted is None else int(compacted),
-    )
-
-
-def _parquet_figures(lake: ParquetLake, target_bytes: int) -> TableFigures:
-    files = lake.files()
-    sizes = [size for _, size, _ in files]
-    return TableFigures(
-        lake.name,
-        "parquet",
-        lake.rows(),
-        len(sizes),
-        sum(sizes),
-        sum(is_small(size, target_bytes) for size in sizes),
-        last_commit_ms=max((moment_ms for _, _, moment_ms in files), default=None),
-    )
+    has_deletes = any(task.delete_files for task in tasks)
+    moment = None if compacted is None else int(compacted)
+    return sizes, len(table.snapshots()), moment, has_deletes

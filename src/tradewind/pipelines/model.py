@@ -38,9 +38,9 @@ class DeadLetter(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Payload(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """How the bytes of a message become columns."""
+    """How the bytes of a message become columns; `table`: as the table of the stream has them."""
 
-    format: Literal["json", "text"] = "json"
+    format: Literal["json", "text", "table"] = "json"
     schema: str | dict[str, str] = INFER
     into: str = ""
     bad: BadRows = "fail"

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 DONE_FILE: Final = "published.json"
 LIST_FILE: Final = "list.json"
 FILES_PREFIX: Final = "files-"
-# More files than this are not opened to count rows.
-FOOTERS_MAX: Final = 10_000
 SPARK_LIST: Final = "_spark_metadata"
 COLUMNS_FILE: Final = "columns.json"
 
@@ -95,15 +93,6 @@ class ParquetLake:
                 state = path.stat()
                 found.append((path, state.st_size, state.st_mtime_ns // 1_000_000))
         return found
-
-    def rows(self) -> int | None:
-        """The number of rows, by the ends of the files; None if there are too many files."""
-        from pyarrow import parquet
-
-        files = self.files()
-        if len(files) > FOOTERS_MAX:
-            return None
-        return sum(int(parquet.read_metadata(path).num_rows) for path, _, _ in files)
 
     def remove_leftovers(self, seconds: float) -> int:
         """Remove what attempts have left that did not come to their list; returns their files.

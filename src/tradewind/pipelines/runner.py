@@ -29,7 +29,6 @@ from tradewind.pipelines.model import Pipeline, Sink, Source
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.places import Place, RemoteFolder
 from tradewind.pipelines.restart_policy import Restarts
-from tradewind.pipelines.restarts import RestartPlan
 from tradewind.pipelines.shared_reads import SharedRead, plan_shared, shared_writer
 from tradewind.pipelines.sinks import (
     BatchPrinter,
@@ -40,6 +39,7 @@ from tradewind.pipelines.sinks import (
     sink_writer,
     target_text,
 )
+from tradewind.pipelines.slow_starts import SlowStart
 from tradewind.pipelines.spark_errors import short_reason
 from tradewind.pipelines.status import (
     DEAD_SUFFIX,
@@ -81,7 +81,7 @@ class _Running:
     rows_before: int = 0
     recent: deque[tuple[float, int]] = field(default_factory=deque)
     offsets: list[dict[str, int]] = field(default_factory=list)
-    restarts: RestartPlan = field(default_factory=RestartPlan)
+    slow_start: SlowStart = field(default_factory=SlowStart)
 
     def shown(self) -> list[QueryStatus]:
         """What is told of it: one status for each sink."""
@@ -240,10 +240,10 @@ class Runner:
             if (error := running.query.exception()) is None:
                 continue
             is_active = True
-            if not running.restarts.is_hopeless(error, running.status.batches):
+            if not running.slow_start.is_hopeless(error, running.status.batches):
                 self._restart_if_due(running)
             elif not self._restarts.takes(running, error):
-                reason = f"{short_reason(error)}{running.restarts.summary()}"
+                reason = f"{short_reason(error)}{running.slow_start.summary()}"
                 self._fail(f"{running.status.name}: {reason}")
         if self.lease is not None and self.lease.problem:
             self._fail(self.lease.problem)
@@ -258,8 +258,8 @@ class Runner:
     def _restart_if_due(self, running: _Running) -> None:
         """Start a query again that was given too little time; until then, say so."""
         name = running.status.name
-        if not running.restarts.take():
-            self.status.note = running.restarts.note(name)
+        if not running.slow_start.take():
+            self.status.note = running.slow_start.note(name)
             return
         running.status.restarts += 1
         try:
@@ -321,7 +321,7 @@ class Runner:
                 if name in self._lags
                 for lag in self._lags[name].measure(self._of_source(name, known))
             ]
-        problems = [running.restarts.note(running.status.name) for running in self._queries]
+        problems = [running.slow_start.note(running.status.name) for running in self._queries]
         problems += self._restarts.notes()
         problems += [meter.problem for meter in self._lags.values()]
         self.status.note = next(filter(None, problems), "")

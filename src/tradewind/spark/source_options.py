@@ -34,6 +34,7 @@ from tradewind.spark.positions import (
 from tradewind.subjects import is_valid_subject
 
 READ_MODES: Final = ("auto", "blocks", "network", "backup")
+TIERS: Final = ("true", "false", "any")
 SERVER_MODES: Final = ("network", "backup")
 PARTITIONS_MAX: Final = 100_000
 # How long a server that is away is waited for.
@@ -150,8 +151,9 @@ class SourceOptions:
     partitions_min: int = 0
     fails_on_data_loss: bool | None = None
     pushdown: bool = False
-    # Whether messages that only the table of a stream in two tiers has are read too.
-    tiers: bool = True
+    # Of which streams the messages are read too that only their table has: of those in two tiers
+    # (`true`), of any whose table has payloads (`any`), or of none.
+    tiers: str = "true"
     timeout_seconds: int = TIMEOUT_SECONDS
     ack_consumer: str = ""
     used_by: str = "spark"
@@ -255,7 +257,9 @@ def _parse(field: str, text: str) -> object:
         return parse_positions(name, text, "earliest", parse_moment_ns)
     if field == "ending":
         return parse_positions(name, text, "latest", parse_moment_ns)
-    if field in ("fails_on_data_loss", "history", "pushdown", "tiers"):
+    if field == "tiers":
+        return parse_one_of(name, text, TIERS)
+    if field in ("fails_on_data_loss", "history", "pushdown"):
         return parse_one_of(name, text, ("true", "false")) == "true"
     if field in ("starting_time_ns", "ending_time_ns"):
         return parse_moment_ns(name, text)

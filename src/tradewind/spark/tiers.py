@@ -1,12 +1,13 @@
-"""Streams in two tiers: what a lake table has may have left the stream.
+"""Streams whose lake table may have messages that have left the stream.
 
 Owns a batch read of such a stream: the part that is sealed from the files of the table, the rest
-from the stream. It knows no lake: `tradewind.pipelines.tables.tier_tasks` does, which is loaded
-only for a stream whose metadata asks for tiers.
+from the stream. The option `tiers` says which streams are read so. It knows no lake:
+`tradewind.pipelines.tables.tier_tasks` does, which is loaded only for a stream that has a table.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from tradewind.spark.provider_contract import Provider, ReadState, ReadTask
     from tradewind.spark.source_options import SourceOptions
 
+logger = logging.getLogger(__name__)
 # In the metadata of a stream: its table, as JSON.
 TABLE_KEY: Final = "tradewind.table"
+RAW: Final = "raw"
 LAKES: Final = "tradewind.pipelines.tables.tier_tasks:tier_tasks"
 
 
@@ -31,18 +34,29 @@ class _Tiers(msgspec.Struct):
     """As much of a table as matters here."""
 
     tiers: bool = False
+    keeps_data: bool = False
+    payload: str = ""
+    schema: Any = ""
+
+    def is_read(self, wanted: str) -> bool:
+        """Whether messages are read from the table, by the option `tiers`."""
+        has_data = self.tiers or self.keeps_data or RAW in (self.payload, self.schema)
+        return has_data if wanted == "any" else self.tiers
 
 
 def all_tasks(
     options: SourceOptions, provider: Provider, state: ReadState, rows: RowFilter
 ) -> Sequence[ReadTask]:
     """The parts of a read of one stream, from its table as far as that goes."""
-    if options.is_table or not options.tiers or not _has_tiers(state):
+    if options.is_table or options.tiers == "false" or not _is_read(state, options.tiers):
         return table_tasks(options, provider, state, rows)
     module, _, function = LAKES.partition(":")
     try:
         sealed_tasks: Any = getattr(import_module(module), function)
     except ImportError as error:
+        if not _is_read(state, "true"):
+            logger.warning("stream %s is read without its table: %s", state.name, error)
+            return table_tasks(options, provider, state, rows)
         raise OptionError(
             "stream",
             f"{state.name} has its older messages in a lake table, which needs {error.name}: "
@@ -54,10 +68,10 @@ def all_tasks(
     return [*tasks, *(() if rest.is_empty else table_tasks(options, provider, state, rest))]
 
 
-def _has_tiers(state: ReadState) -> bool:
+def _is_read(state: ReadState, wanted: str) -> bool:
     if not state.table:
         return False
     try:
-        return msgspec.json.decode(state.table, type=_Tiers).tiers
+        return msgspec.json.decode(state.table, type=_Tiers).is_read(wanted)
     except msgspec.DecodeError:
         return False  # whoever writes the table says what is wrong with it

@@ -13,8 +13,8 @@ import pytest
 
 from tradewind.pipelines import lake_tables
 from tradewind.pipelines.delta_tables import DeltaLake
-from tradewind.pipelines.iceberg_tables import IcebergLake
-from tradewind.pipelines.lakes import BatchWriter, SinkQuery
+from tradewind.pipelines.iceberg_tables import IcebergLake, commits_of
+from tradewind.pipelines.lakes import BatchWriter, SinkQuery, latest_of
 from tradewind.pipelines.model import Iceberg
 from tradewind.pipelines.upserts import DELETED, Upsert
 
@@ -136,3 +136,11 @@ def orders(ids: Sequence[int], **columns: Sequence[Any]) -> Frame:
     table = pa.table({"id": pa.array(ids, pa.int64()), **columns})
     half = len(ids) // 2
     return Frame(table.slice(0, half), table.slice(half))
+
+
+def latest_marks(table: DeltaLake | IcebergLake) -> dict[str, dict[str, str]]:
+    """The marks of the latest batch of each writer, whatever has expired or was joined."""
+    found = table.load()
+    if isinstance(table, DeltaLake):
+        return latest_of(found.history())
+    return latest_of([found.properties, *commits_of(found)])

@@ -213,3 +213,43 @@ def test_every_key_is_documented(heading: str, kind: type[msgspec.Struct]) -> No
     named = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
     known = {field.encode_name for field in msgspec.structs.fields(kind)}
     assert set(named) == known
+
+
+TABLE_SOURCE = """\
+pipeline: p
+checkpoint: state
+sources:
+  ticks: {stream: TICKS}
+  orders:
+    stream: ORDERS
+    follow: false
+    payload:
+      format: table
+steps:
+  both:
+    sql: select o.* from ticks cross join orders o
+sinks:
+  lake: {from: both, parquet: out}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("follow: false", "follow: true", 9, "of a stream with `follow: false`"),
+        ("stream: ORDERS", "bucket: ORDERS", 9, "of a stream with `follow: false`"),
+        ("stream: ORDERS", "stream: ORDERS*", 6, "name one stream"),
+        ("follow: false", "subjects: a.*\n    follow: false", 7, "subjects is not for"),
+        ("format: table", "format: table\n      bad: skip", 8, "takes no other keys"),
+    ],
+)
+def test_a_source_that_is_a_table_is_one_stream(
+    tmp_path: Path, old: str, new: str, line: int, message: str
+) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(TABLE_SOURCE)
+    assert load_pipeline(path).sources["orders"].payload == model.Payload("table")
+    path.write_text(TABLE_SOURCE.replace(old, new))
+    with pytest.raises(PipelineFileError) as caught:
+        load_pipeline(path)
+    assert (caught.value.line, message in caught.value.text) == (line, True), caught.value.text

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tradewind.pipelines import restarts as restarts_module
 from tradewind.pipelines import runner as runner_module
+from tradewind.pipelines import slow_starts
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.loading import load_pipeline
 from tradewind.pipelines.pipeline_connections import PipelineAddress
-from tradewind.pipelines.restarts import PATIENCE_SECONDS, PAUSES, RestartPlan
 from tradewind.pipelines.runner import Runner, _Running
+from tradewind.pipelines.slow_starts import PATIENCE_SECONDS, PAUSES, SlowStart
 from tradewind.pipelines.spark_errors import SLOW_SIGNS
 from tradewind.pipelines.status import QueryStatus
 
@@ -58,7 +58,7 @@ class Query:
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "POLL_SECONDS", 0)
-    monkeypatch.setattr(restarts_module, "PAUSES", (0.0,))
+    monkeypatch.setattr(slow_starts, "PAUSES", (0.0,))
 
 
 def runner_of(folder: Path, *queries: Query) -> tuple[Runner, list[Query]]:
@@ -107,7 +107,7 @@ def test_a_query_that_never_comes_up_is_tried_for_minutes_and_then_an_error(
     tmp_path: Path,
 ) -> None:
     runner, left = runner_of(tmp_path, *(Query(SLOW_SIGNS[0]) for _ in range(1000)))
-    runner._queries[0].restarts = RestartPlan(Clock(step=1.0))
+    runner._queries[0].slow_start = SlowStart(Clock(step=1.0))
     with pytest.raises(
         PipelineError, match=r"too busy to start .* \(after \d+ tries in 15 minutes\)"
     ):
@@ -132,7 +132,7 @@ def test_a_restart_that_fails_at_once_fails_the_pipeline_with_its_reason(tmp_pat
 def test_the_status_says_what_a_query_waits_for(tmp_path: Path) -> None:
     runner, _ = runner_of(tmp_path, Query(SLOW_SIGNS[0]), Query())
     clock = Clock()
-    plan = runner._queries[0].restarts = RestartPlan(clock)
+    plan = runner._queries[0].slow_start = SlowStart(clock)
     plan.is_hopeless(Exception(SLOW_SIGNS[0]), 0)
     clock.now -= 60
     assert runner.poll()
@@ -145,9 +145,9 @@ def test_the_status_says_what_a_query_waits_for(tmp_path: Path) -> None:
 
 
 def test_pauses_grow_and_progress_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restarts_module, "PAUSES", PAUSES)
+    monkeypatch.setattr(slow_starts, "PAUSES", PAUSES)
     clock = Clock()
-    plan = RestartPlan(clock)
+    plan = SlowStart(clock)
     slow = Exception(f"org.apache.spark.SparkException: {SLOW_SIGNS[0]}.")
 
     def pause(batches: int) -> float:

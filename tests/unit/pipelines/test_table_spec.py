@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.lake_figures import LakeFigures
 from tradewind.pipelines.tables import table_dropping
 from tradewind.pipelines.tables.table_dropping import check_droppable, drop_table
 from tradewind.pipelines.tables.table_spec import (
@@ -28,8 +29,7 @@ from tradewind.pipelines.tables.table_spec import (
 )
 from tradewind.pipelines.tables.table_status import (
     STATUS_FILE,
-    FigureReader,
-    LakeFigures,
+    TableFigureReader,
     TableStatus,
     check_identity,
     keep_identity,
@@ -162,7 +162,7 @@ def test_a_status_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["iceberg", "delta", "parquet"])
 def test_a_table_that_is_not_there_has_no_figures(tmp_path: Path, kind: Any) -> None:
     spec = TableSpec(str(tmp_path / "lake"), format=kind)
-    assert FigureReader("ORDERS", spec).read() == LakeFigures()
+    assert TableFigureReader("ORDERS", spec).read() == LakeFigures()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from tradewind.pipelines.lake_files import local_path
 from tradewind.pipelines.pipeline_connections import PipelineAddress
 from tradewind.pipelines.tables.pinned_streams import StreamPlace
 from tradewind.pipelines.tables.table_points import pin_table
-from tradewind.pipelines.tables.table_proof import stream_side
+from tradewind.pipelines.tables.table_proof import compared_stream
 from tradewind.pipelines.tables.table_rounds import TableRounds
 from tradewind.pipelines.tables.table_spec import TableSpec, problem_with, with_table
 from tradewind.pipelines.tables.table_status import TierStatus, VerifiedMark
@@ -263,7 +263,7 @@ def test_a_table_without_payloads_cannot_be_verified(tmp_path: Path) -> None:
     spec = TableSpec(str(tmp_path), "delta")
     with (
         pytest.raises(Exception, match="only a table that keeps each message with its payload"),
-        stream_side("ORDERS", spec, StreamPlace()),
+        compared_stream("ORDERS", spec, StreamPlace()),
     ):
         pass
 

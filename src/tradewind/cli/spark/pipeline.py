@@ -401,7 +401,7 @@ def _maintenance_lines(name: str, report: MaintenanceReport) -> Iterator[str]:
         f"{expired if report.snapshots_expired else ''}"
         f" {report.removed:,} orphaned files were removed"
     )
-    rows = "" if found.rows is None else f"{counted(found.rows, 'row')}, "
+    rows = f"{counted(found.rows, 'row')}, " if found.is_exact else ""
     yield (
         f"  {rows}{size_text(found.bytes)} in {counted(found.files, 'file')} of"
         f" {size_text(found.average_file_bytes)} on average, {found.small_files:,} of them small;"

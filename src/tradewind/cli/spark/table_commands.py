@@ -249,14 +249,18 @@ def show_table(stream: TableStream, json: JsonFlag = False) -> None:
     """Show the table of a stream: what was asked for, and what is there."""
     from tradewind.pipelines.tables.stream_tables import find_table
     from tradewind.pipelines.tables.table_spec import table_name
-    from tradewind.pipelines.tables.table_status import FigureReader, read_table_status, state_place
+    from tradewind.pipelines.tables.table_status import (
+        TableFigureReader,
+        read_table_status,
+        state_place,
+    )
 
     with connect() as connection:
         table = find_table(manager(connection), stream)
     if table.spec is None or table.problem:
         raise CommandError(f"table of {stream}: {table.problem}")
     spec = table.spec
-    figures = FigureReader(stream, spec).read()
+    figures = TableFigureReader(stream, spec).read()
     status = read_table_status(state_place(stream, spec))
     if json:
         print_json({**_document(table), "figures": figures, "status": status})
@@ -275,8 +279,8 @@ def show_table(stream: TableStream, json: JsonFlag = False) -> None:
     columns.row("Every", spec.every)
     columns.row("Payloads Kept", spec.has_data)
     columns.row_if("Dead Letters", spec.dead_letters)
-    for key, value in spec.tier_limits.items():
-        columns.row(f"Tier Limit {key}", value)
+    for key, limit in spec.tier_limits.items():
+        columns.row(f"Tier Limit {key}", limit)
     columns.section("State")
     columns.row("Rows", figures.rows)
     columns.row("Files", figures.files)

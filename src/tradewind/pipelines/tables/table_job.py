@@ -23,6 +23,7 @@ from tradewind.errors import TradewindError
 from tradewind.pipelines.document import PipelineDocument
 from tradewind.pipelines.errors import PipelineError
 from tradewind.pipelines.intervals import parse_interval_ms
+from tradewind.pipelines.lake_figures import LakeFigures
 from tradewind.pipelines.leases import locked
 from tradewind.pipelines.model import Head, Iceberg, Pipeline, Sink, Source
 from tradewind.pipelines.pipeline_connections import PipelineAddress
@@ -41,8 +42,7 @@ from tradewind.pipelines.tables.table_spec import (
 )
 from tradewind.pipelines.tables.table_status import (
     QUERY,
-    FigureReader,
-    LakeFigures,
+    TableFigureReader,
     TableState,
     TableStatus,
     check_identity,
@@ -98,7 +98,7 @@ class TableJob:
         self._place = state_place(stream, spec)
         self._opened: ExitStack | None = None
         self._runner: Runner | None = None
-        self._figures = FigureReader(stream, spec)
+        self._figures = TableFigureReader(stream, spec)
         self._figures_due = self._status_due = self._retry_due = 0.0
         self._batches = -1
         self.tier = TierKeeper(stream, spec, StreamPlace(work.address)) if spec.tiers else None

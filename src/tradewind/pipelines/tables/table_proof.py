@@ -71,7 +71,7 @@ class ProofCounts:
 
 
 @dataclass
-class StreamSide:
+class ComparedStream:
     """A stream that is compared with its table; `state` is what it was at the last look."""
 
     stream: str
@@ -113,7 +113,7 @@ class StreamSide:
 
 
 @contextmanager
-def stream_side(stream: str, spec: TableSpec, where: StreamPlace) -> Iterator[StreamSide]:
+def compared_stream(stream: str, spec: TableSpec, where: StreamPlace) -> Iterator[ComparedStream]:
     """The stream as it is now; PipelineError if it is not there, or if its table has no payloads.
 
     Reading does not fail because limits remove messages meanwhile: these are counted as gone.
@@ -132,7 +132,7 @@ def stream_side(stream: str, spec: TableSpec, where: StreamPlace) -> Iterator[St
             (state,) = provider.states()
         except OptionError as error:
             raise PipelineError(str(error).removeprefix("option ")) from None
-        yield StreamSide(stream, spec, options, provider, state)
+        yield ComparedStream(stream, spec, options, provider, state)
     finally:
         provider.close()
 
@@ -197,7 +197,7 @@ def compare(name: str, table: pa.Table, messages: pa.Table, seqs: tuple[int, int
 
 
 def prove(
-    side: StreamSide,
+    side: ComparedStream,
     point: TablePoint,
     seqs: tuple[int, int],
     on_chunk: Callable[[int, ProofCounts], bool] = lambda _last_seq, _counts: True,

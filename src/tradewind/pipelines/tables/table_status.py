@@ -1,19 +1,20 @@
 """The status of a stream's table, as a small file that other programs can read.
 
 Owns `table.json` beside the checkpoint: the runner replaces it every few seconds, and `tradewind
-table status` and the dashboard read it. Nothing depends on it. Owns as well the figures of a lake:
-rows, files, bytes and the last commit, by whatever log the format has.
+table status` and the dashboard read it. Nothing depends on it. Owns as well what a table cannot
+change once it has rows, and the figures of a stream's table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from tradewind.pipelines.errors import PipelineError
+from tradewind.pipelines.lake_figures import FigureReader, LakeFigures
+from tradewind.pipelines.parquet_lakes import DONE_FILE, ParquetLake
 from tradewind.pipelines.places import Place, place_of, replace_file
 from tradewind.pipelines.status import is_alive_there, read_status_file, write_status_file
 from tradewind.pipelines.tables.table_spec import (
@@ -23,25 +24,11 @@ from tradewind.pipelines.tables.table_spec import (
     table_name,
 )
 
-if TYPE_CHECKING:
-    from tradewind.pipelines.delta_tables import DeltaLake
-    from tradewind.pipelines.iceberg_tables import IcebergLake
-
 STATUS_FILE: Final = "table.json"
 IDENTITY_FILE: Final = "identity.json"
 QUERY: Final = "table"
 _CATALOG_KEYS: Final[tuple[str, ...]] = ("type", "uri", "warehouse")
 TableState = Literal["starting", "running", "done", "stopped", "failed"]
-
-
-class LakeFigures(msgspec.Struct, frozen=True):
-    """A table as its log tells it; times are nanoseconds since 1970, 0 if nothing is there."""
-
-    rows: int = 0
-    files: int = 0
-    bytes: int = 0
-    version: str = ""
-    committed_ns: int = 0
 
 
 class VerifiedMark(msgspec.Struct, frozen=True):
@@ -179,70 +166,29 @@ def keep_identity(place: Place, stream: str, spec: TableSpec) -> None:
 # -------------------------------------------------------------------------- the lake
 
 
-class FigureReader:
-    """Reads the figures of one table again and again; files that do not change are read once."""
+class TableFigureReader:
+    """Reads the figures of the table of a stream again and again."""
 
     def __init__(self, stream: str, spec: TableSpec) -> None:
         self._stream = stream
         self._spec = spec
-        self._known: dict[Path, tuple[int, int]] = {}
+        self._reader = FigureReader()
 
     def read(self) -> LakeFigures:
         """The table as it is now; all 0 if it is not there yet."""
         if self._spec.format == "parquet":
-            return self._parquet()
+            return self._folder()
         from tradewind.pipelines.tables.table_writing import found_lake
 
         lake = found_lake(self._stream, self._spec)
-        return LakeFigures() if lake is None else _figures_of(lake)
+        return LakeFigures() if lake is None else self._reader.read(lake)
 
-    def _parquet(self) -> LakeFigures:
-        from pyarrow import parquet
-
-        from tradewind.pipelines.parquet_lakes import DONE_FILE
-        from tradewind.pipelines.tables.table_spec import STATE_FOLDER
-
-        folder = Path(table_folder(self._spec))
-        found: dict[Path, tuple[int, int]] = {}
-        for path in folder.rglob("*.parquet"):
-            if STATE_FOLDER in path.relative_to(folder).parts:
-                continue
-            rows = parquet.read_metadata(path).num_rows if path not in self._known else 0
-            found[path] = self._known.get(path) or (rows, path.stat().st_size)
-        self._known = found
-        done = folder / STATE_FOLDER / self._stream / "queries" / QUERY / DONE_FILE
+    def _folder(self) -> LakeFigures:
+        """A folder of Parquet files, whose version is the last batch that is complete."""
+        found = self._reader.read(ParquetLake(table_folder(self._spec)))
+        done = state_place(self._stream, self._spec) / "queries" / QUERY / DONE_FILE
         try:
             marks = msgspec.json.decode(done.read_bytes(), type=dict[str, str])
-            version, committed_ns = marks["tradewind.batch"], done.stat().st_mtime_ns
         except FileNotFoundError:
-            version, committed_ns = "", 0
-        rows, size = (sum(one[index] for one in found.values()) for index in (0, 1))
-        return LakeFigures(rows, len(found), size, version, committed_ns)
-
-
-def _figures_of(lake: DeltaLake | IcebergLake) -> LakeFigures:
-    from tradewind.pipelines.delta_tables import DeltaLake
-
-    return _delta_figures(lake) if isinstance(lake, DeltaLake) else _iceberg_figures(lake)
-
-
-def _delta_figures(lake: DeltaLake) -> LakeFigures:
-    files = lake.files()
-    version, committed_ns = lake.last_commit()
-    rows, size = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-    return LakeFigures(rows, len(files), size, str(version), committed_ns)
-
-
-def _iceberg_figures(lake: IcebergLake) -> LakeFigures:
-    table: Any = lake.load()
-    snapshot = table.current_snapshot()
-    if snapshot is None:
-        return LakeFigures()
-    said: Mapping[str, str] = snapshot.summary.additional_properties if snapshot.summary else {}
-    return LakeFigures(
-        int(said.get("total-records", 0)),
-        int(said.get("total-data-files", 0)),
-        int(said.get("total-files-size", 0)),
-        str(snapshot.snapshot_id),
-        snapshot.timestamp_ms * 1_000_000,
-    )
+            return found
+        return msgspec.structs.replace(found, version=marks["tradewind.batch"])

@@ -33,9 +33,9 @@ from tradewind.pipelines.tables.pinned_streams import StreamPlace
 from tradewind.pipelines.tables.table_points import TablePoint, check_stream, pin_table
 from tradewind.pipelines.tables.table_proof import (
     ProofCounts,
-    StreamSide,
+    ComparedStream,
     prove,
-    stream_side,
+    compared_stream,
     table_range,
 )
 from tradewind.pipelines.tables.table_spec import TableSpec
@@ -82,7 +82,7 @@ class TierKeeper:
             with self.where.address.connect() as connection:
                 manager = connection.jetstream_manager()
                 unprotected = removing_limits(manager.streams.info(self.stream).config)
-                with stream_side(self.stream, self.spec, self.where) as side:
+                with compared_stream(self.stream, self.spec, self.where) as side:
                     point = pin_table(self.stream, self.spec)
                     if point is not None and point.mark is not None:
                         created_ns = side.state.created_ns
@@ -99,7 +99,7 @@ class TierKeeper:
 
     # ---------------------------------------------------------------- verifying
 
-    def _verify(self, side: StreamSide, point: TablePoint, mark: VerifiedMark) -> None:
+    def _verify(self, side: ComparedStream, point: TablePoint, mark: VerifiedMark) -> None:
         """Advance the mark chunk by chunk, each when its rows are on the disk."""
         state = side.look()
         check_stream(point, self.stream, state.created_ns, state.last_seq)
@@ -128,7 +128,7 @@ class TierKeeper:
             prove(side, point, (first, point.until_seq), advance)
 
     def _without_messages(
-        self, side: StreamSide, point: TablePoint, mark: VerifiedMark, first_seq: int
+        self, side: ComparedStream, point: TablePoint, mark: VerifiedMark, first_seq: int
     ) -> VerifiedMark:
         """The mark with what left the stream before it could be compared, up to `first_seq`."""
         if first_seq <= mark.seq + 1:
@@ -153,7 +153,7 @@ class TierKeeper:
 
     # ---------------------------------------------------------------- letting go
 
-    def _release(self, side: StreamSide, point: TablePoint, manager: JetStreamManager) -> None:
+    def _release(self, side: ComparedStream, point: TablePoint, manager: JetStreamManager) -> None:
         """Purge what is over the limits of the tier, as far as it is verified."""
         limits = parse_tier_limits(self.spec.tier_limits)
         if not limits.is_set:
@@ -180,7 +180,7 @@ class TierKeeper:
                     " another copy of the stream"
                 )
 
-    def _release_seq(self, side: StreamSide, limits: TierLimits) -> int:
+    def _release_seq(self, side: ComparedStream, limits: TierLimits) -> int:
         """The last sequence that should leave, by any of the limits."""
         state, seq = side.state, side.state.first_seq - 1
         messages = state.messages or 0
@@ -234,7 +234,7 @@ def verify_table(stream: str, spec: TableSpec, where: StreamPlace) -> tuple[int,
 
     The last sequence that was compared comes with the counts; TableMismatchError says what differs.
     """
-    with stream_side(stream, spec, where) as side:
+    with compared_stream(stream, spec, where) as side:
         point = pin_table(stream, spec)
         if point is None or point.mark is None:
             raise PipelineError(f"table of {stream}: nothing was written yet")

@@ -46,6 +46,7 @@ from functools import lru_cache
 from typing import Literal, Protocol, Self
 
 from tradewind.errors import StoreError
+from tradewind.platform_calls import O_DIRECTORY
 from tradewind.private_files import sync_folder
 from tradewind.store.files.file_mapping import FileMapping
 from tradewind.store.files.file_sync import sync_descriptor

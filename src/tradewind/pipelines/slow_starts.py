@@ -22,7 +22,7 @@ BUSY: Final = (
 )
 
 
-class RestartPlan:
+class SlowStart:
     """The restarts of one query since it last completed a batch."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
