@@ -170,8 +170,8 @@ def test_kv_unknown_names_get_help(cli: Cli) -> None:
     assert key.code == 1
     assert "key 'k' of bucket 'CONFIG' has no value" in key.err
     wrong = cli("kv", "add", "X", "--history", "65")
-    assert wrong.code == 1
-    assert "1 to 64" in wrong.err
+    assert wrong.code == 2
+    assert "--history must be from 1 to 64, not 65" in wrong.err
 
 
 # ------------------------------------------------------------------ object

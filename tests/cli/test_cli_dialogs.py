@@ -74,7 +74,7 @@ def test_a_wrong_answer_is_asked_for_again(cli: Cli, types: Types) -> None:
     types(*("", "seven", "1", "", "", "", "", "lots", "1MB", *[""] * 6))
     asked = cli("stream", "add", "A", "--subjects", "a", "--ask").ok()
     assert "--replicas must be from 1 to 5, not 'seven'" in asked.err
-    assert "'lots' is not a size" in asked.err
+    assert "--max-bytes must be a size such as 512" in asked.err
     assert config_of(cli, "A")["max_bytes"] == 1 << 20
 
 

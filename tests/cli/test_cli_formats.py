@@ -59,7 +59,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["ten", "1XB", "-5", "1..5KB", "9000000EB"])
 def test_what_is_no_size_is_named(text: str) -> None:
-    with pytest.raises(CommandError, match="--max-bytes: "):
+    with pytest.raises(CommandError, match="--max-bytes must be "):
         parse_size(text, "--max-bytes")
 
 
@@ -87,9 +87,9 @@ def test_durations_are_read(text: str, duration_ns: int) -> None:
     assert parse_duration_ns(text, "--max-age") == duration_ns
 
 
-@pytest.mark.parametrize("text", ["5", "soon", "1x", "s", "1h 2m", "999999y"])
+@pytest.mark.parametrize("text", ["5", "-5s", "soon", "1x", "s", "1h 2m", "999999y"])
 def test_what_is_no_duration_is_named(text: str) -> None:
-    with pytest.raises(CommandError, match="--max-age: "):
+    with pytest.raises(CommandError, match="--max-age must be "):
         parse_duration_ns(text, "--max-age")
 
 

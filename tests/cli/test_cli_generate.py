@@ -34,7 +34,7 @@ def test_everything_is_asked(offline: Cli, types: Types, conf: Path) -> None:
         *("Accounts, separated by blanks", "TLS Certificate, Enter for none"),
     ):
         assert f"? {question} " in asked.err
-    assert "'seven' is not a port" in asked.err
+    assert "must be a port from 0 to 65535, not 'seven'" in asked.err
     text = conf.read_text()
     for wanted in ('server_name: "shop"', "port: 4333", 'max_file_store: "1G"', "  A {", "  B {"):
         assert wanted in text
@@ -84,7 +84,7 @@ def test_tls_is_checked_before_anything_is_written(offline: Cli, conf: Path) -> 
 @pytest.mark.parametrize(
     ("flags", "wanted"),
     [
-        (("--name", "a b"), "--name: 'a b'"),
+        (("--name", "a b"), "--name must have only letters, digits, '-' and '_', not 'a b'"),
         (("--login", "magic"), "--login: one of none, user, token, accounts"),
         (("--account", "$G"), "--account: '$G' cannot be the name"),
         (("--store-dir", 'a"b'), "cannot hold quotes"),

@@ -28,7 +28,7 @@ def test_a_wrong_value_is_explained_and_asked_for_again(
         help_text="",
     )
     assert size == 10240
-    assert "'many' is not a size" in capsys.readouterr().err
+    assert "must be a size such as" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

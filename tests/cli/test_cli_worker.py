@@ -241,7 +241,7 @@ def test_a_worker_that_cannot_be_loaded_ends_with_one_line(
 
 def test_wrong_flags_are_refused(offline: Cli) -> None:
     for flags, text in (
-        (("--processes", "0"), "--processes: a number from 1 to 1000, not 0"),
+        (("--processes", "0"), "--processes must be from 1 to 1,000, not 0"),
         (("--grace", "soon"), "--grace"),
     ):
         outcome = offline("worker", "jobs:app", *flags)

@@ -24,6 +24,7 @@ from tradewind.cli.frame.frame import HELP_NAMES, CommandApp, SharedGroup
 from tradewind.cli.frame.output import line
 from tradewind.cli.frame.reporting import complain, report
 from tradewind.cli.frame.settings import begin, current
+from tradewind.cli.frame.usage_errors import usage_text
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
@@ -134,7 +135,7 @@ def _report(error: BaseException) -> int:
 def _report_usage(error: ClickException) -> int:
     context = error.ctx if isinstance(error, UsageError) else None
     path = context.command_path if context is not None else PROGRAM
-    complain(PROGRAM, error.format_message().rstrip("."), f"see: {path} --help")
+    complain(PROGRAM, usage_text(error), f"see: {path} --help")
     return EXIT_USAGE
 
 

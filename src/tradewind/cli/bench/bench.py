@@ -177,7 +177,7 @@ def kv_put(
     duration: DurationFlag = "",
     throughput: ThroughputFlag = 0.0,
     sleep: SleepFlag = "",
-    history: Annotated[int, Option("--history", help="Values kept per key")] = 1,
+    history: Annotated[int, Option("--history", min=1, max=64, help="Values kept per key")] = 1,
     storage: StorageFlag = "file",
     replicas: ReplicasFlag = 1,
     maxbytes: MaxBytesFlag = "1GB",
@@ -230,7 +230,9 @@ def kv_get(
     sleep: SleepFlag = "",
     randomize: Annotated[
         int,
-        Option("--randomize", help="Pick random keys out of this many instead of going in order"),
+        Option(
+            "--randomize", min=0, help="Pick random keys out of this many instead of going in order"
+        ),
     ] = 0,
     csv: CsvFlag = "",
     progress: ProgressFlag = True,

@@ -26,20 +26,22 @@ if TYPE_CHECKING:
     from tradewind.client.connection import Connection
 
 SubjectArgument = Annotated[str, Argument(help="Subject of the messages")]
-MsgsFlag = Annotated[int, Option("--msgs", help="Number of messages, shared by all clients")]
+MsgsFlag = Annotated[int, Option("--msgs", min=1, help="Number of messages, shared by all clients")]
 SizeFlag = Annotated[str, Option("--size", help="Message size", metavar="BYTES")]
-ClientsFlag = Annotated[int, Option("--clients", help="Number of concurrent clients")]
+ClientsFlag = Annotated[int, Option("--clients", min=1, help="Number of concurrent clients")]
 DurationFlag = Annotated[
     str, Option("--duration", help="Run for this long instead of --msgs", metavar="DURATION")
 ]
 ThroughputFlag = Annotated[
-    float, Option("--throughput", help="Limit to this many messages per second")
+    float, Option("--throughput", min=0, help="Limit to this many messages per second")
 ]
 SleepFlag = Annotated[str, Option("--sleep", help="Pause between messages", metavar="DURATION")]
 MultiFlag = Annotated[
     bool, Option("--multisubject", help="Use a different subject for each message")
 ]
-MultiMaxFlag = Annotated[int, Option("--multisubjectmax", help="Number of different subjects")]
+MultiMaxFlag = Annotated[
+    int, Option("--multisubjectmax", min=1, help="Number of different subjects")
+]
 CsvFlag = Annotated[
     str, Option("--csv", help="Also write the results to this CSV file", metavar="FILE")
 ]
@@ -55,11 +57,13 @@ StorageFlag = Annotated[
         click_type=OneOf("file", "memory"),
     ),
 ]
-ReplicasFlag = Annotated[int, Option("--replicas", help="Replicas of a new stream or bucket")]
+ReplicasFlag = Annotated[
+    int, Option("--replicas", min=1, max=5, help="Replicas of a new stream or bucket")
+]
 MaxBytesFlag = Annotated[
     str, Option("--maxbytes", help="Maximum size of a new stream or bucket", metavar="BYTES")
 ]
-BatchFlag = Annotated[int, Option("--batch", help="Messages per batch")]
+BatchFlag = Annotated[int, Option("--batch", min=1, help="Messages per batch")]
 DedupFlag = Annotated[bool, Option("--dedup", help="Deduplicate with message IDs")]
 DedupWindowFlag = Annotated[
     str, Option("--dedupwindow", help="Deduplication window", metavar="DURATION")

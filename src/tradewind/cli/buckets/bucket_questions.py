@@ -76,7 +76,7 @@ def _common_questions() -> list[Question]:
             "--ttl",
             "How long values are stored, such as 30s, 2h or 7d; -1 for no limit.",
             default="-1",
-            convert=_ttl,
+            convert=lambda text: seconds(text, "--ttl"),
             words=("ttl", "max age"),
         ),
         Question(
@@ -124,9 +124,3 @@ def _history(text: str) -> int:
             exit_code=EXIT_USAGE,
         )
     return int(text)
-
-
-def _ttl(text: str) -> float:
-    if (found := seconds(text, "--ttl")) < 0:
-        raise CommandError(f"--ttl must not be negative, not {text!r}; -1 for no limit")
-    return found

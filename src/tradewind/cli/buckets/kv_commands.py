@@ -69,7 +69,9 @@ BucketArgument = Annotated[
 ]
 KeyArgument = Annotated[str, Argument(help="Key")]
 ValueArgument = Annotated[str | None, Argument(help="Value; read from standard input if omitted")]
-HistoryFlag = Annotated[int | None, Option("--history", help="Values kept per key, 1 to 64")]
+HistoryFlag = Annotated[
+    int | None, Option("--history", min=1, max=64, help="Values kept per key, 1 to 64")
+]
 MarkerTtlFlag = Annotated[
     str | None,
     Option(
@@ -260,7 +262,7 @@ def update(
     bucket: BucketArgument,
     key: KeyArgument,
     value: Annotated[str, Argument(help="The value")],
-    revision: Annotated[int, Argument(help="Expected last revision of the key")],
+    revision: Annotated[int, Argument(min=0, help="Expected last revision of the key")],
 ) -> None:
     """Set the value of a key if its revision is unchanged."""
     with connect() as connection:
@@ -342,7 +344,7 @@ def history(bucket: BucketArgument, key: KeyArgument, json: JsonFlag = False) ->
 def revert(
     bucket: BucketArgument,
     key: KeyArgument,
-    revision: Annotated[int, Argument(help="Revision to restore")],
+    revision: Annotated[int, Argument(min=1, help="Revision to restore")],
     force: ForceFlag = False,
 ) -> None:
     """Restore an earlier revision of a key."""

@@ -45,7 +45,7 @@ FolderFlag = Annotated[
 WaitFlag = Annotated[
     float, Option("--wait", help="Seconds to wait until JetStream has a leader", min=0.0)
 ]
-NodeArgument = Annotated[int, Argument(help="Number of the node, from 1")]
+NodeArgument = Annotated[int, Argument(min=1, help="Number of the node, from 1")]
 DomainFlag = Annotated[
     str, Option("--domain", help="JetStream domain, for leaf nodes that refer to it")
 ]
@@ -56,12 +56,18 @@ DEFAULT_NODES: Final = 3
 @app.command("up", aliases=("start",))
 def up(
     nodes: Annotated[
-        int | None, Option("--nodes", "-n", help="Number of servers [default: 3]")
+        int | None, Option("--nodes", "-n", min=1, help="Number of servers [default: 3]")
     ] = None,
     folder: FolderFlag = DEFAULT_FOLDER,
     name: Annotated[str, Option("--name", help="Name of the cluster")] = "local",
     port: Annotated[
-        int, Option("--port", "-p", help="Client port of the first node; 0 for free ports")
+        int,
+        Option(
+            *("--port", "-p"),
+            min=0,
+            max=65535,
+            help="Client port of the first node; 0 for free ports",
+        ),
     ] = 4222,
     domain: DomainFlag = "",
     wait: WaitFlag = 60.0,
@@ -152,10 +158,13 @@ def config(
         Path, Option("--dir", "-d", help="Folder for the files", metavar="FOLDER")
     ] = Path("cluster-files"),
     name: Annotated[str, Option("--name", help="Name of the cluster")] = "cluster",
-    port: Annotated[int, Option("--port", "-p", help="Client port")] = 4222,
-    route_port: Annotated[int, Option("--route-port", help="Port between the nodes")] = 6222,
+    port: Annotated[int, Option("--port", "-p", min=1, max=65535, help="Client port")] = 4222,
+    route_port: Annotated[
+        int, Option("--route-port", min=1, max=65535, help="Port between the nodes")
+    ] = 6222,
     leaf_port: Annotated[
-        int, Option("--leaf-port", help="Port for leaf nodes, often 7422; 0 for none")
+        int,
+        Option("--leaf-port", min=0, max=65535, help="Port for leaf nodes, often 7422; 0 for none"),
     ] = 0,
     domain: DomainFlag = "",
     store: Annotated[

@@ -29,18 +29,20 @@ class ConsumerFindFlags:
     pull: Annotated[bool, Option("--pull", help="Pull consumers")] = False
     push: Annotated[bool, Option("--push", help="Push consumers")] = False
     bound: Annotated[bool, Option("--bound", help="Consumers with an active client")] = False
-    waiting: Annotated[int | None, Option("--waiting", help="Fewer waiting pulls than this")] = None
+    waiting: Annotated[
+        int | None, Option("--waiting", min=0, help="Fewer waiting pulls than this")
+    ] = None
     ack_pending: Annotated[
-        int | None, Option("--ack-pending", help="Fewer unacknowledged messages than this")
+        int | None, Option("--ack-pending", min=0, help="Fewer unacknowledged messages than this")
     ] = None
     pending: Annotated[
-        int | None, Option("--pending", help="Fewer unprocessed messages than this")
+        int | None, Option("--pending", min=0, help="Fewer unprocessed messages than this")
     ] = None
     idle: Annotated[
         str, Option("--idle", metavar="DURATION", help="No deliveries for this long")
     ] = ""
     created: Annotated[str, Option("--created", metavar="DURATION", help="Older than this")] = ""
-    replicas: Annotated[int, Option("--replicas", help="This many replicas at most")] = 0
+    replicas: Annotated[int, Option("--replicas", min=0, help="This many replicas at most")] = 0
     leader: Annotated[
         str, Option("--leader", metavar="SERVER", help="Leader is on this server")
     ] = ""

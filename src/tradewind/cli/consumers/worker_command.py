@@ -34,10 +34,13 @@ def worker(
     place: Annotated[
         str, Argument(help="Module and name of a tradewind.Worker", metavar="MODULE:APP")
     ],
-    processes: Annotated[int, Option("--processes", "-n", help="Number of processes")] = 1,
+    processes: Annotated[
+        int,
+        Option("--processes", "-n", min=1, max=PROCESSES_MAX, help="Number of processes"),
+    ] = 1,
     concurrency: Annotated[
         int | None,
-        Option("--concurrency", help="Handlers at a time per process", show_default=False),
+        Option("--concurrency", min=1, help="Handlers at a time per process", show_default=False),
     ] = None,
     grace: Annotated[
         str,
@@ -52,11 +55,6 @@ def worker(
     ends them at once. The exit code is 0 after a clean stop, 1 if a process failed to stop, 2 if
     the worker cannot be loaded.
     """
-    if not 1 <= processes <= PROCESSES_MAX:
-        raise CommandError(
-            f"--processes: a number from 1 to {PROCESSES_MAX}, not {processes}",
-            exit_code=EXIT_USAGE,
-        )
     grace_seconds = parse_duration_ns(grace, "--grace") / SECOND_NS
     settings: RunSettings = {"grace": grace_seconds}
     if concurrency is not None:

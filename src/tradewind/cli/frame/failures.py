@@ -6,6 +6,7 @@ them; a command never prints a traceback or exits the process itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -45,17 +46,40 @@ _API_HINTS: Final = {
 }
 
 
+# What the client library says to programs, and what to type instead.
+METHODS: Final = {
+    "consumers.add": "consumer add",
+    "consumers.get": "consumer next",
+    "consumers.update": "consumer edit",
+    "js.subscribe_push": "consumer sub",
+    "streams.add": "stream add",
+    "streams.find": "stream ls --subject",
+    "streams.update": "stream edit",
+}
+_METHOD: Final = re.compile(r"\b(?:consumers|streams|js)\.[a-z_]+")
+
+
+def for_people(text: str) -> str:
+    """A text of the client library with commands in place of its methods."""
+    return _METHOD.sub(
+        lambda found: f"`tradewind {METHODS[found[0]]}`" if found[0] in METHODS else found[0], text
+    )
+
+
 def explain(error: TradewindError) -> tuple[str, tuple[str, ...]]:
     """What happened in one line, and lines with what to do."""
     if isinstance(error, CommandError):
         return str(error), error.hints
+    text, hints = _of_client(error)
+    return for_people(text), tuple(map(for_people, hints))
+
+
+def _of_client(error: TradewindError) -> tuple[str, tuple[str, ...]]:
     from tradewind.client import errors as client
     from tradewind.client.api_errors import JetStreamApiError
 
     if isinstance(error, JetStreamApiError):
-        # Hints of the client speak of its methods.
-        own = "" if "s." in error.hint else error.hint
-        hint = _API_HINTS.get(error.err_code, own)
+        hint = _API_HINTS.get(error.err_code, error.hint)
         return f"{error.description} ({error.err_code})", (hint,) if hint else ()
     if isinstance(error, client.NoServersError):
         return str(error), (
@@ -66,6 +90,10 @@ def explain(error: TradewindError) -> tuple[str, tuple[str, ...]]:
         return str(error), (
             "who leads:         tradewind server report jetstream",
             "wait longer with:  --timeout 30s",
+        )
+    if isinstance(error, client.BucketExistsError):
+        return str(error).partition(": use update")[0], (
+            "change it:   tradewind kv edit BUCKET, or tradewind object edit BUCKET",
         )
     if isinstance(error, client.NoTransactionsError):
         return str(error), ()

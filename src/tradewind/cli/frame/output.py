@@ -73,6 +73,13 @@ def write_note(text: str) -> None:
     sys.stderr.write(painted(text))
 
 
+def redraw_notes(lines: Sequence[str], drawn: int) -> None:
+    """Lines on the error output in place of the last ones; a terminal obeys cursor codes."""
+    up = f"\x1b[{drawn}A" if drawn else ""
+    sys.stderr.write(f"{up}\r\x1b[J" + "".join(f"{painted(each)}\n" for each in lines))
+    sys.stderr.flush()
+
+
 def painted(text: str) -> str:
     """A text as a terminal gets it: with our colours, and nothing else that steers it."""
     shown = visible_lines(text)

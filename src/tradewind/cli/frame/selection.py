@@ -14,7 +14,7 @@ from shutil import get_terminal_size
 from typing import Final
 
 from tradewind.cli.frame.failures import CommandError
-from tradewind.cli.frame.output import clipped, is_terminal, painted, styled, width
+from tradewind.cli.frame.output import clipped, is_terminal, redraw_notes, styled, width
 from tradewind.visible_text import visible
 
 # The line of the question, that of the help, and the one in which the cursor ends.
@@ -131,9 +131,7 @@ class Selection:
         self._replace([clipped(f"? {self.question} {visible(self.options[self.marked])}", columns)])
 
     def _replace(self, lines: list[str]) -> None:
-        up = f"\x1b[{self._drawn}A" if self._drawn else ""
-        sys.stderr.write(up + "\r\x1b[J" + "".join(f"{painted(each)}\n" for each in lines))
-        sys.stderr.flush()
+        redraw_notes(lines, self._drawn)
         self._drawn = len(lines)
 
 

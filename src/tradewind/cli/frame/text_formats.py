@@ -35,7 +35,7 @@ _UNIT_NS: Final = {
     "Y": YEAR_NS,
 }
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ns|us|µs|ms|[smhdDwWMyY])")
-_DURATION: Final = re.compile(rf"-?(?:{_PART.pattern})+\Z")
+_DURATION: Final = re.compile(rf"(?:{_PART.pattern})+\Z")
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgtpe]?)(?:i?b)?\Z", re.IGNORECASE)
 _SIZE_UNITS: Final = "kmgtpe"
 _IEC: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
@@ -48,13 +48,15 @@ def parse_duration_ns(text: str, flag: str) -> int:
         return 0
     if not _DURATION.match(text):
         raise CommandError(
-            f"{flag}: {text!r} is not a duration; use 30s, 5m, 2h, 1d, 1w, 1M, 1y or 1d12h",
+            f"{flag} must be a duration such as 30s, 5m, 2h, 1d, 1w, 1M, 1y or 1d12h, not {text!r}",
             exit_code=EXIT_USAGE,
         )
     total = sum(int(Decimal(number) * _UNIT_NS[unit]) for number, unit in _PART.findall(text))
     if total > DURATION_NS_MAX:
-        raise CommandError(f"{flag}: {text!r} is longer than 292 years", exit_code=EXIT_USAGE)
-    return -total if text.startswith("-") else total
+        raise CommandError(
+            f"{flag} must be a duration of at most 292 years, not {text!r}", exit_code=EXIT_USAGE
+        )
+    return total
 
 
 def parse_size(text: str, flag: str) -> int:
@@ -64,13 +66,14 @@ def parse_size(text: str, flag: str) -> int:
     match = _SIZE.match(text.strip())
     if not match:
         raise CommandError(
-            f"{flag}: {text!r} is not a size; use 512, 64KB, 10MB or 1.5GiB; -1 for no limit",
+            f"{flag} must be a size such as 512, 64KB, 10MB or 1.5GiB, or -1 for no limit, "
+            f"not {text!r}",
             exit_code=EXIT_USAGE,
         )
     power = _SIZE_UNITS.index(match[2].lower()) + 1 if match[2] else 0
     size = int(Decimal(match[1]) * 1024**power)
     if size > SIZE_MAX:
-        raise CommandError(f"{flag}: {text!r} is more than 8 EiB", exit_code=EXIT_USAGE)
+        raise CommandError(f"{flag} must be at most 8 EiB, not {text!r}", exit_code=EXIT_USAGE)
     return size
 
 

@@ -234,7 +234,7 @@ def request(
     count: CountFlag = 1,
     sleep: SleepFlag = "",
     replies: Annotated[
-        int, Option("--replies", help="Number of replies; 0 for all that arrive in time")
+        int, Option("--replies", min=0, help="Number of replies; 0 for all that arrive in time")
     ] = 1,
     reply_timeout: Annotated[
         str, Option("--reply-timeout", help="Maximum time between replies", metavar="DURATION")

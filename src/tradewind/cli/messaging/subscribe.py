@@ -58,7 +58,9 @@ DumpFlag = Annotated[
 ]
 HeadersOnlyFlag = Annotated[bool, Option("--headers-only", help="Show headers only")]
 SubjectsOnlyFlag = Annotated[bool, Option("--subjects-only", help="Show only subjects")]
-StartSequenceFlag = Annotated[int, Option("--start-sequence", help="Start at this stream sequence")]
+StartSequenceFlag = Annotated[
+    int, Option("--start-sequence", min=0, help="Start at this stream sequence")
+]
 DeliverAllFlag = Annotated[bool, Option("--all", help="Deliver all messages of the stream")]
 DeliverNewFlag = Annotated[bool, Option("--new", help="Deliver only new messages")]
 DeliverLastFlag = Annotated[bool, Option("--last", help="Start with the last message")]
@@ -79,7 +81,7 @@ WaitFlag = Annotated[
 ReportSubjectsFlag = Annotated[
     bool, Option("--report-subjects", help="Show a table of subjects instead of messages")
 ]
-ReportTopFlag = Annotated[int, Option("--report-top", help="Rows of the table")]
+ReportTopFlag = Annotated[int, Option("--report-top", min=1, help="Rows of the table")]
 TimestampFlag = Annotated[bool, Option("--timestamp", "-t", help="Show timestamps")]
 DeltaTimeFlag = Annotated[bool, Option("--delta-time", "-d", help="Show the time since the start")]
 JsonLinesFlag = Annotated[bool, Option("--json", "-j", help="Print a line of JSON per message")]

@@ -429,9 +429,4 @@ def _is_well(status: StreamStatus, rpo_max_ns: int | None) -> bool:
 
 def _duration_ns(text: str, flag: str) -> int | None:
     """None if the flag is not given."""
-    if not text:
-        return None
-    duration_ns = parse_duration_ns(text, flag)
-    if duration_ns < 0:
-        raise CommandError(f"{flag}: must not be negative, for example 10s", exit_code=EXIT_USAGE)
-    return duration_ns
+    return parse_duration_ns(text, flag) if text else None

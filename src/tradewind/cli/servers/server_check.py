@@ -92,26 +92,36 @@ def connection(
 @app.command("stream")
 def stream(
     stream: StreamFlag,
-    lag_critical: Annotated[int, Option("--lag-critical", help="Critical source lag")] = -1,
+    lag_critical: Annotated[int, Option("--lag-critical", min=-1, help="Critical source lag")] = -1,
     seen_critical: Annotated[
         str, _duration("seen-critical", "Critical time since a source was last seen")
     ] = "",
-    min_sources: Annotated[int, Option("--min-sources", help="Minimum number of sources")] = -1,
-    max_sources: Annotated[int, Option("--max-sources", help="Maximum number of sources")] = -1,
-    peer_expect: Annotated[int, Option("--peer-expect", help="Expected number of replicas")] = -1,
-    peer_lag_critical: Annotated[int, Option("--peer-lag-critical", help="Critical peer lag")] = -1,
+    min_sources: Annotated[
+        int, Option("--min-sources", min=-1, help="Minimum number of sources")
+    ] = -1,
+    max_sources: Annotated[
+        int, Option("--max-sources", min=-1, help="Maximum number of sources")
+    ] = -1,
+    peer_expect: Annotated[
+        int, Option("--peer-expect", min=-1, help="Expected number of replicas")
+    ] = -1,
+    peer_lag_critical: Annotated[
+        int, Option("--peer-lag-critical", min=-1, help="Critical peer lag")
+    ] = -1,
     peer_seen_critical: Annotated[
         str, _duration("peer-seen-critical", "Critical time since a peer was last seen")
     ] = "",
-    msgs_warn: Annotated[int, Option("--msgs-warn", help="Warn below this many messages")] = -1,
+    msgs_warn: Annotated[
+        int, Option("--msgs-warn", min=-1, help="Warn below this many messages")
+    ] = -1,
     msgs_critical: Annotated[
-        int, Option("--msgs-critical", help="Critical below this many messages")
+        int, Option("--msgs-critical", min=-1, help="Critical below this many messages")
     ] = -1,
     subjects_warn: Annotated[
-        int, Option("--subjects-warn", help="Warn above this many subjects")
+        int, Option("--subjects-warn", min=-1, help="Warn above this many subjects")
     ] = -1,
     subjects_critical: Annotated[
-        int, Option("--subjects-critical", help="Critical above this many subjects")
+        int, Option("--subjects-critical", min=-1, help="Critical above this many subjects")
     ] = -1,
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
@@ -139,13 +149,17 @@ def consumer(
     stream: StreamFlag,
     consumer: Annotated[str, Option("--consumer", help="Consumer name")],
     outstanding_ack_critical: Annotated[
-        int, Option("--outstanding-ack-critical", help="Critical number of unacknowledged messages")
+        int,
+        Option(
+            "--outstanding-ack-critical", min=-1, help="Critical number of unacknowledged messages"
+        ),
     ] = -1,
     waiting_critical: Annotated[
-        int, Option("--waiting-critical", help="Critical number of waiting pulls")
+        int, Option("--waiting-critical", min=-1, help="Critical number of waiting pulls")
     ] = -1,
     unprocessed_critical: Annotated[
-        int, Option("--unprocessed-critical", help="Critical number of unprocessed messages")
+        int,
+        Option("--unprocessed-critical", min=-1, help="Critical number of unprocessed messages"),
     ] = -1,
     last_delivery_critical: Annotated[
         str, _duration("last-delivery-critical", "Critical time since the last delivery")
@@ -154,7 +168,7 @@ def consumer(
         str, _duration("last-ack-critical", "Critical time since the last acknowledgement")
     ] = "",
     redelivery_critical: Annotated[
-        int, Option("--redelivery-critical", help="Critical number of redelivered messages")
+        int, Option("--redelivery-critical", min=-1, help="Critical number of redelivered messages")
     ] = -1,
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
@@ -213,27 +227,29 @@ def message(
 
 @app.command("jetstream", aliases=("js",))
 def jetstream(
-    mem_warn: Annotated[int, Option("--mem-warn", help="Warning memory usage in percent")] = 75,
+    mem_warn: Annotated[
+        int, Option("--mem-warn", min=-1, help="Warning memory usage in percent")
+    ] = 75,
     mem_critical: Annotated[
-        int, Option("--mem-critical", help="Critical memory usage in percent")
+        int, Option("--mem-critical", min=-1, help="Critical memory usage in percent")
     ] = 90,
     store_warn: Annotated[
-        int, Option("--store-warn", help="Warning storage usage in percent")
+        int, Option("--store-warn", min=-1, help="Warning storage usage in percent")
     ] = 75,
     store_critical: Annotated[
-        int, Option("--store-critical", help="Critical storage usage in percent")
+        int, Option("--store-critical", min=-1, help="Critical storage usage in percent")
     ] = 90,
     streams_warn: Annotated[
-        int, Option("--streams-warn", help="Warning stream usage in percent")
+        int, Option("--streams-warn", min=-1, help="Warning stream usage in percent")
     ] = -1,
     streams_critical: Annotated[
-        int, Option("--streams-critical", help="Critical stream usage in percent")
+        int, Option("--streams-critical", min=-1, help="Critical stream usage in percent")
     ] = -1,
     consumers_warn: Annotated[
-        int, Option("--consumers-warn", help="Warning consumer usage in percent")
+        int, Option("--consumers-warn", min=-1, help="Warning consumer usage in percent")
     ] = -1,
     consumers_critical: Annotated[
-        int, Option("--consumers-critical", help="Critical consumer usage in percent")
+        int, Option("--consumers-critical", min=-1, help="Critical consumer usage in percent")
     ] = -1,
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,
@@ -255,21 +271,29 @@ def jetstream(
 @app.command("server")
 def server(
     name: Annotated[str, Option("--name", help="Name of the server")],
-    cpu_warn: Annotated[int, Option("--cpu-warn", help="Warning CPU usage in percent")] = -1,
+    cpu_warn: Annotated[
+        int, Option("--cpu-warn", min=-1, help="Warning CPU usage in percent")
+    ] = -1,
     cpu_critical: Annotated[
-        int, Option("--cpu-critical", help="Critical CPU usage in percent")
+        int, Option("--cpu-critical", min=-1, help="Critical CPU usage in percent")
     ] = -1,
-    mem_warn: Annotated[int, Option("--mem-warn", help="Warning memory usage in bytes")] = -1,
+    mem_warn: Annotated[
+        int, Option("--mem-warn", min=-1, help="Warning memory usage in bytes")
+    ] = -1,
     mem_critical: Annotated[
-        int, Option("--mem-critical", help="Critical memory usage in bytes")
+        int, Option("--mem-critical", min=-1, help="Critical memory usage in bytes")
     ] = -1,
-    conn_warn: Annotated[int, Option("--conn-warn", help="Warning number of connections")] = -1,
+    conn_warn: Annotated[
+        int, Option("--conn-warn", min=-1, help="Warning number of connections")
+    ] = -1,
     conn_critical: Annotated[
-        int, Option("--conn-critical", help="Critical number of connections")
+        int, Option("--conn-critical", min=-1, help="Critical number of connections")
     ] = -1,
-    subs_warn: Annotated[int, Option("--subs-warn", help="Warning number of subscriptions")] = -1,
+    subs_warn: Annotated[
+        int, Option("--subs-warn", min=-1, help="Warning number of subscriptions")
+    ] = -1,
     subs_critical: Annotated[
-        int, Option("--subs-critical", help="Critical number of subscriptions")
+        int, Option("--subs-critical", min=-1, help="Critical number of subscriptions")
     ] = -1,
     uptime_warn: Annotated[str, _duration("uptime-warn", "Warning minimum uptime")] = "",
     uptime_critical: Annotated[str, _duration("uptime-critical", "Critical minimum uptime")] = "",
@@ -306,9 +330,11 @@ def server(
 def kv(
     bucket: Annotated[str, Option("--bucket", help="Bucket name")],
     values_critical: Annotated[
-        int, Option("--values-critical", help="Critical number of values")
+        int, Option("--values-critical", min=-1, help="Critical number of values")
     ] = -1,
-    values_warn: Annotated[int, Option("--values-warn", help="Warning number of values")] = -1,
+    values_warn: Annotated[
+        int, Option("--values-warn", min=-1, help="Warning number of values")
+    ] = -1,
     key: Annotated[str, Option("--key", help="Key that must exist")] = "",
     form: FormatFlag = DEFAULT_FORMAT,
     namespace: NamespaceFlag = DEFAULT_NAMESPACE,

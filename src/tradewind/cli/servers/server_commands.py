@@ -34,7 +34,7 @@ app.add("request", request_app, aliases=("req",))
 app.command("run")(run_server)
 app.command("generate", aliases=("gen",))(generate_configuration)
 
-ExpectArgument = Annotated[int, Argument(help="Number of servers expected to reply")]
+ExpectArgument = Annotated[int, Argument(min=0, help="Number of servers expected to reply")]
 
 _ORDERS: Final[dict[str, Callable[[Statistics], Any]]] = {
     "rtt": lambda each: each.rtt_ns,

@@ -20,6 +20,7 @@ from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
 from tradewind.cli.frame.frame import Argument, Option
 from tradewind.cli.frame.output import Columns, flush, note, write_text
 from tradewind.cli.frame.prompts import ask, ask_value, can_ask, choose, confirm, confirm_or_stop
+from tradewind.cli.frame.text_formats import parse_size
 from tradewind.own_addresses import address_text
 from tradewind.systemd import ServiceUnit
 
@@ -53,10 +54,18 @@ def generate(
     file: Annotated[str, Argument(help="File to write; - for standard output")] = "server.conf",
     name: Annotated[str, Option("--name", help="Name of the server", metavar="NAME")] = "",
     host: Annotated[str, Option("--host", help="Address to listen on", metavar="HOST")] = "",
-    port: Annotated[int, Option("--port", "-p", help="Port for clients")] = -1,
+    port: Annotated[
+        int | None, Option("--port", "-p", min=0, max=65535, help="Port for clients")
+    ] = None,
     monitor_port: Annotated[
-        int, Option("--monitor-port", "-m", help="Port of the monitoring pages; 0 for none")
-    ] = -1,
+        int | None,
+        Option(
+            *("--monitor-port", "-m"),
+            min=0,
+            max=65535,
+            help="Port of the monitoring pages; 0 for none",
+        ),
+    ] = None,
     jetstream: Annotated[
         bool | None, Option("--jetstream/--no-jetstream", help="Store messages")
     ] = None,
@@ -89,8 +98,8 @@ def generate(
     answers = ServerAnswers(
         name=name or None,
         host=host or None,
-        port=port if port >= 0 else None,
-        monitor_port=monitor_port if monitor_port >= 0 else None,
+        port=port,
+        monitor_port=monitor_port,
         jetstream=jetstream,
         store_dir=store_dir or None,
         max_storage=max_storage or None,
@@ -121,12 +130,16 @@ def generate(
 def _complete(answers: ServerAnswers, *, asks: bool) -> None:
     """Ask what is not answered, or take the defaults."""
     if answers.name is None:
-        answers.name = _asked("Server Name", "nats", "--name", asks=asks)
-    if not _NAME.fullmatch(answers.name):
-        raise CommandError(
-            f"--name: {answers.name!r} may contain only letters, digits, '-' and '_'",
-            exit_code=EXIT_USAGE,
+        answers.name = (
+            ask_value(
+                *("Server Name", _name, "nats"),
+                flag="--name",
+                help_text="What reports and other servers call it: letters, digits, '-' and '_'.",
+            )
+            if asks
+            else "nats"
         )
+    _name(answers.name)
     if answers.host is None:
         answers.host = _asked("Listen on", "127.0.0.1", "--host", asks=asks)
     if answers.port is None:
@@ -146,7 +159,15 @@ def _complete(answers: ServerAnswers, *, asks: bool) -> None:
             answers.store_dir = _asked("Folder for messages", folder, "--store-dir", asks=asks)
         if answers.max_storage is None:
             question = "Storage limit"
-            answers.max_storage = _asked(question, "unlimited", "--max-storage", asks=asks)
+            answers.max_storage = (
+                ask_value(
+                    *(question, _storage, "unlimited"),
+                    flag="--max-storage",
+                    help_text="How much all streams may store, such as 10GB.",
+                )
+                if asks
+                else "unlimited"
+            )
     _complete_login(answers, asks=asks)
     _complete_tls(answers, asks=asks)
 
@@ -182,15 +203,30 @@ def _asked(question: str, default: str, flag: str, *, asks: bool) -> str:
     return ask(question, default, flag=flag) if asks else default
 
 
+def _name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise CommandError(
+            f"--name must have only letters, digits, '-' and '_', not {text!r}",
+            exit_code=EXIT_USAGE,
+        )
+    return text
+
+
+def _storage(text: str) -> str:
+    if text != "unlimited":
+        parse_size(text, "--max-storage")
+    return text
+
+
 def _asked_port(question: str, default: str, flag: str, *, asks: bool) -> int:
     if not asks:
         return int(default)
-    return ask_value(question, _port, default, flag=flag, help_text="")
+    return ask_value(question, _port, default, flag=flag)
 
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text[:9]) > 65535:
-        raise CommandError(f"{text!r} is not a port from 0 to 65535")
+        raise CommandError(f"must be a port from 0 to 65535, not {text!r}")
     return int(text)
 
 

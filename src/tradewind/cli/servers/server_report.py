@@ -21,7 +21,7 @@ PAGE: Final = 1024
 CONNECTIONS_MAX: Final = 100_000
 _BAR_WIDTH: Final = 40
 
-LimitArgument = Annotated[int, Argument(help="Number of rows; 0 for all")]
+LimitArgument = Annotated[int, Argument(min=0, help="Number of rows; 0 for all")]
 AccountFlag = Annotated[str, Option("--account", help="Only this account")]
 ReverseFlag = Annotated[bool, Option("--reverse", "-R", help="Reverse the order")]
 

@@ -154,7 +154,7 @@ def leafnodes(name: NameFlag = "", account: AccountFlag = "") -> None:
 
 @app.command("kick")
 def kick(
-    client: Annotated[int, Argument(help="Connection ID (cid)")],
+    client: Annotated[int, Argument(min=1, help="Connection ID (cid)")],
     server: Annotated[str, Argument(help="Server ID or name")],
 ) -> None:
     """Close a connection."""

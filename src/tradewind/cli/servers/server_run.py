@@ -54,7 +54,9 @@ def run(
         bool, Option("--jetstream/--no-jetstream", help="Enable JetStream")
     ] = True,
     host: Annotated[str, Option("--host", help="Address to listen on")] = "127.0.0.1",
-    port: Annotated[int, Option("--port", "-p", help="Port; -1 for any free port")] = 4222,
+    port: Annotated[
+        int, Option("--port", "-p", min=-1, max=65535, help="Port; -1 for any free port")
+    ] = 4222,
     store_dir: Annotated[
         str, Option("--store-dir", "-sd", help="Folder for JetStream data", metavar="FOLDER")
     ] = "",

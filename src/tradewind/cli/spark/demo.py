@@ -39,7 +39,9 @@ def run(
     dashboard_port: Annotated[
         int, Option("--dashboard-port", help="Dashboard port; 0 for any", min=0, max=65535)
     ] = 8280,
-    seconds: Annotated[float | None, Option("--seconds", help="Stop after this time")] = None,
+    seconds: Annotated[
+        float | None, Option("--seconds", min=0, help="Stop after this time")
+    ] = None,
     rate: Annotated[float, Option("--rate", help="Orders per second", min=0.1, max=10_000)] = 40.0,
     master: MasterFlag = LOCAL_MASTER,
 ) -> None:

@@ -278,16 +278,16 @@ class StreamFindFlags:
         str, Option("--idle", metavar="DURATION", help="No new messages for this long")
     ] = ""
     created: Annotated[str, Option("--created", metavar="DURATION", help="Older than this")] = ""
-    consumers: Annotated[int, Option("--consumers", help="Fewer consumers than this")] = -1
+    consumers: Annotated[int, Option("--consumers", min=-1, help="Fewer consumers than this")] = -1
     subject: Annotated[str, Option("--subject", help="Streams that store this subject")] = ""
-    replicas: Annotated[int, Option("--replicas", help="This many replicas at most")] = 0
+    replicas: Annotated[int, Option("--replicas", min=0, help="This many replicas at most")] = 0
     sourced: Annotated[bool, Option("--sourced", help="Streams with sources")] = False
     mirrored: Annotated[bool, Option("--mirrored", help="Streams that are mirrors")] = False
     leader: Annotated[
         str, Option("--leader", metavar="SERVER", help="Leader is on this server")
     ] = ""
     api_level: Annotated[
-        int, Option("--api-level", help="Streams that require at least this API level")
+        int, Option("--api-level", min=0, help="Streams that require at least this API level")
     ] = 0
     invert: Annotated[bool, Option("--invert", help="Invert the match")] = False
 

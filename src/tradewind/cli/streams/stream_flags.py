@@ -162,7 +162,7 @@ class StreamFlags:
         Option("--limit-consumer-inactive", metavar="DURATION", help="Limit for its consumers"),
     ] = None
     limit_pending: Annotated[
-        Number, Option("--limit-consumer-max-pending", help="Limit for its consumers")
+        Number, Option("--limit-consumer-max-pending", min=-1, help="Limit for its consumers")
     ] = None
     persist_mode: Annotated[
         Text, Option("--persist-mode", click_type=OneOf("default", "async"))

@@ -6,7 +6,6 @@ knows is looked up while it is asked: a name that is in use, and subjects of oth
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tradewind.cli.frame.failures import EXIT_USAGE, CommandError
@@ -132,7 +131,7 @@ def _limit_questions() -> list[Question]:
             "--max-age",
             "How long messages are stored, such as 30s, 2h, 7d or 1y; -1 for no limit.",
             default="-1",
-            convert=_duration("--max-age"),
+            convert=lambda text: parse_duration_ns(text, "--max-age"),
             words=("max age",),
         ),
         Question(
@@ -150,7 +149,7 @@ def _limit_questions() -> list[Question]:
             "--dupe-window",
             "A message whose Nats-Msg-Id came before within this time is not stored again.",
             default="2m0s",
-            convert=_duration("--dupe-window"),
+            convert=lambda text: parse_duration_ns(text, "--dupe-window"),
             words=("duplicate",),
             when=_is_own,
         ),
@@ -195,15 +194,6 @@ def _permission_questions() -> list[Question]:
 def _is_own(answers: Answers) -> bool:
     """Whether the stream stores messages of its own: a mirror takes these settings over."""
     return not answers.get("mirror")
-
-
-def _duration(flag: str) -> Callable[[str], int]:
-    def convert(text: str) -> int:
-        if (duration_ns := parse_duration_ns(text, flag)) < 0:
-            raise CommandError(f"{flag} must not be negative, not {text!r}; -1 for no limit")
-        return duration_ns
-
-    return convert
 
 
 def _new_name(text: str, catalog: AccountCatalog | None) -> str:
