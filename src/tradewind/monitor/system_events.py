@@ -335,7 +335,7 @@ class SystemEvents:
             shown = CLOSED_AUTHENTICATION_FAILURE
             self._publish(subject, self._disconnect(session, name, now_ns, shown))
 
-    # ---------------------------------------------------------------- called by the timer and the server
+    # ---------------------------------------------------------- called by the timer and the server
 
     def tick(self, now_ns: int) -> int:
         """Publish due events, or a part of them; `now_ns` is the wall clock. Returns the time of
