@@ -61,7 +61,7 @@ class Certificate:
 
     @property
     def pin(self) -> str:
-        """What `pinned_certs` lists: the SHA-256 of the public key."""
+        """The entry for `pinned_certs`: the SHA-256 of the public key."""
         key = x509.load_der_x509_certificate(self.der).public_key()
         return hashlib.sha256(
             key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

@@ -71,7 +71,7 @@ def block_record(message: Stored, stream: str, block: int = 1) -> bytes:
 
 
 def rewrite_block(folder: Path, stream: str, messages: Iterable[Stored]) -> None:
-    """The only block of a stream, as somebody makes it who knows the format."""
+    """Write the only block of a stream, like an attacker who knows the format."""
     ordered = sorted(messages, key=lambda message: message.sequence)
     data = b"".join(block_record(message, stream) for message in ordered)
     (folder / "msgs/1.blk").write_bytes(data)

@@ -1,4 +1,4 @@
-"""What a command printed; `tests/cli/conftest.py` has the fixtures that run commands."""
+"""The outcome of a command; `tests/cli/conftest.py` has the fixtures that run commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str
@@ -43,6 +43,6 @@ class Keyboard(io.StringIO):
 
 
 def type_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    """What the standard input of the next command holds."""
+    """Set the standard input of the next command."""
     file = SimpleNamespace(buffer=io.BytesIO(data), isatty=lambda: False, closed=False)
     monkeypatch.setattr("sys.stdin", file)

@@ -1,4 +1,4 @@
-"""What a client receives, cut into lines and messages."""
+"""The output that a client receives, cut into lines and messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Frame:
 
     @property
     def status(self) -> str:
-        """What stands behind NATS/1.0."""
+        """The text after NATS/1.0."""
         return self.header.partition(b"\r\n")[0].removeprefix(b"NATS/1.0").strip().decode()
 
     @property

@@ -78,7 +78,7 @@ class ClockWorld:
         return answer
 
     def store(self, name: str = "S") -> MessageStore:
-        """What the server has of a stream."""
+        """The store of a stream in the server."""
         engine = self.server.engine
         assert engine is not None
         return engine.accounts["$G"].streams[name].stream.store

@@ -79,7 +79,9 @@ settings.load_profile("thorough" if os.environ.get("TRADEWIND_THOROUGH") == "1" 
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """A test is not named by long values: nobody reads them, and all workers must agree on them."""
+    """Do not name a test by long values: they are unreadable, and all workers must agree on
+    them.
+    """
     if isinstance(val, bytes | str) and len(val) > NAME_LENGTH_MAX:
         return argname
     return None
@@ -87,7 +89,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Who runs what with `--dist loadgroup`."""
+    """Choose the scheduler for `--dist loadgroup`."""
     if config.getvalue("dist") != "loadgroup":
         return None
     from scheduling import NeighbourScheduling

@@ -1,7 +1,7 @@
-"""Which files this process holds open: only those below a folder.
+"""The open files of this process: only those below a folder.
 
-Other tests of the process may have left descriptors, which go whenever the collector runs, so a
-count of all of them says nothing about the test that counts.
+Other tests of the process may have left descriptors, which disappear whenever the collector runs,
+so a count of all of them says nothing about the test that counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What runs while a stream is moved: a publisher, a consumer, and a mover that is cut off."""
+"""The processes around the move of a stream: a publisher, a consumer, and a mover that is
+interrupted.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ class _Somebody(threading.Thread):
 
 
 class Publisher(_Somebody):
-    """Publishes numbers, each until somebody has stored it, wherever the stream is."""
+    """Publishes numbers, each until a server has stored it, wherever the stream is."""
 
     count = 0
 
@@ -108,7 +110,7 @@ class Packer(_Somebody):
 
 
 def numbers(url: str, stream: str) -> list[int]:
-    """What a stream holds, in its order."""
+    """The numbers in a stream, in order."""
     with tradewind.sync.connect(url, timeout=REQUEST_SECONDS) as connection:
         last = connection.jetstream_manager().streams.info(stream).state.last_seq
         found = []
@@ -157,8 +159,9 @@ def check_a_move_with_kills(
     replicas: int = 0,
     steps: Iterable[MoveStep],
 ) -> None:
-    """Nothing is lost or stored twice when somebody is killed after each of `steps` while messages
-    come and go, and nothing is handled twice that a consumer had left behind.
+    """Check that no message is lost or stored twice when a process is killed after each of `steps`
+    while messages are published and consumed, and that no message is handled twice that a consumer
+    had left unacknowledged.
     """
     journal = Journal(
         id="abc", stream=stream, origin=urls[0], target=urls[1], method=method,

@@ -117,8 +117,8 @@ class PermissionCase:
 
 @dataclass
 class Expected:
-    """What the servers must do: `refused` are (receiver, sid). A delivery is (receiver, sid,
-    subject); each of `certain` happens, and one of each of `choices`.
+    """The expected behaviour of the servers: `refused` are (receiver, sid). A delivery is
+    (receiver, sid, subject); each of `certain` happens, and one of each of `choices`.
     """
 
     refused: set[tuple[int, int]] = field(default_factory=set)

@@ -41,7 +41,7 @@ os.register_at_fork(after_in_child=_begin_elsewhere)
 
 
 def free_port() -> int:
-    """A port that nobody uses."""
+    """An unused port."""
     while True:
         port = next(_ports)
         with socket.socket() as probe:
@@ -53,7 +53,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses, all different."""
+    """Unused ports, all different."""
     return [free_port() for _ in range(count)]
 
 

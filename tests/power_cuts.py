@@ -49,10 +49,10 @@ def cut_off(
     work: Callable[[SimulatedDisk], object],
     crashes: Crashes = both_and_one,
 ) -> list[tuple[int, SimulatedDisk]]:
-    """What may be left of a disk if the power fails while `work` is done on a copy of it.
+    """The disks that may remain if the power fails while `work` is done on a copy of a disk.
 
-    The first step that does not happen, and the disk; equal disks come once. Nothing is judged
-    while the work is under way, as that might take a failed assertion for an error of its own.
+    Each result is the first step that does not happen, and the disk; equal disks are returned once.
+    Nothing is checked during the work, which might take a failed assertion for an error of its own.
     """
     disk = WatchedDisk(root=before.root, sync_persists_names=before.sync_persists_names)
     disk.tree = before.crash_keeping_unsynced().tree

@@ -1,4 +1,6 @@
-"""What can be wrong with a publish, for the tests of our rules and for those of both servers."""
+"""The possible faults of a publish, for the tests of Tradewind's rules and for those of both
+servers.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tradewind.recovery import DisasterRecovery
 STREAM = "ORDERS"
 NEW = "orders.new"
 OFFICIAL = "official"
-# Requests that change something; a kill right behind one of these is a case of its own.
+# Requests that change something; a kill right after one of these is a case of its own.
 CHANGES = (
     "STREAM.CREATE", "STREAM.UPDATE", "STREAM.DELETE", "STREAM.PURGE",
     "CONSUMER.CREATE", "CONSUMER.PAUSE", "CONSUMER.RESET",
@@ -98,7 +98,9 @@ class Sites:
     def recovery(
         self, *, has_origin: bool = True, is_cut: bool = False, **options: Any
     ) -> Iterator[DisasterRecovery]:
-        """What changes over; perhaps it is killed right behind its first change of a server."""
+        """The object that runs the recovery; with `is_cut` it is killed right after its first
+        change of a server.
+        """
         cut = Cut() if is_cut else None
         with connect(self.standby.url, on_api_call=cut) as standby:
             options = {
@@ -118,7 +120,7 @@ class KilledToolError(Exception):
 
 
 class Cut:
-    """Ends it when a server has made a change and nobody has noted that."""
+    """Ends the recovery when a server has made a change that is not recorded yet."""
 
     def __call__(self, subject: str, request: bytes, _answer: bytes) -> None:
         is_reader = b'"mem_storage":true' in request  # which only compares

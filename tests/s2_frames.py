@@ -112,7 +112,7 @@ class _Reader:
 
 
 def slow_elements(data: bytes, size_max: int) -> bytes:
-    """What these elements make; RefusedError if they are bad or make more."""
+    """The bytes that these elements encode; RefusedError if they are bad or encode more."""
     reader, output, offset = _Reader(data), bytearray(), 0
     while reader.left:
         tag = reader.number(1)

@@ -24,7 +24,7 @@ RUN = ".py#"
 
 
 class NeighbourScheduling(LoadGroupScheduling):
-    """What `--dist loadgroup` does here."""
+    """The scheduler of `--dist loadgroup`."""
 
     @functools.cached_property
     def _places(self) -> dict[str, int]:

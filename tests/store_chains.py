@@ -54,13 +54,13 @@ def chained(
 
 
 def chain_of(store: FileStore) -> StreamChain:
-    """It has one."""
+    """The chain of a store, which must have one."""
     assert store.chain is not None
     return store.chain
 
 
 def checkpoint(store: FileStore) -> Checkpoint:
-    """Of all that is synced."""
+    """Write a checkpoint of everything synced."""
     chain = chain_of(store)
     write = chain.next_checkpoint(PAIR, "2026-01-02T03:04:06Z")
     write.run()

@@ -1,4 +1,4 @@
-"""Tars of backups as nats-server before 2.15 wrote them, and such as nobody should take."""
+"""Tars of backups as nats-server before 2.15 wrote them, and tars that must be refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How much of what is random a run of the tests does: a few of each kind, or all of it.
 
-`make thorough` sets TRADEWIND_THOROUGH=1. What found a defect once belongs to both runs.
+`make thorough` sets TRADEWIND_THOROUGH=1. Cases that once found a defect belong to both runs.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def inflate(payload: bytes) -> bytes:
 
 @dataclass
 class Decoded:
-    """What a whole input means: `error` is (text, close code) of the violation that ends it."""
+    """The meaning of a whole input: `error` is (text, close code) of the violation that ends it."""
 
     data: bytes = b""
     controls: list[tuple[int, bytes]] = field(default_factory=list)
@@ -72,7 +72,7 @@ class _ViolationError(Exception):
 
 
 def decode_all(raw: bytes, *, require_mask: bool, compression: bool, limit: int) -> Decoded:
-    """What a peer has said so far; an incomplete last frame gives what there is of it."""
+    """Decode the input so far; an incomplete last frame contributes its available part."""
     result = Decoded()
     message: list[bytes] | None = None  # the payloads of the message in progress
     compressed = False

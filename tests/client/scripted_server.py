@@ -1,7 +1,7 @@
 """A server that plays a script to each of its connections, TLS included.
 
-Stands in for whoever sits between a client and its server: what it sends before TLS is up needs no
-key at all, what it sends inside TLS needs that of its certificate.
+Stands in for an attacker between a client and its server: bytes sent before TLS is established need
+no key at all, bytes inside TLS need the key of its certificate.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Peer:
         return line
 
     def stop(self) -> None:
-        """Wake whoever plays the script."""
+        """Wake the thread that plays the script."""
         with suppress(OSError):
             self._same.shutdown(socket.SHUT_RDWR)
 

@@ -37,7 +37,7 @@ def callout_configuration(more: str = "", callout: str = "", timeout: float = 5)
 
 
 class Question:
-    """What the service was asked."""
+    """A request that the service has received."""
 
     def __init__(self, line: str, header: bytes, payload: bytes) -> None:
         self.line, self.header, self.payload = line, header, payload

@@ -1,5 +1,5 @@
-"""What the tests of the client library share: connections that are closed, events, and a count of
-what is left behind.
+"""Helpers for tests of the client library: connections that are closed, events, and a count of
+leftovers.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ jetstream {
 
 @dataclass(frozen=True)
 class Scene:
-    """What is there, and a request that can be changed."""
+    """The preparation of a request, and the request, which can be changed."""
 
     name: str
     subject: str
@@ -114,7 +114,7 @@ def random_changes(scene: Scene, count: int, seed: str) -> Iterator[list[Change]
 class FaultClient(ApiClient):
     """Prepares scenes and sends cases, one after the other.
 
-    What a scene needs is made again only if the last request was not refused.
+    The preparation of a scene is repeated only if the last request was not refused.
     """
 
     def __init__(self, server: ServerProcess, user: str) -> None:
@@ -123,7 +123,7 @@ class FaultClient(ApiClient):
         self._count = 1
 
     def send_case(self, case: FaultCase) -> object:
-        """What the server says to a case, without what is new every time."""
+        """The server's response to a case, without values that are new every time."""
         if self._scene is not case.scene:
             self.delete_streams()
             for step in case.scene.before:

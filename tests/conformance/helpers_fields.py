@@ -70,7 +70,8 @@ class Case:
 class Client:
     """Sends requests one after the other and takes their first answers.
 
-    What goes before a case is done again only if the last one has changed it: most are refused.
+    The steps before a case are repeated only if the last case has changed their effect: most are
+    refused.
     """
 
     def __init__(self, server: ServerProcess) -> None:
@@ -98,7 +99,7 @@ class Client:
                 self.raw.send(f"PUB {words[3]} 0\r\n\r\n")
 
     def answer(self, case: Case) -> object:
-        """What a server that has one stream for it says to a case."""
+        """The response to a case, of a server that has one stream for it."""
         count = len(self._there)
         assert case.before[:count] == self._there
         for subject, body in case.before[count:]:
@@ -344,7 +345,7 @@ def both_servers(folder: Path) -> Iterator[list[ServerProcess]]:
 def differences(
     servers: list[ServerProcess], wanted: list[Case], known: Container[tuple[str, str]] = ()
 ) -> list[str]:
-    """Both servers are asked side by side; each case that they answer differently is told.
+    """The cases that the two servers answer differently, asked side by side.
 
     `known` are differences on purpose: (subject, label).
     """

@@ -44,7 +44,7 @@ BROKEN = (
     lambda _text: "x",
     lambda _text: '"text"',
 )
-# A backup that nobody receives would stay in progress for a while, so it is refused at the end.
+# A backup without a receiver would stay in progress for a while, so it is refused at the end.
 UNHEARD = {"stream_snapshot": {"deliver_subject": ""}}
 HEADERS = ({"Nats-Required-Api-Level": "99"}, {"Nats-Required-Api-Level": "0"}, {"X": "y"})
 

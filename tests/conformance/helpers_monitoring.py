@@ -1,6 +1,6 @@
 """Two servers with one configuration, everything that they can be asked, and how answers differ.
 
-What is asked and which differences are meant is the business of each test.
+Each test defines its questions and the intended differences.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Asker:
         raw.send("SUB _INBOX.r.* 1\r\n")
 
     def ask(self, subject: str, body: object = None) -> Any:
-        """The answer; a text instead if there is nobody to answer, or nobody does."""
+        """The answer; a text instead if there is no responder, or no response."""
         name = self._send(subject, body)
         # nats-server answers some in threads of their own, those to all servers in turn, and all
         # others in turn. Ours reads the configuration in a thread, and answers when it is taken
@@ -97,7 +97,7 @@ class Watched:
         self._http = http.client.HTTPConnection("127.0.0.1", int(match[1]), timeout=REPLY_SECONDS)
 
     def client(self, name: str, **login: Any) -> RawClient:
-        """A client that stays; the name is also the one that it tells the server."""
+        """A client that stays connected; it also sends the name to the server."""
         fields = {"name": name, "lang": "raw", "version": "1", "no_responders": True, **login}
         return self.keep(name, RawClient(self.process.port).connect(**fields))
 

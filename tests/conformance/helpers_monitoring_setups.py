@@ -1,6 +1,6 @@
 """The configurations that the walk through monitoring compares, each with its clients and traffic.
 
-What a setup does is the same on both servers, and over before the first question.
+The traffic of a setup is the same on both servers, and is over before the first question.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the operations tests share: servers with a config, logins, pages, requests, certificates.
+"""Helpers for the operations tests: servers with a config, logins, pages, requests, certificates.
 
 Never asserts a behaviour of a server itself; it only waits, and fails when the wait is over.
 """
@@ -121,10 +121,10 @@ def login(
 
 
 def refusal(server: ServerProcess, data: str) -> bytes:
-    """What a fresh connection is told after INFO when it sends `data`, until it is closed."""
+    """The output to a fresh connection after INFO when it sends `data`, until it is closed."""
     with open_client(server) as client:
         client.send(data)
-        # A server that is slow to answer may ask first whether somebody is there.
+        # A server that is slow to answer may send a PING first.
         return client.read_to_end().replace(b"PING\r\n", b"")
 
 

@@ -25,7 +25,7 @@ class Script:
         # Where purges choose messages, nothing is ever pending: the official server leaves some of
         # what it purged pending, and its floor jumps over others.
         self._acks = seed % 2 == 0
-        # Whether somebody waits and listens all the time, or asks only when the script does. A
+        # Whether a client waits and listens all the time, or asks only when the script does. A
         # request that does not wait may be left over where acks are awaited, and each server ends
         # it at another moment; so these do not mix.
         self._is_live = seed // 2 % 2 == 1
@@ -161,7 +161,7 @@ class Script:
         config = {**self._configs.get(name, {"name": name}), **self._stream_fields(0.06)}
         config.pop("pedantic", None)
         if not self._acks:
-            # The official server leaves messages that nobody needs where limits become interest.
+            # The official server does not remove unneeded messages when limits become interest.
             config.pop("retention", None)
         if not self._maybe(0.1):
             config.pop("sealed", None)
@@ -288,7 +288,7 @@ class Script:
             if self._maybe(0.07):
                 lines.append(f"{name}: {self._one(*values)}".encode())
         payload = b"p" * self._one(0, 1, 5, 5, 5, 20, 40, 120)
-        # One at a time where somebody waits: what is pending behind a message depends on the pace.
+        # One at a time if a client waits: the number of later messages depends on the pace.
         count = 1 if self._is_live else self._one(1, 1, 1, 2, 4)
         return [
             Step("publish", self._subject(stream), payload, b"\r\n".join(lines))

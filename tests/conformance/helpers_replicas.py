@@ -38,7 +38,7 @@ def messages(peer: Publisher, name: str) -> list[dict[str, Any]]:
 
 
 def source_fields(found: dict[str, Any]) -> list[str]:
-    """What a copy says of its origin, without the identity of that stream."""
+    """The origin fields of a copy, without the identity of its stream."""
     lines = found["hdrs"].split("\r\n")
     values = [line.partition(": ")[2] for line in lines if line.startswith("Nats-Stream-Source:")]
     assert len(values) == 1, lines

@@ -68,7 +68,7 @@ class Player:
         self.raw.close()
 
     def play(self, step: Step) -> Any:
-        """What came of it."""
+        """Play a step, and return its result."""
         return getattr(self, f"_{step.kind}")(step)
 
     # ---------------------------------------------------------------- kinds of steps
@@ -89,12 +89,12 @@ class Player:
         return self.answer(step, self._read_soon())
 
     def _reset(self, step: Step) -> Any:
-        """A request that nobody answers if there is no such consumer."""
+        """Send a request that gets no response if there is no such consumer."""
         self._send(f"$JS.API.{step.subject}", _encoded(step.body))
         return self.answer(step, self._read_soon())
 
     def answer(self, step: Step, message: tuple[str, str, bytes, bytes] | None) -> Any:
-        """What came of a step that may remain unanswered."""
+        """The result of a step that may remain unanswered."""
         if message is None:
             return None
         if step.kind == "ack":
@@ -144,7 +144,7 @@ class Player:
         return self.answer(step, self._read_soon())
 
     def _wait(self, step: Step) -> Any:
-        """Whoever is answered later is answered by number, which is the same on both servers."""
+        """Send a pull request with a numbered reply, which is the same on both servers."""
         head = f"$JS.API.CONSUMER.MSG.NEXT.{step.subject} waiting.{step.number}"
         payload = _encoded(step.body)
         self.raw.send(f"PUB {head} {len(payload)}\r\n".encode() + payload + b"\r\n")
@@ -255,10 +255,10 @@ class Player:
 
 
 def play_both(players: list[Player], step: Step) -> list[Any]:
-    """What the step gives on each server; a question is asked again while the answers differ.
+    """The results of a step on both servers; a question is repeated while the results differ.
 
-    The official server does some of its work after it has answered. Whoever is silent where the
-    other has answered gets more time.
+    The official server does some of its work after it has answered. A server that is silent where
+    the other has answered gets more time.
     """
     answers = [player.play(step) for player in players]
     end = time.monotonic() + READABLE_SECONDS
@@ -329,7 +329,7 @@ def _comparable(value: Any) -> Any:
 
 
 def _shape(value: Any) -> str:
-    """What is kept of a value that differs by nature: whether it is there, and set."""
+    """The form of a value that differs by nature: whether it is present, and set."""
     if isinstance(value, str):
         return "no time" if value.startswith("0001-") else "time"
     return type(value).__name__

@@ -1,4 +1,4 @@
-"""What the tests of accounts that share have in common: members by name, and what they got."""
+"""Helpers for tests of accounts that share: members by name, and the messages they received."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of message tracing have in common: publishes, and who listens to the traces."""
+"""Helpers for tests of message tracing: publishes, and subscribers of the traces."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Listener:
         return document
 
     def events(self) -> list[dict[str, Any]]:
-        """What the next trace tells, without times and ids of connections, which are checked."""
+        """The events of the next trace, without times and ids of connections, which are checked."""
         return [plain(event) for event in self.next()["events"]]
 
     def nothing_came(self) -> bool:
-        """Whether no trace is on its way; whoever asks has waited for the publisher before."""
+        """Whether no trace is on its way; the caller must have waited for the publisher before."""
         return replies(self.client, "") == []
 
 

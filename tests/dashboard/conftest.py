@@ -76,7 +76,7 @@ class Web:
         return answer.text
 
     def text(self, path: str, status: int = 200) -> str:
-        """What is to be read on a page."""
+        """The readable text of a page."""
         return text_of(self.page(path, status))
 
     def token(self, path: str = "/new-stream") -> str:
@@ -105,7 +105,7 @@ def text_of(html: str) -> str:
 
 
 def hidden_fields(html: str) -> dict[str, str]:
-    """What a page hides in its forms."""
+    """The hidden fields of a page's forms."""
     found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', html)
     return {name: unescape(value) for name, value in found}
 

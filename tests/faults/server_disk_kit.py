@@ -56,7 +56,7 @@ def publish(wire: Wire, subject: str, payload: bytes) -> dict[str, Any]:
 
 
 def payload_of(number: int, size: int = 500) -> bytes:
-    """What the message of a sequence holds."""
+    """The payload of the message with a sequence."""
     return b"%08d " % number + b"x" * (size - 9)
 
 

@@ -34,7 +34,7 @@ IDS_ASKED_AGAIN = 20
 
 @dataclass
 class Found:
-    """What a server says of a stream."""
+    """The state that a server reports for a stream."""
 
     state: dict[str, Any]
     numbers: dict[int, int] = field(default_factory=dict)  # sequence -> number of the message
@@ -180,7 +180,7 @@ class Cycles:
     # ------------------------------------------------------------------ the end
 
     def finish(self) -> list[str]:
-        """Take what is left: nothing was passed over, and nothing stays that nobody gets."""
+        """Take the remaining messages: none was skipped, and none stays undelivered."""
         self.generation += 1
         with self.running() as server:
             problems = self.look(server)

@@ -137,7 +137,7 @@ READERS: Final = (
 
 
 class Lane:
-    """What went to one stream, in all lives of the server.
+    """The messages of one stream, in all lives of the server.
 
     `acked` are the sequences that were promised, `known` those that were ever seen, both with the
     number of their message.
@@ -197,7 +197,7 @@ class Lane:
         self.last_seq = max(self.last_seq, seq)
 
     def number_of(self, content: Content) -> int | None:
-        """Which message this is, to the byte; None if nobody has sent it."""
+        """The number of a message, compared byte by byte; None if it was never sent."""
         digits = content[2][:NUMBER_DIGITS]
         if not digits.isdigit() or int(digits) >= self.sent:
             return None
@@ -214,7 +214,7 @@ class Lane:
         return self.plan.retention != "limits" and seq in used
 
     def settle(self, there: dict[int, int], last_seq: int) -> None:
-        """What a started server shows is there to stay, promised or not."""
+        """Record the messages of a started server, which must stay, promised or not."""
         for seq, number in there.items():
             self._note(seq, number)
         self.last_seq = last_seq

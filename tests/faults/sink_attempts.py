@@ -1,6 +1,6 @@
 """A process that makes one attempt at a partition of a sink, to be killed at any point.
 
-It takes a batch only when it is told to, so that a test decides how far it comes.
+The process takes a batch only on command, so that a test decides how far it gets.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ OF_WHOLE_FILES: tuple[Harm, ...] = (truncate, append_garbage, duplicate_block, d
 
 @dataclass(slots=True)
 class Hits:
-    """Which records the damage has changed, from a comparison of the bytes."""
+    """The records that the damage has changed, from a comparison of the bytes."""
 
     records: list[DiskRecord]
     only_lengths: set[int]  # sequences of messages where nothing but a length was changed
@@ -318,7 +318,7 @@ def check_recovered(store: Store, disk: SimulatedDisk, hits: Hits) -> RecoveryRe
 
 
 def unknown_sequences(store: Store, lost: set[int]) -> set[int]:
-    """Of these, the ones that nothing undamaged speaks of: they may have been in the damage."""
+    """The lost sequences that no undamaged part mentions: they may have been in the damage."""
     return lost - set(store.live)
 
 

@@ -15,7 +15,7 @@ Size = Callable[[int, int, int], int]
 
 
 def memory_bytes(subject_bytes: int, header_bytes: int, payload_bytes: int) -> int:
-    """What the official server counts for a message of a stream in memory."""
+    """The size that the official server counts for a message of a stream in memory."""
     return subject_bytes + header_bytes + payload_bytes + 16
 
 
@@ -44,12 +44,12 @@ class ModelStore:
     # --- questions ---------------------------------------------------------------------------
 
     def bytes_of(self, message: MessageCopy) -> int:
-        """What one message counts for."""
+        """The size that one message counts for."""
         return self._size(len(message.subject), len(message.header), len(message.payload))
 
     @property
     def bytes(self) -> int:
-        """What all of them count for."""
+        """The size that all messages count for."""
         return sum(self.bytes_of(message) for message in self.held.values())
 
     @property

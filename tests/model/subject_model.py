@@ -1,4 +1,4 @@
-"""What subjects mean, written for reading."""
+"""The meaning of subjects, written for reading."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ sinks:
 
 
 class Place:
-    """What the test and the driver tell each other by: names of files in a folder."""
+    """The names of files in a folder through which the test and the driver communicate."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -137,7 +137,9 @@ class Jobs:
         self.result["pipeline"] = runner.status.state
 
     def counts(self) -> None:
-        """Of each copy, how many rows are there once, as they should be, and how many others."""
+        """Print, for each copy, how many rows exist exactly once, as they should, and how many
+        others.
+        """
         for name in ("BATCH", "TAIL", "PAID"):
             found = self.streams.info(name, subjects_filter=">").state.subjects
             wanted = {f"{name.lower()}.{seq}": 1 for seq in range(1, COUNT + 1)}

@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """On an older Spark, what needs a part that it lacks, and is told so, is left out."""
+    """Skip a test that needs a part which an older Spark lacks, and that reports so."""
     try:
         return (yield)
     except Exception as error:

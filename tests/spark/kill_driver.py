@@ -1,4 +1,4 @@
-"""A driver of its own: runs a job of `kill_reads` each time when it is told to by a line."""
+"""A separate driver: runs a job of `kill_reads` each time it receives a line."""
 
 from __future__ import annotations
 

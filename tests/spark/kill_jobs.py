@@ -1,8 +1,9 @@
-"""What is killed: jobs that copy a stream somewhere else, and what tells how far they are.
+"""The jobs that are killed: they copy a stream somewhere else, and signs show their progress.
 
-A job runs over what is there, on a session of Spark, and ends. Rows come slowly and batches are
-small, so that a kill can hit any step of one. The steps of a batch are told by what appears on disk
-or in the server: a sign is a set of names, and something has happened when a new one is in it.
+A job processes the existing messages, on a session of Spark, and ends. Rows come slowly and batches
+are small, so that a kill can hit any step of one. The steps of a batch are recognised by what
+appears on disk or in the server: a sign is a set of names, and a new name in it shows that
+something has happened.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Job(ABC):
         self.folder = folder
 
     def payload(self, number: int) -> bytes:
-        """What is published, counted from 0; of two that follow each other it is the same."""
+        """The payload of a message, counted from 0; two consecutive messages have the same."""
         return b"%d" % (number // 2)
 
     def signs(self, target: Target) -> dict[str, Sign]:
@@ -128,7 +129,7 @@ class Job(ABC):
         """Look at the target as a reader would, who does it all the time."""
 
     def check(self, target: Target) -> None:
-        """What has to be right at any moment: no row is there twice, and none that is not in IN."""
+        """Check what must hold at any moment: no row exists twice, and every row comes from IN."""
         expected = self.expected(target)
         assert not self.found(target) - expected
 
@@ -196,7 +197,7 @@ class LakeJob(Job):
 
 
 class ParquetJob(LakeJob):
-    """A folder of Parquet files, which somebody reads all the time."""
+    """A job that writes a folder of Parquet files, which a reader reads all the time."""
 
     title = "stream to Parquet"
     sink = "parquet: lake, partition_by: subject"
@@ -298,10 +299,10 @@ class IcebergJob(TableJob):
 
 
 class Upserts(TableJob):
-    """Rows that replace others, while the files that they are in are joined by somebody else.
+    """A job whose rows replace others, while maintenance joins the files that they are in.
 
     A row replaces the one that is `KEYS` rows older. Maintenance runs all the time, forgets all
-    versions but three, and is never killed; what it does is committed between any two steps.
+    versions but three, and is never killed; its changes are committed between any two steps.
     """
 
     columns = f"cast(seq % {KEYS} as int) as k, "
@@ -413,7 +414,7 @@ class StreamTableJob(IcebergJob):
 
 
 def load_iceberg(lake: Path) -> Any:
-    """The table of a warehouse, whoever writes to it."""
+    """The table of a warehouse, for any writer."""
     from tradewind.pipelines.lakes import open_catalog
 
     return open_catalog(Iceberg("lake.orders", "lake"), str(lake)).load_table("lake.orders")

@@ -182,7 +182,7 @@ class SessionHost:
 
 
 class DriverHost:
-    """A driver of its own, with its own Java; it runs the job whenever it is told to."""
+    """A separate driver, with its own Java; runs the job on command."""
 
     def __init__(self, job: Job, master: str, log: Path) -> None:
         kind = next(name for name, made in JOBS.items() if type(job) is made)
@@ -239,7 +239,7 @@ class DriverHost:
 
 @dataclass
 class Tally:
-    """What became of the rows of a job whose parts of one kind were killed."""
+    """The fate of a job's rows while its parts of one kind were killed."""
 
     kills: int = 0
     expected: int = 0
@@ -349,7 +349,7 @@ class Campaign:
         return True
 
     def _live_host(self) -> Host:
-        """The host; if it is dead another one is started at once, as whoever watches it would."""
+        """The host; if it is dead, another one is started at once, as a watchdog would do."""
         if self._host is None or not self._host.is_alive():
             self._host = self._start()
         if self._leftovers:
@@ -422,7 +422,7 @@ def wait_until(is_so: Callable[[], bool], seconds: float, *, fails: bool = True)
 
 
 def python_workers(parts: list[int]) -> list[int]:
-    """Of these processes those that run Python for tasks: children of a daemon."""
+    """The processes among these that run Python for tasks: children of a daemon."""
     daemons = [pid for pid in parts if b"pyspark.daemon" in command(pid)]
     return [pid for pid in daemons if parent(pid) in daemons]
 
@@ -440,7 +440,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def command(pid: int) -> bytes:
-    """What a process was started with; nothing if it is dead."""
+    """The command line of a process; empty if it is dead."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

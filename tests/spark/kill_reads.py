@@ -126,8 +126,8 @@ def _publishing(connection: Any) -> Iterator[None]:
 class RecreatedJob(StreamJob):
     """A query on block files whose stream is deleted and created again before each kill.
 
-    What the query had not read of a deleted stream is lost, as it was told to accept. Each row that
-    arrives is of a stream that there was, and is there once; of the last stream all arrive.
+    Unread messages of a deleted stream are lost, as the query has to accept. Each row that arrives
+    is from a stream that existed, and exists once; of the last stream all rows arrive.
     """
 
     title = "recreated streams from block files"

@@ -60,7 +60,7 @@ class Step:
 
 
 def steps_of(page: str) -> Iterator[Step]:
-    """What a page has to do, in order."""
+    """The steps of a page, in order."""
     lines = page.splitlines()
     number = 0
     while number < len(lines):

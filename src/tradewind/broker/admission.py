@@ -437,8 +437,7 @@ class Admission:
         )
         return True
 
-    # ---------------------------------------------------------------- who has entered by a JWT, or
-    # because a service said so
+    # ---------------------------------------------------------------- logins by JWT or auth callout
 
     def identity_of(self, cid: int) -> Identity | None:
         """The identity from the JWT of a connection; None without a JWT."""

@@ -142,7 +142,7 @@ class Bridges:
         """The server name for services."""
         return self._broker.server_name
 
-    # ---------------------------------------------------------------- making them
+    # ---------------------------------------------------------------- creating bridges
 
     def update(self, shares: Mapping[str, Shares]) -> Iterator[None]:
         """Join the accounts in this way, in steps. Impossible imports are left out.
@@ -244,7 +244,7 @@ class Bridges:
         self._next_number += 1
         return number
 
-    # ---------------------------------------------------------------- asked by bridges
+    # ---------------------------------------------------------------- called by bridges
 
     def desk_of(self, account: Account) -> ResponseDesk:
         """The desk where responses to members of an account arrive."""

@@ -231,7 +231,7 @@ class Broker:
         """The wall clock, for timestamps."""
         return self.clock.wall_ns()
 
-    # ---------------------------------------------------------------- connections come
+    # ---------------------------------------------------------------- opening connections
 
     def open_session(
         self,
@@ -477,7 +477,7 @@ class Broker:
         limit = self.options.max_traced_msg_len
         return printable(body[:limit]) + "..." if 0 < limit < len(body) else printable(body)
 
-    # ---------------------------------------------------------------- connections go
+    # ---------------------------------------------------------------- closing connections
 
     def session_closing(self, session: Session) -> None:
         """Called by a session that is closing, while its subscriptions still exist."""

@@ -171,7 +171,7 @@ class Leaves:
             self._summed.pop(account, None)
         return found
 
-    # ---------------------------------------------------------------- connections come
+    # ---------------------------------------------------------------- opening connections
 
     def _new_session(
         self, remote: RemoteAddress, account: Account, connection_type: str, *, is_solicited: bool
@@ -501,7 +501,7 @@ class Leaves:
         broker = self._broker
         broker.deadlines.add(broker.monotonic_ns() + pause_ns, session.cid, "leaf_sync")
 
-    # ---------------------------------------------------------------- asked and told by sessions
+    # ---------------------------------------------------------------- called by sessions
 
     def monotonic_ns(self) -> int:
         """The monotonic clock, for deadlines."""

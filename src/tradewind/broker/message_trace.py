@@ -195,7 +195,7 @@ class MessageTrace:
     def _now(self) -> str:
         return format_time(self._tracing.broker.now_ns())
 
-    # ---------------------------------------------------------------- told on the way
+    # ---------------------------------------------------------------- recorded on the way
 
     def begin(self, session: Session, subject: bytes, size: int) -> None:
         """Record the connection that the message came from."""

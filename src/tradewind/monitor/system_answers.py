@@ -99,7 +99,7 @@ class SystemServices:
         self._served: dict[str, tuple[AccountView, list[Any]]] = {}
         self.events = SystemEvents(self._view)
 
-    # ---------------------------------------------------------------- life
+    # ---------------------------------------------------------------- life cycle
 
     def start(self) -> None:
         """Serve every account. Must be called again when accounts were added, removed or
@@ -342,7 +342,7 @@ class SystemServices:
             count = yield from count_subscribers(self._system, subject, queue.strip())
             self._reply(message, count)
 
-    # ---------------------------------------------------------------- requests to do something
+    # ---------------------------------------------------------------- requests for actions
 
     def _on_reload(self, message: MessageView) -> None:
         def done(error: TradewindError | None) -> None:

@@ -284,7 +284,7 @@ class SystemEvents:
             slow_consumers=stat.slow_consumers,
         )
 
-    # ---------------------------------------------------------------- told by the broker
+    # ---------------------------------------------------------------- called by the broker
 
     def on_connect(self, session: SessionView) -> None:
         """Called when a client was accepted."""
@@ -329,8 +329,7 @@ class SystemEvents:
             shown = CLOSED_AUTHENTICATION_FAILURE
             self._publish(subject, self._disconnect(session, name, now_ns, shown))
 
-    # ---------------------------------------------------------------- told by the clock and the
-    # server
+    # ---------------------------------------------------------- called by the timer and the server
 
     def tick(self, now_ns: int) -> int:
         """Publish due events, or a part of them; `now_ns` is the wall clock. Returns the time of
@@ -354,7 +353,7 @@ class SystemEvents:
         """Called when the server begins to disconnect its clients."""
         self._announce("LAMEDUCK")
 
-    # ---------------------------------------------------------------- how
+    # ---------------------------------------------------------------- publishing
 
     def _announce(self, what: str) -> None:
         subject = f"$SYS.SERVER.{self._broker.server_id}.{what}"

@@ -86,7 +86,7 @@ class SpanRecorder:
         span.error = error
         self._sink.add(span)
 
-    # ---------------------------------------------------------------- what happens
+    # ---------------------------------------------------------------- events
 
     def published(self, header: bytes, subject: str, size: int, account: str) -> Span | None:
         """Called when a client publishes a message; returns the span, to be passed to `end`

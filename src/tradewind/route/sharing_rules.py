@@ -117,7 +117,9 @@ def remote_template(wanted: Import) -> SubjectTemplate | None:
 
 
 def check_sharing(accounts: Mapping[str, Shares]) -> list[SharingProblem]:
-    """All problems of the exports and imports. Those without a problem can be used as they are."""
+    """All problems of the exports and imports. Entries without a problem can be used as they
+    are.
+    """
     return list(_SharingChecker(accounts).problems())
 
 

@@ -1,4 +1,4 @@
-"""The trie behind a sublist: nodes for tokens, and the walks that find what matches a subject.
+"""The trie of a sublist: nodes for tokens, and the walks that find what matches a subject.
 
 Owns the nodes, but not the subscriptions that they list. The module knows neither the cache nor
 what a subscription is for.

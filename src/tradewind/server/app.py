@@ -153,7 +153,7 @@ class ServerApp:
             return self._operators.gates()
         return build_gates(options, self._callouts)
 
-    # ---------------------------------------------------------------- life
+    # ---------------------------------------------------------------- life cycle
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -7,7 +7,8 @@ on the number of all objects:
 
 - What exists after the start is excluded permanently.
 - Only the two young generations are collected, which have a size. They find the cycles that
-  requests leave, such as exceptions with their frames. What survives both is never visited again.
+  requests leave, such as exceptions with their frames. Objects that survive both are never visited
+  again.
 - Connections, logins, accounts, subscriptions and pages form no cycles when they end: reference
   counting frees them, however old they are (`tests/faults/test_cycles.py`).
 - Streams and consumers do. Deleted ones are handed to `Collector.let_go`, which moves

@@ -90,7 +90,7 @@ class Dialler:
             self.session.close("Server Shutdown")
             self._turns.turn_needed()
 
-    # ---------------------------------------------------------------- one after the other
+    # ---------------------------------------------------------------- attempts
 
     def _addresses(self) -> list[Address]:
         known = [*self._learned, *self._configured]

@@ -5,8 +5,9 @@ blocked, writes what the session has queued, and closes when the session is clos
 by the transport (`tls_pipe`).
 
 Output of a plain connection is written straight from the outbox to the socket, as long as the
-transport has nothing to write. What the socket does not take stays in the outbox, except for a
-small part that makes the transport wait for the socket; all errors are handled by the transport.
+transport has nothing to write. The rest stays in the outbox if the socket does not accept it,
+except for a small part that makes the transport wait for the socket; all errors are handled by the
+transport.
 
 A connection that publishes faster than its receivers read is held: it is not read for a moment, or
 until one of the receivers continues. This fills the publisher's socket rather than the server's

@@ -67,7 +67,7 @@ class RemoteLink:
         """The open connection, or None."""
         return self._connection
 
-    # ---------------------------------------------------------------- for those who use it
+    # ---------------------------------------------------------------- for streams
 
     def ask(self, request: str, header: bytes, body: bytes, answered: Answered) -> None:
         """Send a request of the JetStream API."""

@@ -225,7 +225,7 @@ class TlsTransport:
         self._codec = None
         self._upper.connection_lost(self._error or exc)
 
-    # ---------------------------------------------------------------- until the connection is up
+    # ---------------------------------------------------------------- establishing the connection
 
     def _first_bytes(self, size: int) -> None:
         if self._settings.area[0] == RECORD_HANDSHAKE:

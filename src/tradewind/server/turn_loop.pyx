@@ -1,7 +1,7 @@
 """Decides when a turn ends, and passes its output to the links.
 
 Owns the server's only timer, and whether the end of a turn is already scheduled. Everything about
-the protocol is in the broker. What the broker's watch regards as a turn is one iteration of the
+the protocol is in the broker. A turn, as the broker's watch regards it, is one iteration of the
 loop, or less.
 """
 

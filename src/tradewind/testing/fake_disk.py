@@ -526,7 +526,7 @@ class SimulatedDisk(Disk):
         """The size, at most the given one, that this file may grow to."""
         return min(size, node.size + self._free_bytes()) if node.links else size
 
-    # --- what tests look at and put there, without steps or faults -----------------------------
+    # --- content for tests, without steps or faults -----------------------------------------
 
     def snapshot_tree(self) -> dict[str, bytes | None]:
         """The content that programs see, by path relative to the root, None for a folder."""

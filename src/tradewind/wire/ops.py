@@ -10,9 +10,9 @@ UNSUB <sid> [max]                                 -ERR '<text>'
 PING / PONG                                       PING / PONG
 
 server <-> server, on a leaf connection
-LS+  <subject>                                    somebody asks for it
+LS+  <subject>                                    a subscription exists
 LS+  <subject> <queue> <weight>                   ... this many members of a group
-LS-  <subject> [queue]                            nobody does any more
+LS-  <subject> [queue]                            none exists any more
 LMSG <subject> [reply] <#bytes>                   HMSG <subject> [reply] <#hdr> <#all>
 LMSG <subject> + <reply> <queue>... <#bytes>      ... for one member each of these groups, too
 LMSG <subject> | <queue>... <#bytes>              ... without a reply

@@ -66,8 +66,8 @@ cdef enum:
     HEADER_BYTES_MAX = 14
     MAX_MESSAGE_BYTES_TOP = 1 << 30
 
-# What a sender strips (the end of an empty stored block), then a final block, so that the inflater
-# reports the end of a complete message.
+# The bytes that a sender strips (the end of an empty stored block), then a final block, so that the
+# inflater reports the end of a complete message.
 cdef bytes DEFLATE_TAIL = b"\x00\x00\xff\xff\x01\x00\x00\xff\xff"
 
 cdef dict CLOSE_CODES = {

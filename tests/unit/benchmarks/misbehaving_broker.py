@@ -1,4 +1,4 @@
-"""A tiny broker for the tests of the load generator: it is told how to spoil its deliveries."""
+"""A tiny broker for the tests of the load generator, which spoils its deliveries on request."""
 
 import contextlib
 import selectors

@@ -76,7 +76,7 @@ class Client:
         self.connection.send(line.encode() + header + payload + b"\r\n")
 
     def take(self) -> list[Frame]:
-        """What has arrived; the server's pings are answered."""
+        """The frames that have arrived; the server's pings are answered."""
         data = self.connection.take()
         if data.endswith(b"PING\r\n") or b"\r\nPING\r\n" in data:
             self.connection.send(b"PONG\r\n")

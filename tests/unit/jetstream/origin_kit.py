@@ -99,7 +99,7 @@ class Wire:
         self._change("")
 
     def cut(self) -> None:
-        """It is gone, with all that is under way."""
+        """Cut the connection, with all requests in progress."""
         if self._connection is not None:
             connection, self._connection = self._connection, None
             self._answers.clear()
@@ -248,7 +248,7 @@ class Pair:
         return self.there.api(f"STREAM.INFO.{name}")
 
     def replica(self, name: str) -> dict[str, Any]:
-        """What the information about a stream says of its mirror or first source."""
+        """The part of a stream's information about its mirror or first source."""
         info = self.info(name)
         found: dict[str, Any] = info.get("mirror") or info["sources"][0]
         return found

@@ -124,6 +124,6 @@ def test_a_collector_that_speaks_something_else_costs_spans() -> None:
 )
 def test_an_endpoint_that_is_none_is_refused(endpoint: str) -> None:
     with pytest.raises(
-        TradewindError, match=r"endpoint .*: expected a URL such as http://127\.0\.0\.1:4318"
+        TradewindError, match=r"endpoint must be a URL such as http://127\.0\.0\.1:4318, not "
     ):
         SpanExporter(endpoint)

@@ -36,7 +36,7 @@ class Frame:
         value: Any
 
         def unpersist(self) -> None:
-            """It is small."""
+            """Do nothing: the data is small."""
 
     def broadcast(self, value: Any) -> Broadcast:
         return Frame.Broadcast(value)
@@ -102,7 +102,7 @@ class Lake:
         return lake_tables.table_writer(self.table, self.query, lake_tables.TableSink(**how))
 
     def rows(self) -> list[dict[str, Any]]:
-        """What a reader of the table's own library sees."""
+        """The rows that a reader of the table's own library sees."""
         if isinstance(self.table, IcebergLake):
             found: list[dict[str, Any]] = self.table.load().scan().to_arrow().to_pylist()
             return found

@@ -246,7 +246,7 @@ class RememberedUrls(UrlResolver):
     """A web server that is always there."""
 
     def check(self) -> None:
-        """It answers."""
+        """Do nothing: the resolver responds."""
 
     def _get(self, url: str) -> str:
         key = url.rpartition("/")[2]
@@ -298,7 +298,7 @@ def websocket_options(**settings: Any) -> WebsocketOptions:
 
 
 class Transport(MemoryTransport):
-    """Also for protocols that want bytes."""
+    """A transport that also supports protocols that want bytes."""
 
     def receive(self, data: bytes) -> None:
         if isinstance(self.protocol, asyncio.BufferedProtocol):
@@ -365,7 +365,7 @@ class Plain(Way):
 
 
 class Proxied(Way):
-    """Behind a proxy, whose line is cut as well."""
+    """A connection through a proxy, whose line is cut as well."""
 
     head = PROXY_LINE
 
@@ -626,7 +626,9 @@ CERTIFIED = ("tls", "tls_first", "wss")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a login came to. Lines of a leaf connection are sorted: interest is told at any time."""
+    """The outcome of a login. Lines of a leaf connection are sorted: interest is announced at any
+    time.
+    """
 
     said: tuple[bytes, ...]
     is_open: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,7 +78,8 @@ def test_wrong_entry_is_named_with_what_would_be_right(
     with pytest.raises(ConfigError) as error:
         known(tmp_path, f"['a:1', '{entry}']")
     assert "entry 2 of known_servers must " in str(error.value)
-    assert str(error.value).endswith(f", not {entry!r}")
+    shown = entry if len(entry) <= 253 else f"{entry[:40]}..."
+    assert str(error.value).endswith(f", not {shown!r}")
     assert words in str(error.value)
 
 
@@ -101,7 +103,7 @@ def test_list_of_a_program_is_checked_too() -> None:
     for options, words in (
         (
             ServerOptions(known_servers=("b:1", "b")),
-            f"entry 2 of known_servers must be {FORM}, not 'b'",
+            re.escape(f"entry 2 of known_servers must be {FORM}, not 'b'"),
         ),
         (ServerOptions(known_servers=many), "has 65 entries"),
         (ServerOptions(websocket=websocket), "entry 1 of websocket known_servers"),

@@ -86,7 +86,7 @@ class Turns:
         asyncio.get_running_loop().call_soon(self.turn_now)
 
     def release_held(self) -> None:
-        """Nobody is held here."""
+        """Do nothing: no link is held here."""
 
     def turn_now(self) -> None:
         for session in self.broker.end_turn():
@@ -111,7 +111,7 @@ class MemoryTransport(asyncio.Transport):
         self.largest_read_bytes = 0
 
     def receive(self, data: bytes) -> None:
-        """Bytes from the peer; what nobody reads now waits."""
+        """Pass bytes from the peer to the protocol; the unread rest waits."""
         self.waiting += data
         while self.waiting and not self.is_paused and not self.is_closed:
             view = self.protocol.get_buffer(-1)

@@ -142,7 +142,7 @@ class StreamKit:
 
 
 def finished(steps: Generator[Creation | Callable[[], object], None, Stream]) -> Stream:
-    """What a worker does for a stream that is being created, all at once."""
+    """The stream after all steps of its creation, which a worker would do."""
     while True:
         try:
             step = next(steps)
@@ -156,7 +156,7 @@ def finished(steps: Generator[Creation | Callable[[], object], None, Stream]) ->
 
 
 def update(stream: Stream, config: StreamConfig) -> None:
-    """What a request to change a stream does, all of its steps at once."""
+    """Change a stream's configuration, with all steps of a request at once."""
     meta = stream.meta_with(config)
     if stream.folder is not None:
         stream.folder.update(meta)
@@ -173,7 +173,7 @@ def purge(stream: Stream, pattern: str = "", *, seq: int = 0, keep: int = 0) -> 
 
 
 def close(stream: Stream) -> None:
-    """What the end of the server does with a stream."""
+    """Close a stream, as at the end of the server."""
     if (finish := stream.begin_close()) is not None:
         finish()
 

@@ -152,7 +152,7 @@ class Workspace:
         if isinstance(event, ReconnectFailed | ErrorEvent):
             self._last_error = str(event.error)
 
-    # ------------------------------------------------------------------ what all pages may ask
+    # ------------------------------------------------------------------ data for all pages
 
     async def account(self) -> Seen[load_and_usage.AccountSnapshot]:
         """The load and usage of the account."""

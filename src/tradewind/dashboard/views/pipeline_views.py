@@ -233,7 +233,7 @@ async def start(call: Call) -> Answer:
 
 
 async def stop(call: Call) -> Answer:
-    """Ask a pipeline to stop between two batches, whoever started it."""
+    """Ask a pipeline to stop between two batches, even if it was started elsewhere."""
     call.check_may_run()
     known = await _known(call)
     if known.pipeline is None:

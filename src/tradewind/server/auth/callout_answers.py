@@ -23,7 +23,7 @@ _SHOWN_MAX = 256
 
 
 class CalloutError(TradewindError):
-    """A response that admits nobody; the text is for the log."""
+    """A response that refuses the login; the text is for the log."""
 
 
 class CalloutQuestion(msgspec.Struct, frozen=True):

@@ -82,7 +82,7 @@ def read_names(der: bytes) -> CertificateNames | None:
         return _read(x509.load_der_x509_certificate(der))
     except Exception:
         # The parser raises a dozen unrelated classes over malformed extensions, names and strings.
-        # A certificate that cannot be read maps to nobody: the safe answer, whatever the cause.
+        # A certificate that cannot be read maps to no user: the safe answer, whatever the cause.
         return None
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 Listener = Literal["standard", "websocket", "leafnode"]
 
-# What monitoring shows instead of a token.
+# The name that monitoring shows instead of a token.
 TOKEN_USER = "[REDACTED]"  # noqa: S105 - the placeholder, not a token
 _SHOWN_NAME_MAX = 64
 

@@ -149,7 +149,7 @@ class OperatorGate:
 
         def is_issuer(issuer: str, account: str) -> bool:
             # The account that the user claims to sign for proves nothing: its key has to be one of
-            # ours.
+            # this account.
             return account in ("", key) and (issuer == key or issuer in self._scopes_of(key))
 
         def admit(user: UserClaims, shown: Credentials) -> Identity | Rejection | PendingLogin:

@@ -83,7 +83,7 @@ class Operators:
         # Importers of accounts, which change with them.
         self._importers: dict[str, set[str]] = {}
 
-    # ---------------------------------------------------------------- life
+    # ---------------------------------------------------------------- life cycle
 
     def gates(self) -> dict[str, Gate]:
         """One gate for every kind of listener."""
