@@ -15,6 +15,7 @@ from tradewind.client.core.contexts import load_context
 from tradewind.client.core.headers import Headers, HeaderValues
 from tradewind.client.core.lifecycle import Lifecycle
 from tradewind.client.core.message import Msg
+from tradewind.client.core.openings import opening
 from tradewind.client.core.replies import Replies, nuid
 from tradewind.client.core.subscription import MessageHandler, Subscription
 from tradewind.client.errors import (
@@ -34,6 +35,7 @@ Payload = bytes | bytearray | memoryview | str
 NO_RESPONDERS = 503
 
 
+@opening
 async def connect(
     servers: str | list[str] | None = None,
     *,
@@ -109,6 +111,7 @@ class Connection(Lifecycle):
         """A subject that nobody else uses, to get replies on."""
         return f"{self.options.inbox_prefix}.{nuid.next()}"
 
+    @opening
     async def subscribe(
         self,
         subject: str,

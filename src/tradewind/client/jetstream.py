@@ -17,6 +17,7 @@ from tradewind.api.responses import PubAck
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.bucket_manager import KvBuckets, ObjectStores
 from tradewind.client.core.headers import Headers, encode_headers
+from tradewind.client.core.openings import opening
 from tradewind.client.core.payloads import payload_bytes
 from tradewind.client.core.protocol import Ready
 from tradewind.client.core.subscription import MessageHandler
@@ -303,6 +304,7 @@ class JetStream:
         """
         return FastBatch(self.api, flow=flow, skips_failures=skips_failures)
 
+    @opening
     async def subscribe_push(
         self,
         stream: str,

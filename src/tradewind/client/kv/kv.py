@@ -29,6 +29,7 @@ from tradewind.client.api_errors import (
 )
 from tradewind.client.core.duration_input import DurationInput, duration_ns
 from tradewind.client.core.message import Msg
+from tradewind.client.core.openings import opening
 from tradewind.client.errors import (
     BadAnswerError,
     BucketNotFoundError,
@@ -128,6 +129,7 @@ class KeyValue:
             async for entry in watcher.initial():
                 yield entry
 
+    @opening
     async def watch(
         self,
         *filters: str,

@@ -12,6 +12,7 @@ from typing import TypedDict, Unpack
 
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from tradewind.client.core.message import Msg
+from tradewind.client.core.openings import opening
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OptionsError
 from tradewind.client.running.consumer_run import ConsumerRun
@@ -97,6 +98,7 @@ class Consumer:
             if not batch.is_ended or batch.pending_messages:
                 await batch.stop()
 
+    @opening
     async def fetch(
         self,
         max_messages: int | None = None,
@@ -127,6 +129,7 @@ class Consumer:
         )
         return FetchedMessages(self._source, settings, max_messages)
 
+    @opening
     async def consume(
         self,
         max_messages: int | None = None,

@@ -15,6 +15,7 @@ from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, ConsumerInfo
 from tradewind.api.request_types import ConsumerAction
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.core.message import Msg
+from tradewind.client.core.openings import opening
 from tradewind.client.core.replies import nuid
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import (
@@ -193,6 +194,7 @@ class OrderedConsumer:
         self._consuming: OrderedMessages | None = None
         self._reading: OrderedMessages | None = None
 
+    @opening
     async def consume(
         self,
         max_messages: int = MESSAGES_MAX,
