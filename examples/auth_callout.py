@@ -13,7 +13,7 @@ import sys
 
 import tradewind
 from tradewind.callout import Allow, Callout, LoginRequest
-from tradewind.client.errors import AuthorizationError
+from tradewind.errors import AuthorizationError
 
 ISSUER = "SAAGK6DBNVYGYZJAN5TCAYLOEBQXK5DIEBRWC3DMN52XIIDJONZXKZJL2E"
 XKEY = "SXAGK6DBNVYGYZJAN5TCAYLOEBQXK5DIEBRWC3DMN52XIIDYNNSXSIK2GQ"

@@ -11,8 +11,8 @@ import asyncio
 import sys
 
 import tradewind
-from tradewind.client.core.message import Msg
-from tradewind.client.errors import NoRespondersError
+from tradewind import Msg
+from tradewind.errors import NoRespondersError
 
 
 async def publish_and_subscribe(connection: tradewind.Connection) -> None:

@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import tradewind
 import tradewind.sync
-from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.client.errors import ClientError
+from tradewind.errors import ClientError, StreamNotFoundError
 from tradewind.options import JetStreamOptions, LeafOptions, LeafRemoteOptions, Secret
 
 if TYPE_CHECKING:

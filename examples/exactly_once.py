@@ -13,7 +13,7 @@ import random
 import sys
 
 import tradewind
-from tradewind.client.jetstream import JetStream
+from tradewind import JetStream
 
 ORDERS = 50
 

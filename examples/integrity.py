@@ -10,9 +10,8 @@ import tempfile
 from pathlib import Path
 
 import tradewind
-from tradewind.chain.checkpoints import Checkpoint
-from tradewind.chain.proofs import check_proof
-from tradewind.client.jetstream import JetStream
+from tradewind import JetStream
+from tradewind.chain import Checkpoint, check_proof
 from tradewind.store.format.hash import key_for
 
 PAYMENTS = 100

@@ -9,7 +9,7 @@ import asyncio
 import sys
 
 import tradewind
-from tradewind.client.errors import WrongRevisionError
+from tradewind.errors import WrongRevisionError
 
 
 async def main(url: str) -> None:

@@ -9,8 +9,8 @@ import asyncio
 import sys
 
 import tradewind
-from tradewind.client.errors import ServiceError
-from tradewind.client.services import Request
+from tradewind import Request
+from tradewind.errors import ServiceError
 
 
 async def largest(request: Request) -> None:

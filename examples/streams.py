@@ -12,7 +12,7 @@ import asyncio
 import sys
 
 import tradewind
-from tradewind.client.jetstream import JetStream
+from tradewind import JetStream
 
 
 async def publish(js: JetStream) -> None:

@@ -13,8 +13,7 @@ import sys
 from datetime import timedelta
 
 import tradewind
-from tradewind.client.api_errors import StreamInvalidConfigError
-from tradewind.client.errors import PublishError
+from tradewind.errors import PublishError, StreamInvalidConfigError
 
 
 async def main(url: str) -> None:

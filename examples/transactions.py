@@ -11,9 +11,8 @@ import random
 import sys
 
 import tradewind
-from tradewind.client.api_errors import TransactionNotAwaitedError, TransactionRedeliveredError
-from tradewind.client.core.message import Msg
-from tradewind.client.jetstream import JetStream
+from tradewind import JetStream, Msg
+from tradewind.errors import TransactionNotAwaitedError, TransactionRedeliveredError
 
 ORDERS = 50
 
