@@ -87,9 +87,7 @@ def test_the_errors_that_are_typed_one_by_one_are_all() -> None:
 def test_importing_the_package_imports_nothing_else() -> None:
     code = "import sys, tradewind, tradewind.errors, tradewind.spark, tradewind.pipelines\n"
     code += "print([name for name in sys.modules if name.startswith('tradewind.')])"
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(ast.literal_eval(run.stdout)) == {
         "tradewind._version",
         "tradewind.errors",
@@ -101,9 +99,7 @@ def test_importing_the_package_imports_nothing_else() -> None:
 
 def test_help_lists_what_users_name() -> None:
     code = "import pydoc, tradewind; print(pydoc.plain(pydoc.render_doc(tradewind)))"
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for name in ("class Connection", "class Msg", "class StreamConfig", "class KeyValue"):
         assert name in run.stdout
     assert "connect(" in run.stdout
