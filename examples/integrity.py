@@ -20,7 +20,7 @@ PAYMENTS = 100
 async def fill(folder: str) -> Checkpoint:
     """Store payments, remove one of them, and keep a checkpoint."""
     server = tradewind.Server(jetstream=folder)
-    async with server, await tradewind.connect(server.url) as connection:
+    async with server, tradewind.connect(server.url) as connection:
         js = connection.jetstream()
         await js.manager.streams.add(
             name="PAYMENTS", subjects=["payments.*"], metadata={"tradewind.chain": "sha256"}
@@ -39,7 +39,7 @@ async def fill(folder: str) -> Checkpoint:
 async def look_again(folder: str, kept: Checkpoint) -> None:
     """Start the server again, and hold the stream against the checkpoint."""
     server = tradewind.Server(jetstream=folder)
-    async with server, await tradewind.connect(server.url) as connection:
+    async with server, tradewind.connect(server.url) as connection:
         await show(connection.jetstream(), kept)
 
 

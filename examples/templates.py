@@ -18,7 +18,7 @@ from tradewind.errors import PublishError, StreamInvalidConfigError
 
 async def main(url: str) -> None:
     """Two tenants publish, a third one is too many."""
-    async with await tradewind.connect(url, name="templates") as connection:
+    async with tradewind.connect(url, name="templates") as connection:
         js = connection.jetstream()
         templates = js.manager.templates
         await templates.put(

@@ -44,7 +44,7 @@ async def connect(
 ) -> Connection:
     """Connect to a NATS server; the result is also an async context manager that closes it.
 
-    >>> async with await tradewind.connect("nats://127.0.0.1:4222") as connection:
+    >>> async with tradewind.connect("nats://127.0.0.1:4222") as connection:
     ...     await connection.publish("hello", b"world")
 
     `servers` is a url, several joined by commas, or a list. `context` is the name of a context of

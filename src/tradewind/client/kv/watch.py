@@ -32,7 +32,7 @@ IDLE_SECONDS: Final = 2.0
 class Watcher(Generic[Item]):
     """An async iterator over the changes of a bucket. Made by `watch`.
 
-    >>> async with await bucket.watch("fruit.*") as watcher:
+    >>> async with bucket.watch("fruit.*") as watcher:
     ...     async for entry in watcher.initial():
     ...         print("there is", entry.key)
     ...     async for entry in watcher:

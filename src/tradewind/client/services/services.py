@@ -237,7 +237,7 @@ class Group:
 class Service(Group):
     """A running instance of a service; made by `connection.services.add`.
 
-    >>> async with await connection.services.add("shop", version="1.0.0") as service:
+    >>> async with connection.services.add("shop", version="1.0.0") as service:
     ...     await service.add_endpoint("price", lambda request: request.respond(b"3"))
     """
 

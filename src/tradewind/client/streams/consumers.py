@@ -114,7 +114,7 @@ class Consumer:
         `max_bytes`, or after `expires` seconds; with `no_wait` when there are no more right now.
         Whoever leaves it early calls `stop` (or uses `async with`), so that others get the rest.
 
-        >>> async for message in await consumer.fetch(5):
+        >>> async for message in consumer.fetch(5):
         ...     message.ack()
         """
         if max_messages is None:
@@ -148,7 +148,7 @@ class Consumer:
         unread; more are asked for when that sinks to the `threshold`, a share of them. `on_status`
         is called with what `status()` of the result gives too: missed heartbeats and so on.
 
-        >>> async for message in await consumer.consume():
+        >>> async for message in consumer.consume():
         ...     message.ack()
         """
         if max_messages is None:
@@ -226,7 +226,7 @@ class ConsumerAccess:
     ) -> OrderedConsumer:
         """Read a stream in order, without acknowledgements; nothing is made before it is read.
 
-        >>> async for message in await js.consumers.ordered("ORDERS").consume():
+        >>> async for message in js.consumers.ordered("ORDERS").consume():
         ...     print(message.metadata.stream_sequence)
         """
         filters = [filter_subjects] if isinstance(filter_subjects, str) else list(filter_subjects)

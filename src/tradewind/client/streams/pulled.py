@@ -224,7 +224,7 @@ class FetchedMessages(PulledMessages):
 class ConsumerMessages(PulledMessages):
     """The messages of `consume`: an async iterator that asks for more before it runs dry.
 
-    >>> async with await consumer.consume() as messages:
+    >>> async with consumer.consume() as messages:
     ...     async for message in messages:
     ...         message.ack()
 
