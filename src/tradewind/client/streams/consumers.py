@@ -255,8 +255,9 @@ def consume_options(
     options: GroupOptions | None = None,
 ) -> PullOptions:
     """The requests of a consumption."""
+    check_positive(expires=expires)
     heartbeat = min(expires / 2, HEARTBEAT_MAX) if idle_heartbeat is None else idle_heartbeat
-    check_positive(expires=expires, idle_heartbeat=heartbeat)
+    check_positive(idle_heartbeat=heartbeat)
     if heartbeat * 2 > expires:
         raise OptionsError(
             f"idle_heartbeat: at most half of expires ({expires:g} s), not {heartbeat:g} s"

@@ -37,6 +37,7 @@ from tradewind.client.streams.pulled import (
     RETRY_WAIT_MAX,
     ConsumerMessages,
     PullOptions,
+    check_positive,
 )
 
 INACTIVE_SECONDS = 300
@@ -208,6 +209,7 @@ class OrderedConsumer:
 
         See `Consumer.consume`.
         """
+        check_positive(max_messages=max_messages, expires=expires, idle_heartbeat=idle_heartbeat)
         self._check_free("consume", self._reading)
         options = PullOptions(expires=expires, idle_heartbeat=min(idle_heartbeat, expires / 2))
         self._consuming = await self._open(options, max_messages, callback, on_status)
@@ -223,6 +225,7 @@ class OrderedConsumer:
         self, max_messages: int = 100, *, expires: float = EXPIRES
     ) -> AsyncIterator[Msg]:
         """The next messages: an async iterator over those that come within `expires` seconds."""
+        check_positive(max_messages=max_messages, expires=expires)
         self._check_free("fetch and next", self._consuming)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + expires

@@ -298,5 +298,5 @@ def too_large(max_bytes: int) -> ConsumerGoneError:
 def check_positive(**values: float) -> None:
     """An error that names the first argument that is not above 0."""
     for name, value in values.items():
-        if not value > 0:
-            raise OptionsError(f"{name}: more than 0, not {value}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise OptionsError(f"{name} must be a number above 0, not {value!r}")
