@@ -124,9 +124,14 @@ class Connection(Lifecycle):
     ) -> Subscription:
         """Subscribe; the result is an async iterator, unless a `callback` gets the messages.
 
-        `queue` names a group of which one member gets each message. After `max_msgs` messages it
-        ends by itself. More than the pending limits are not queued: the newest are dropped, counted
-        in `dropped_count` and told by a SlowConsumer event. A limit of 0 is none.
+        `queue` names a group of which one member gets each message. The subscription ends after
+        `max_msgs` messages. More messages than the pending limits are not queued: the newest are
+        dropped and counted in `dropped_count`, and a SlowConsumer event is emitted. A limit of 0
+        means no limit.
+
+        >>> async with connection.subscribe("orders.*") as messages:
+        ...     async for message in messages:
+        ...         print(message.subject, message.data)
         """
         if not is_valid_subject(subject):
             raise BadSubjectError(
@@ -252,11 +257,11 @@ class Connection(Lifecycle):
     def jetstream_manager(
         self, *, domain: str = "", api_prefix: str = "", timeout: float | None = None
     ) -> JetStreamManager:
-        """Make, change and remove streams and consumers; see JetStreamManager."""
+        """Create, change and delete streams and consumers; see JetStreamManager."""
         return JetStreamManager(self, domain=domain, api_prefix=api_prefix, timeout=timeout)
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Finish in order: no new messages, handle those that came, send what is queued, close."""
+        """Close in order: accept no new messages, handle all that arrived, send what is queued."""
         if self.is_closed or self.is_draining:
             raise DrainingError("drain: the connection is already closed or being drained")
         self._is_draining = True

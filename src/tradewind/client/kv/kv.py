@@ -124,7 +124,7 @@ class KeyValue:
                 yield entry.key
 
     async def history(self, *filters: str, meta_only: bool = False) -> AsyncIterator[Entry]:
-        """All entries that are kept of these keys, oldest first, with the markers of deletions."""
+        """Iterate over all entries stored for these keys, oldest first, deletions included."""
         async with self.watch(*filters, history=True, meta_only=meta_only) as watcher:
             async for entry in watcher.initial():
                 yield entry
@@ -141,9 +141,9 @@ class KeyValue:
     ) -> Watcher[Entry]:
         """Follow all keys, or those that match one of the patterns.
 
-        It begins with the last entry of each key; with `history` with all that are kept, with
-        `updates_only` with none, with `from_revision` with those from that revision on.
-        `ignore_deletes` leaves out the markers of deletions, `meta_only` the values.
+        The watch begins with the last entry of each key; with `history` with all stored entries,
+        with `updates_only` with none, with `from_revision` with those from that revision on.
+        `ignore_deletes` omits the markers of deletions, `meta_only` the values.
 
         >>> async with bucket.watch("fruit.>") as watcher:
         ...     async for entry in watcher:

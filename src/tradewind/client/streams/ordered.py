@@ -205,7 +205,7 @@ class OrderedConsumer:
         callback: MessageHandler | None = None,
         on_status: StatusHandler | None = None,
     ) -> OrderedMessages:
-        """Read for ever: an async iterator, unless a `callback` gets the messages.
+        """Read without end: an async iterator, unless a `callback` gets the messages.
 
         See `Consumer.consume`.
         """

@@ -228,8 +228,8 @@ class ConsumerMessages(PulledMessages):
     ...     async for message in messages:
     ...         message.ack()
 
-    It continues after reconnects and restarts of the server. It ends with `stop`, `drain`, the end
-    of the connection, or an error if the consumer is deleted.
+    The messages continue after reconnects and restarts of the server, and end with `stop`, `drain`,
+    the end of the connection, or an error if the consumer is deleted.
     """
 
     def __init__(

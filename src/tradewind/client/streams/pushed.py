@@ -32,7 +32,8 @@ PUSH_HEARTBEAT_NS = 5 * NS_PER_SECOND
 class PushedMessages(DeliveredMessages):
     """The messages of a push consumer; made by `js.subscribe_push`.
 
-    It ends with `stop`, `drain`, the end of the connection, or an error if the consumer is gone.
+    The messages end with `stop`, `drain`, the end of the connection, or an error if the consumer is
+    deleted.
     """
 
     info: ConsumerInfo
