@@ -47,7 +47,7 @@ async def measured(server: Server, send: Send, total: int) -> Meter:
     import tradewind
 
     url = f"nats://{server.host}:{server.port}"
-    async with await tradewind.connect(url) as connection:
+    async with tradewind.connect(url) as connection:
         js = connection.jetstream(timeout=60)
         with Meter(server.session) as meter:
             await send(js, total)

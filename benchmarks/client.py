@@ -52,7 +52,7 @@ class Workload:
 
 async def publish_ours(url: str, count: int) -> float:
     """Publish without waiting for anything but the server's answer to the last ping."""
-    async with await tradewind.connect(url) as connection:
+    async with tradewind.connect(url) as connection:
         start = time.process_time()
         for _ in range(count):
             await connection.publish(SUBJECT, PAYLOAD)
@@ -76,7 +76,7 @@ async def publish_nats_py(url: str, count: int) -> float:
 
 async def feed(url: str, count: int) -> None:
     """Publish what a subscriber in another process counts."""
-    async with await tradewind.connect(url) as connection:
+    async with tradewind.connect(url) as connection:
         for _ in range(count):
             await connection.publish(SUBJECT, PAYLOAD)
         await connection.flush(SECONDS_MAX)
@@ -90,7 +90,7 @@ def start_feeder(url: str, count: int) -> Awaitable[asyncio.subprocess.Process]:
 
 async def subscribe_ours(url: str, count: int) -> float:
     """Iterate over messages that another process publishes."""
-    async with await tradewind.connect(url) as connection:
+    async with tradewind.connect(url) as connection:
         subscription = await connection.subscribe(SUBJECT, max_msgs=count)
         await connection.flush()
         feeder = await start_feeder(url, count)
@@ -127,7 +127,7 @@ async def subscribe_nats_py(url: str, count: int) -> float:
 
 async def request_ours(url: str, count: int) -> float:
     """32 requests at a time; the responder is in the same process, as in most services."""
-    async with await tradewind.connect(url) as connection:
+    async with tradewind.connect(url) as connection:
         await connection.subscribe(SUBJECT, callback=lambda message: message.respond(message.data))
         start = time.process_time()
         await in_lanes(count, lambda: connection.request(SUBJECT, PAYLOAD, timeout=SECONDS_MAX))
@@ -167,7 +167,7 @@ FETCH_MESSAGES = 500
 
 async def prepare_stream(url: str, count: int) -> None:
     """A stream in memory with so many messages, and a consumer."""
-    async with await tradewind.connect(url, timeout=SECONDS_MAX) as connection:
+    async with tradewind.connect(url, timeout=SECONDS_MAX) as connection:
         js = connection.jetstream()
         if await js.manager.streams.names().all():
             await js.manager.streams.delete("BENCH")
@@ -183,7 +183,7 @@ async def prepare_stream(url: str, count: int) -> None:
 async def js_publish_ours(url: str, count: int) -> float:
     """Publish into a stream with a window of unacknowledged messages."""
     await prepare_stream(url, 0)
-    async with await tradewind.connect(url, timeout=SECONDS_MAX) as connection:
+    async with tradewind.connect(url, timeout=SECONDS_MAX) as connection:
         js = connection.jetstream()
         start = time.process_time()
         for _ in range(count):
@@ -208,11 +208,11 @@ async def js_publish_nats_py(url: str, count: int) -> float:
 async def js_consume_ours(url: str, count: int) -> float:
     """Read a stream through a consumer and acknowledge every message."""
     await prepare_stream(url, count)
-    async with await tradewind.connect(url, timeout=SECONDS_MAX) as connection:
+    async with tradewind.connect(url, timeout=SECONDS_MAX) as connection:
         consumer = await connection.jetstream().consumers.get("BENCH", "reader")
         start = time.process_time()
         received = 0
-        async with await consumer.consume(FETCH_MESSAGES) as messages:
+        async with consumer.consume(FETCH_MESSAGES) as messages:
             async for message in messages:
                 message.ack()
                 received += 1

@@ -34,7 +34,7 @@ async def measure(count: int, call: Callable[[str], Awaitable[object]]) -> float
 
 async def put_ours(url: str, count: int) -> float:
     """Put values; each call waits for its acknowledgement."""
-    async with await tradewind.connect(url, timeout=SECONDS_MAX) as connection:
+    async with tradewind.connect(url, timeout=SECONDS_MAX) as connection:
         bucket = await connection.jetstream().kv.create(OURS, storage="memory")
         return await measure(count, lambda key: bucket.put(key, VALUE))
 
@@ -50,7 +50,7 @@ async def put_nats_py(url: str, count: int) -> float:
 
 async def get_ours(url: str, count: int) -> float:
     """Get values that are there."""
-    async with await tradewind.connect(url, timeout=SECONDS_MAX) as connection:
+    async with tradewind.connect(url, timeout=SECONDS_MAX) as connection:
         bucket = await connection.jetstream().kv.create(OURS, storage="memory")
         for key in KEYS:
             await bucket.put(key, VALUE)

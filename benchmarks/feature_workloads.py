@@ -42,7 +42,7 @@ async def connected(server: Server, act: Callable[["JetStream"], Awaitable[Resul
     """Run with a connection of our client."""
     import tradewind
 
-    async with await tradewind.connect(f"nats://{server.host}:{server.port}") as connection:
+    async with tradewind.connect(f"nats://{server.host}:{server.port}") as connection:
         return await act(connection.jetstream(timeout=60))
 
 
@@ -114,7 +114,7 @@ async def read_all(
     consumer = await js.consumers.get(stream, "c")
     left = total
     while left > 0:
-        async for message in await consumer.fetch(min(FETCH, left), expires=5.0):
+        async for message in consumer.fetch(min(FETCH, left), expires=5.0):
             answer(message)
             left -= 1
 

@@ -13,7 +13,7 @@ import sys
 
 import tradewind
 from tradewind.callout import Allow, Callout, LoginRequest
-from tradewind.client.errors import AuthorizationError
+from tradewind.errors import AuthorizationError
 
 ISSUER = "SAAGK6DBNVYGYZJAN5TCAYLOEBQXK5DIEBRWC3DMN52XIIDJONZXKZJL2E"
 XKEY = "SXAGK6DBNVYGYZJAN5TCAYLOEBQXK5DIEBRWC3DMN52XIIDYNNSXSIK2GQ"
@@ -31,14 +31,14 @@ def decide(login: LoginRequest) -> Allow | str:
 
 async def main(url: str) -> None:
     """Run the service, and try it."""
-    async with await tradewind.connect(url, user="auth", password="pwd") as service:
+    async with tradewind.connect(url, user="auth", password="pwd") as service:
         await Callout(ISSUER, xkey=XKEY).serve(service, decide)
         await service.flush()
 
         visitor = await tradewind.connect(url)
         prices = await visitor.subscribe("prices.>")
         await visitor.flush()
-        async with await tradewind.connect(url, user="ann", password="apples") as staff:
+        async with tradewind.connect(url, user="ann", password="apples") as staff:
             await staff.publish("prices.apple", "0.40")
         message = await prices.next(timeout=2)
         print(f"visitor: {message.subject} {message.data.decode()}")

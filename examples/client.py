@@ -11,13 +11,13 @@ import asyncio
 import sys
 
 import tradewind
-from tradewind.client.core.message import Msg
-from tradewind.client.errors import NoRespondersError
+from tradewind import Msg
+from tradewind.errors import NoRespondersError
 
 
 async def publish_and_subscribe(connection: tradewind.Connection) -> None:
     """Everyone who subscribes to a matching subject gets the message."""
-    async with await connection.subscribe("orders.*.created") as subscription:
+    async with connection.subscribe("orders.*.created") as subscription:
         await connection.publish("orders.42.created", "two apples", headers={"Trace": "7"})
         message = await subscription.next(timeout=2)
         print(f"{message.subject}: {message.data.decode()} {dict(message.headers)}")
@@ -29,7 +29,7 @@ async def request_and_reply(connection: tradewind.Connection) -> None:
     async def answer(message: Msg) -> None:
         await message.respond(message.data.upper())
 
-    async with await connection.subscribe("shout", callback=answer):
+    async with connection.subscribe("shout", callback=answer):
         reply = await connection.request("shout", "hello", timeout=2)
         print(f"shout: {reply.data.decode()}")
     try:

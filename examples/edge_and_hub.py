@@ -31,8 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 import tradewind
 import tradewind.sync
-from tradewind.client.api_errors import StreamNotFoundError
-from tradewind.client.errors import ClientError
+from tradewind.errors import ClientError, StreamNotFoundError
 from tradewind.options import JetStreamOptions, LeafOptions, LeafRemoteOptions, Secret
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ async def run_device(name: str, folder: str, hubs: list[str]) -> None:
 
 async def store_readings(name: str, url: str, told: asyncio.Task[str]) -> None:
     """Publish numbers into the device's own stream until `told` is done."""
-    async with await tradewind.connect(url) as connection:
+    async with tradewind.connect(url) as connection:
         js = connection.jetstream()
         # Its subject is its own: what two devices both store would cross the hub.
         await js.manager.streams.add(name=STREAM, subjects=[f"readings.{name}"])

@@ -13,7 +13,7 @@ import random
 import sys
 
 import tradewind
-from tradewind.client.jetstream import JetStream
+from tradewind import JetStream
 
 ORDERS = 50
 
@@ -33,7 +33,7 @@ async def take_orders(js: JetStream) -> None:
 async def write_bills(js: JetStream) -> None:
     """One life of the program that turns orders into bills; it may end at any point."""
     consumer = await js.consumers.get("SHOP_ORDERS", "billing")
-    async with await consumer.consume(max_messages=10) as messages:
+    async with consumer.consume(max_messages=10) as messages:
         async for message in messages:
             sequence = message.metadata.stream_sequence
             die_sometimes()
@@ -54,7 +54,7 @@ def die_sometimes() -> None:
 
 async def main(url: str) -> None:
     """Take orders, write bills through many power cuts, and count."""
-    async with await tradewind.connect(url, name="exactly once") as connection:
+    async with tradewind.connect(url, name="exactly once") as connection:
         js = connection.jetstream()
         streams = js.manager.streams
         await streams.add(name="SHOP_ORDERS", subjects=["shop.orders"])

@@ -10,9 +10,8 @@ import tempfile
 from pathlib import Path
 
 import tradewind
-from tradewind.chain.checkpoints import Checkpoint
-from tradewind.chain.proofs import check_proof
-from tradewind.client.jetstream import JetStream
+from tradewind import JetStream
+from tradewind.chain import Checkpoint, check_proof
 from tradewind.store.format.hash import key_for
 
 PAYMENTS = 100
@@ -21,7 +20,7 @@ PAYMENTS = 100
 async def fill(folder: str) -> Checkpoint:
     """Store payments, remove one of them, and keep a checkpoint."""
     server = tradewind.Server(jetstream=folder)
-    async with server, await tradewind.connect(server.url) as connection:
+    async with server, tradewind.connect(server.url) as connection:
         js = connection.jetstream()
         await js.manager.streams.add(
             name="PAYMENTS", subjects=["payments.*"], metadata={"tradewind.chain": "sha256"}
@@ -40,7 +39,7 @@ async def fill(folder: str) -> Checkpoint:
 async def look_again(folder: str, kept: Checkpoint) -> None:
     """Start the server again, and hold the stream against the checkpoint."""
     server = tradewind.Server(jetstream=folder)
-    async with server, await tradewind.connect(server.url) as connection:
+    async with server, tradewind.connect(server.url) as connection:
         await show(connection.jetstream(), kept)
 
 

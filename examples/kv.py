@@ -9,12 +9,12 @@ import asyncio
 import sys
 
 import tradewind
-from tradewind.client.errors import WrongRevisionError
+from tradewind.errors import WrongRevisionError
 
 
 async def main(url: str) -> None:
     """Change a value as two programs would, and follow what happens."""
-    async with await tradewind.connect(url, name="kv example") as connection:
+    async with tradewind.connect(url, name="kv example") as connection:
         bucket = await connection.jetstream().kv.create("example_prices", history=5)
         watcher = await bucket.watch("fruit.*")
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 import tradewind
-from tradewind.client.core.message import Msg
-from tradewind.client.errors import NoRespondersError
+from tradewind import Msg
+from tradewind.errors import NoRespondersError
 from tradewind.options import JetStreamOptions, LeafOptions, LeafRemoteOptions, Secret
 
 

@@ -22,7 +22,7 @@ POLICY = {
 
 async def main(url: str) -> None:
     """Reject one message twice, and see how long redelivery takes."""
-    async with await tradewind.connect(url, name="nak policy") as connection:
+    async with tradewind.connect(url, name="nak policy") as connection:
         js = connection.jetstream()
         await js.manager.streams.add(name="MAILS", subjects=["mails.>"])
         await js.manager.consumers.add(

@@ -9,8 +9,8 @@ import asyncio
 import sys
 
 import tradewind
-from tradewind.client.errors import ServiceError
-from tradewind.client.services import Request
+from tradewind import Request
+from tradewind.errors import ServiceError
 
 
 async def largest(request: Request) -> None:
@@ -28,7 +28,7 @@ async def average(request: Request) -> None:
 
 async def main(url: str) -> None:
     """Run two instances, ask them, and look at what they did."""
-    async with await tradewind.connect(url, name="services example") as connection:
+    async with tradewind.connect(url, name="services example") as connection:
         services = connection.services
         instances = [await services.add("numbers", "1.0.0") for _ in range(2)]
         for instance in instances:

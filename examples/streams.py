@@ -12,7 +12,7 @@ import asyncio
 import sys
 
 import tradewind
-from tradewind.client.jetstream import JetStream
+from tradewind import JetStream
 
 
 async def publish(js: JetStream) -> None:
@@ -30,7 +30,7 @@ async def pull(js: JetStream) -> None:
     """A worker requests messages and acknowledges them; those it rejects are redelivered."""
     await js.manager.consumers.add("SHOP", durable_name="packer", ack_policy="explicit")
     packer = await js.consumers.get("SHOP", "packer")
-    apples, pear, figs = [message async for message in await packer.fetch(3, expires=5)]
+    apples, pear, figs = [message async for message in packer.fetch(3, expires=5)]
     apples.ack()
     figs.ack()
     pear.nak()
@@ -42,7 +42,7 @@ async def pull(js: JetStream) -> None:
 
 async def read_in_order(js: JetStream) -> None:
     """A reader gets everything from the beginning, in order, without acknowledging it."""
-    async with await js.consumers.ordered("SHOP").consume() as messages:
+    async with js.consumers.ordered("SHOP").consume() as messages:
         texts = [(await messages.next(timeout=5)).data.decode() for _ in range(3)]
     print(f"in order {texts}")
 
@@ -68,7 +68,7 @@ async def objects(js: JetStream) -> None:
 
 async def main(url: str) -> None:
     """Connect, show all, and remove what was made."""
-    async with await tradewind.connect(url, name="streams") as connection:
+    async with tradewind.connect(url, name="streams") as connection:
         js = connection.jetstream()
         await publish(js)
         await pull(js)

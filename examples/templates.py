@@ -13,13 +13,12 @@ import sys
 from datetime import timedelta
 
 import tradewind
-from tradewind.client.api_errors import StreamInvalidConfigError
-from tradewind.client.errors import PublishError
+from tradewind.errors import PublishError, StreamInvalidConfigError
 
 
 async def main(url: str) -> None:
     """Two tenants publish, a third one is too many."""
-    async with await tradewind.connect(url, name="templates") as connection:
+    async with tradewind.connect(url, name="templates") as connection:
         js = connection.jetstream()
         templates = js.manager.templates
         await templates.put(

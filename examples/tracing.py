@@ -50,7 +50,7 @@ def show(parent: str = "", indent: str = "") -> None:
 async def trade(url: str, endpoint: str) -> None:
     """A shop publishes an order; billing takes it and publishes an invoice."""
     exporter = SpanExporter(endpoint, service_name="shop")
-    async with await tradewind.connect(url) as connection:
+    async with tradewind.connect(url) as connection:
         traced = instrument(connection, exporter)
         js = connection.jetstream()
         await js.manager.streams.add(name="ORDERS", subjects=["orders.>"])

@@ -11,9 +11,8 @@ import random
 import sys
 
 import tradewind
-from tradewind.client.api_errors import TransactionNotAwaitedError, TransactionRedeliveredError
-from tradewind.client.core.message import Msg
-from tradewind.client.jetstream import JetStream
+from tradewind import JetStream, Msg
+from tradewind.errors import TransactionNotAwaitedError, TransactionRedeliveredError
 
 ORDERS = 50
 
@@ -29,7 +28,7 @@ async def write_bills(js: JetStream) -> None:
         info = await consumer.info()
         if info.num_pending == 0 and info.num_ack_pending == 0:
             return
-        async with await consumer.fetch(10, expires=0.5) as messages:
+        async with consumer.fetch(10, expires=0.5) as messages:
             async for message in messages:
                 await write_bill(js, message)
 
@@ -56,7 +55,7 @@ def die_sometimes() -> None:
 
 async def main(url: str) -> None:
     """Take orders, write bills through many power cuts, and count."""
-    async with await tradewind.connect(url, name="transactions") as connection:
+    async with tradewind.connect(url, name="transactions") as connection:
         js = connection.jetstream()
         streams = js.manager.streams
         await streams.add(name="TX_ORDERS", subjects=["tx.orders"])

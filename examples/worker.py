@@ -11,7 +11,7 @@
 import msgspec
 
 import tradewind
-from tradewind.client.core.message import Msg
+from tradewind import Msg
 
 
 class Order(msgspec.Struct):

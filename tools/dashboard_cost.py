@@ -63,7 +63,7 @@ def processor_seconds(pid: int) -> float:
 
 async def fill(url: str, streams: int, consumers: int) -> None:
     """Make the streams."""
-    async with await tradewind.connect(url, timeout=60) as connection:
+    async with tradewind.connect(url, timeout=60) as connection:
         manager = connection.jetstream_manager(timeout=60)
         gate = asyncio.Semaphore(AT_ONCE)
 

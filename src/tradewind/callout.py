@@ -8,7 +8,7 @@
         return "unknown user"
 
     callout = Callout("SA...")                            # the seed of the issuer
-    async with await tradewind.connect(url, user="auth", password="pwd") as connection:
+    async with tradewind.connect(url, user="auth", password="pwd") as connection:
         await callout.serve(connection, decide)
         await asyncio.Event().wait()
 

@@ -67,7 +67,7 @@ async def async_jetstream(nats_url: str) -> AsyncIterator[JetStream]:
     """JetStream without streams, for asynchronous tests."""
     import tradewind
 
-    async with await tradewind.connect(nats_url) as connection:
+    async with tradewind.connect(nats_url) as connection:
         yield connection.jetstream()
 
 

@@ -118,6 +118,14 @@ def test_pool_in_random_order_has_everyone() -> None:
         ({"credentials": "a", "nkey_seed": "b"}, "credentials and nkey_seed: use only one"),
         ({"tls_cert_file": "a"}, "specify both or neither"),
         ({"nam": "x"}, "did you mean 'name'"),
+        ({"timeout": "5"}, "^timeout must be a number of seconds, not str$"),
+        ({"timeout": True}, "^timeout must be a number of seconds, not bool$"),
+        ({"timeout": None}, "^timeout must be a number of seconds, not NoneType$"),
+        ({"ping_interval": float("nan")}, "^ping_interval: more than 0 seconds, not nan$"),
+        ({"pings_unanswered_max": 2.5}, "^pings_unanswered_max must be a whole number, not float$"),
+        ({"reconnect_attempts_max": "x"}, "^reconnect_attempts_max must be a whole number or None"),
+        ({"echo": 1}, "^echo must be True or False, not int$"),
+        ({"password": 12345}, "^password must be a text, not int$"),
     ],
 )
 def test_wrong_options_are_named(settings: dict[str, object], text: str) -> None:

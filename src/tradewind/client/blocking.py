@@ -266,6 +266,6 @@ def connect_blocking(*args: Any, **kwargs: Any) -> Blocking:
     thread = shared_thread()
     if "on_event" in kwargs:
         kwargs["on_event"] = _in_worker(kwargs["on_event"], thread)
-    connection = thread.run(connect(*args, **kwargs))
+    connection = thread.run(_run(connect, list(args), kwargs))
     connection._set_runner(thread.run)
     return Blocking(connection, thread)

@@ -46,10 +46,10 @@ class KvBuckets:
         self._js = js
 
     async def create(self, bucket: str, **settings: Unpack[KvSettings]) -> KeyValue:
-        """Make a bucket, or take the one that exists if it has these settings.
+        """Create a bucket, or open the existing one if it has these settings.
 
-        `history`: values kept per key, 1 to 64. `ttl`: seconds until values expire. `allow_ttl`:
-        values may have a `ttl` of their own. `marker_ttl`: watchers hear of expired keys, too.
+        `history`: values stored per key, 1 to 64. `ttl`: seconds until values expire. `allow_ttl`:
+        values may have a `ttl` of their own. `marker_ttl`: watchers are notified of expired keys.
         BucketExistsError if it exists with other settings; see KvSettings for all of them.
         """
         config = kv_config(bucket, settings)
@@ -60,7 +60,7 @@ class KvBuckets:
         return KeyValue(self._js, await _create(self._js, bucket, config, settings))
 
     async def open(self, bucket: str) -> KeyValue:
-        """An existing bucket; BucketNotFoundError if there is none."""
+        """Open an existing bucket; BucketNotFoundError if there is none."""
         return KeyValue(self._js, await _info(self._js, KV_STREAM, bucket))
 
     async def update(self, bucket: str, **settings: Unpack[KvSettings]) -> KeyValue:
@@ -69,11 +69,11 @@ class KvBuckets:
         return KeyValue(self._js, await _update(self._js, KV_STREAM, bucket, config, settings))
 
     async def delete(self, bucket: str) -> None:
-        """Remove a bucket with all its values; BucketNotFoundError if there is none."""
+        """Delete a bucket with all its values; BucketNotFoundError if there is none."""
         await _delete(self._js, KV_STREAM, bucket)
 
     async def names(self) -> AsyncIterator[str]:
-        """The names of all buckets."""
+        """Iterate over the names of all buckets."""
         async for name in self._js.manager.streams.names():
             if name.startswith(KV_STREAM):
                 yield name.removeprefix(KV_STREAM)
@@ -95,7 +95,7 @@ class ObjectStores:
         self._js = js
 
     async def create(self, bucket: str, **settings: Unpack[BucketSettings]) -> ObjectStore:
-        """Make a store, or take the one that exists if it has these settings.
+        """Create a store, or open the existing one if it has these settings.
 
         `ttl`: seconds until objects expire. BucketExistsError if it exists with other settings;
         see BucketSettings for all of them.
@@ -104,7 +104,7 @@ class ObjectStores:
         return ObjectStore(self._js, await _create(self._js, bucket, config, settings))
 
     async def open(self, bucket: str) -> ObjectStore:
-        """An existing store; BucketNotFoundError if there is none."""
+        """Open an existing store; BucketNotFoundError if there is none."""
         return ObjectStore(self._js, await _info(self._js, OBJECT_STREAM, bucket))
 
     async def update(self, bucket: str, **settings: Unpack[BucketSettings]) -> ObjectStore:
@@ -115,11 +115,11 @@ class ObjectStores:
         )
 
     async def delete(self, bucket: str) -> None:
-        """Remove a store with all its objects; BucketNotFoundError if there is none."""
+        """Delete a store with all its objects; BucketNotFoundError if there is none."""
         await _delete(self._js, OBJECT_STREAM, bucket)
 
     async def names(self) -> AsyncIterator[str]:
-        """The names of all stores."""
+        """Iterate over the names of all stores."""
         async for name in self._js.manager.streams.names():
             if name.startswith(OBJECT_STREAM):
                 yield name.removeprefix(OBJECT_STREAM)

@@ -15,6 +15,7 @@ from tradewind.client.core.contexts import load_context
 from tradewind.client.core.headers import Headers, HeaderValues
 from tradewind.client.core.lifecycle import Lifecycle
 from tradewind.client.core.message import Msg
+from tradewind.client.core.openings import opening
 from tradewind.client.core.replies import Replies, nuid
 from tradewind.client.core.subscription import MessageHandler, Subscription
 from tradewind.client.errors import (
@@ -33,6 +34,7 @@ HeaderInput = Headers | Mapping[str, HeaderValues] | Iterable[tuple[str, str]] |
 Payload = bytes | bytearray | memoryview | str
 
 
+@opening
 async def connect(
     servers: str | list[str] | None = None,
     *,
@@ -41,7 +43,7 @@ async def connect(
 ) -> Connection:
     """Connect to a NATS server; the result is also an async context manager that closes it.
 
-    >>> async with await tradewind.connect("nats://127.0.0.1:4222") as connection:
+    >>> async with tradewind.connect("nats://127.0.0.1:4222") as connection:
     ...     await connection.publish("hello", b"world")
 
     `servers` is a url, several joined by commas, or a list. `context` is the name of a context of
@@ -108,6 +110,7 @@ class Connection(Lifecycle):
         """A subject that nobody else uses, to get replies on."""
         return f"{self.options.inbox_prefix}.{nuid.next()}"
 
+    @opening
     async def subscribe(
         self,
         subject: str,
@@ -120,9 +123,14 @@ class Connection(Lifecycle):
     ) -> Subscription:
         """Subscribe; the result is an async iterator, unless a `callback` gets the messages.
 
-        `queue` names a group of which one member gets each message. After `max_msgs` messages it
-        ends by itself. More than the pending limits are not queued: the newest are dropped, counted
-        in `dropped_count` and told by a SlowConsumer event. A limit of 0 is none.
+        `queue` names a group of which one member gets each message. The subscription ends after
+        `max_msgs` messages. More messages than the pending limits are not queued: the newest are
+        dropped and counted in `dropped_count`, and a SlowConsumer event is emitted. A limit of 0
+        means no limit.
+
+        >>> async with connection.subscribe("orders.*") as messages:
+        ...     async for message in messages:
+        ...         print(message.subject, message.data)
         """
         if not is_valid_subject(subject):
             raise BadSubjectError(
@@ -248,11 +256,11 @@ class Connection(Lifecycle):
     def jetstream_manager(
         self, *, domain: str = "", api_prefix: str = "", timeout: float | None = None
     ) -> JetStreamManager:
-        """Make, change and remove streams and consumers; see JetStreamManager."""
+        """Create, change and delete streams and consumers; see JetStreamManager."""
         return JetStreamManager(self, domain=domain, api_prefix=api_prefix, timeout=timeout)
 
     async def drain(self, timeout: float | None = None) -> None:
-        """Finish in order: no new messages, handle those that came, send what is queued, close."""
+        """Close in order: accept no new messages, handle all that arrived, send what is queued."""
         if self.is_closed or self.is_draining:
             raise DrainingError("drain: the connection is already closed or being drained")
         self._is_draining = True

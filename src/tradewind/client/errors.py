@@ -59,7 +59,7 @@ class DrainTimeoutError(OperationTimeoutError):
 
 
 class NoRespondersError(ClientError):
-    """Nobody listens on the subject of a request; the server says so at once."""
+    """No subscriber listens on the subject of a request; the server reports this immediately."""
 
     def __init__(self, subject: str) -> None:
         self.subject = subject
@@ -145,7 +145,7 @@ class NotJetStreamError(ClientError):
 
 
 class JetStreamUnavailableError(ClientError):
-    """Nobody answers requests to the JetStream API: it is off, or another account has it."""
+    """No server answers requests to the JetStream API: JetStream is off, or in another account."""
 
 
 class NoTransactionsError(JetStreamUnavailableError):
@@ -219,7 +219,7 @@ class ObjectLinkError(ClientError):
 
 
 class DamagedObjectError(ClientError):
-    """What was read is not what was stored: chunks are missing, or the SHA-256 sum is another."""
+    """An object is damaged: chunks are missing, or the SHA-256 sum differs."""
 
 
 class UploadError(ClientError):

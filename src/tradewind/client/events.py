@@ -91,7 +91,7 @@ class ServersDiscovered(Event):
 
 @dataclass(frozen=True, slots=True)
 class SlowConsumer(Event):
-    """A subscription's queue is full and messages are dropped; told once until it recovers."""
+    """A subscription's queue is full and messages are dropped; emitted once until it recovers."""
 
     subscription: Subscription
 

@@ -17,6 +17,7 @@ from tradewind.api.responses import PubAck
 from tradewind.client.api_errors import NoMessageFoundError
 from tradewind.client.bucket_manager import KvBuckets, ObjectStores
 from tradewind.client.core.headers import Headers, encode_headers
+from tradewind.client.core.openings import opening
 from tradewind.client.core.payloads import payload_bytes
 from tradewind.client.core.protocol import Ready
 from tradewind.client.core.subscription import MessageHandler
@@ -50,7 +51,7 @@ WINDOW_MESSAGES = 4096
 
 
 class PublishOptions(TypedDict, total=False):
-    """What a publish can demand of the stream; all of it travels in headers.
+    """The options of a publish, which travel in headers.
 
     `msg_id` is stored only once within the duplicate window. The message is refused unless
     `expect_*` is so: the name of the stream, its last sequence, the last sequence of the subject
@@ -59,7 +60,7 @@ class PublishOptions(TypedDict, total=False):
 
     With `schedule` the stream, which needs allow_msg_schedules, keeps the message and publishes it
     to `schedule_target` later: at a datetime, every timedelta, or as a pattern says ("@daily",
-    "0 30 9 * * mon-fri", in `schedule_time_zone`). What it publishes is the message itself or the
+    "0 30 9 * * mon-fri", in `schedule_time_zone`). The published message is this one or the
     last one of `schedule_source`, with `schedule_ttl`, and replaces older ones if `schedule_rollup`
     is "sub". A subject has one schedule; purging the subject ends it.
     """
@@ -149,7 +150,7 @@ class JetStream:
     ) -> PubAck:
         """Publish a message and wait until the stream has it.
 
-        It is repeated if no stream is there, and with `msg_id` after a reconnect.
+        The publish is repeated if no stream responds, and with `msg_id` after a reconnect.
 
         >>> await js.publish("orders.new", b"two apples", expect_last_subject_sequence=0)
         """
@@ -210,14 +211,14 @@ class JetStream:
 
     @property
     def why(self) -> Why:
-        """Why consumers and streams do not move, in words."""
+        """Explanations in words why consumers and streams do not progress."""
         from tradewind.client.why.asking import Why
 
         return Why(self.manager)
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """What consumers have given up: look at it, change it, send it back."""
+        """The messages that consumers gave up: read, change and resend them."""
         from tradewind.client.streams.dead_letters import DeadLetters
 
         return DeadLetters(self)
@@ -264,7 +265,7 @@ class JetStream:
         return number_in(ack.val)
 
     async def counter(self, stream: str, subject: str) -> int:
-        """The value of a counter; 0 if nobody has counted yet."""
+        """Return the value of a counter; 0 if it has not been incremented yet."""
         try:
             found = await self.manager.streams.get_message(stream, last_by_subject=subject)
         except NoMessageFoundError:
@@ -283,7 +284,7 @@ class JetStream:
     def transaction(self, *, timeout: float | None = None) -> Transaction:
         """Messages for several streams and acknowledgements that happen together or not at all.
 
-        It is committed at the end of the block; after an exception nothing of it has happened.
+        The transaction is committed at the end of the block; an exception inside cancels all of it.
 
         >>> async with js.transaction() as transaction:
         ...     transaction.publish("invoices.17", b"two apples")
@@ -294,8 +295,9 @@ class JetStream:
     def fast_batch(self, *, flow: int = 1000, skips_failures: bool = False) -> FastBatch:
         """Many messages in a row, with few acknowledgements; the stream needs allow_batched.
 
-        The server tells how far it is after at most `flow` messages. A message that it refuses ends
-        the batch, unless `skips_failures`: then it is in `failures`, and the others continue.
+        The server acknowledges after at most `flow` messages. A message that it refuses ends the
+        batch, unless `skips_failures` is set: then it is recorded in `failures`, and the batch
+        continues.
 
         >>> async with js.fast_batch() as batch:
         ...     for number in range(100_000):
@@ -303,6 +305,7 @@ class JetStream:
         """
         return FastBatch(self.api, flow=flow, skips_failures=skips_failures)
 
+    @opening
     async def subscribe_push(
         self,
         stream: str,

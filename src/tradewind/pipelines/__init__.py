@@ -3,3 +3,47 @@
 Owns the layer between a user's file or command and the source and sink of `tradewind.spark`. It
 never uses server internals: everything works with nats-server too.
 """
+
+from __future__ import annotations
+
+from tradewind.lazy_names import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tradewind.pipelines.pipeline_connections import PipelineAddress
+    from tradewind.pipelines.sql.desk import Desk, SqlQuestion
+    from tradewind.pipelines.tables.pinned_streams import StreamPlace, pin_stream
+    from tradewind.pipelines.tables.stream_tables import put_table
+    from tradewind.pipelines.tables.table_job import TableWork
+    from tradewind.pipelines.tables.table_reading import read_stream
+    from tradewind.pipelines.tables.table_runner import TableRunner
+    from tradewind.pipelines.tables.table_spec import TableSpec
+
+_LAZY = {
+    "Desk": "tradewind.pipelines.sql.desk",
+    "PipelineAddress": "tradewind.pipelines.pipeline_connections",
+    "SqlQuestion": "tradewind.pipelines.sql.desk",
+    "StreamPlace": "tradewind.pipelines.tables.pinned_streams",
+    "TableRunner": "tradewind.pipelines.tables.table_runner",
+    "TableSpec": "tradewind.pipelines.tables.table_spec",
+    "TableWork": "tradewind.pipelines.tables.table_job",
+    "pin_stream": "tradewind.pipelines.tables.pinned_streams",
+    "put_table": "tradewind.pipelines.tables.stream_tables",
+    "read_stream": "tradewind.pipelines.tables.table_reading",
+}
+
+__all__ = [
+    "Desk",
+    "PipelineAddress",
+    "SqlQuestion",
+    "StreamPlace",
+    "TableRunner",
+    "TableSpec",
+    "TableWork",
+    "pin_stream",
+    "put_table",
+    "read_stream",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _LAZY)

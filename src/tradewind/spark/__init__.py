@@ -4,3 +4,33 @@ Owns what runs inside Spark's Python processes, in the driver and on the executo
 imports it; Spark and Arrow come with the extra `spark`, and only the modules that need
 them import them.
 """
+
+from __future__ import annotations
+
+from tradewind.lazy_names import lazy_names
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tradewind.spark.batch_log import read_batches
+    from tradewind.spark.query_metrics import ProgressMetrics, serve_metrics
+    from tradewind.spark.spark_session import get_session
+    from tradewind.spark.stream_lag import query_lag
+
+_LAZY = {
+    "ProgressMetrics": "tradewind.spark.query_metrics",
+    "get_session": "tradewind.spark.spark_session",
+    "query_lag": "tradewind.spark.stream_lag",
+    "read_batches": "tradewind.spark.batch_log",
+    "serve_metrics": "tradewind.spark.query_metrics",
+}
+
+__all__ = [
+    "ProgressMetrics",
+    "get_session",
+    "query_lag",
+    "read_batches",
+    "serve_metrics",
+]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _LAZY)

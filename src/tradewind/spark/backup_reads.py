@@ -203,7 +203,7 @@ class StreamBackup:
         index = 0
         rest_bytes = 0
         try:
-            async with await connection.subscribe(inbox) as subscription:
+            async with connection.subscribe(inbox) as subscription:
                 await ask(StreamSnapshotResponse, "stream_snapshot", self._stream, body=request)
                 while (message := await self._next(subscription)).data:
                     index += 1

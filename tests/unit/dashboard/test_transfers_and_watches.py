@@ -157,7 +157,7 @@ class FakeBucket:
     async def info(self, _stream: str) -> Any:
         return SimpleNamespace(state=SimpleNamespace(last_seq=0))
 
-    async def watch(self, _keys: str, from_revision: int) -> Any:
+    def watch(self, _keys: str, from_revision: int) -> Any:
         assert from_revision >= 1
         return self
 

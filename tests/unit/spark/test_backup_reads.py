@@ -65,7 +65,7 @@ class Server:
     async def publish(self, subject: str) -> None:
         self.answered.append(subject)
 
-    async def subscribe(self, _subject: str) -> Any:
+    def subscribe(self, _subject: str) -> Any:
         @asynccontextmanager
         async def heard() -> AsyncIterator[Server]:
             self.is_heard = True

@@ -194,7 +194,7 @@ def fetch(consumer: Consumer, batch: int, settle: Callable[[Msg], Awaitable[None
             began_ns = time.perf_counter_ns()
             expires = share.seconds_left or (0.1 if share.plan.duration_seconds else IDLE_SECONDS)
             received = size_bytes = 0
-            async for message in await consumer.fetch(count, expires=expires):
+            async for message in consumer.fetch(count, expires=expires):
                 await settle(message)
                 received += 1
                 size_bytes += len(message.data)

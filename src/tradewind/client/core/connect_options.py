@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from tradewind.client.core.addresses import DEFAULT_URL
 from tradewind.client.errors import OptionsError
@@ -77,6 +77,10 @@ class ConnectOptions:
     on_api_call: ApiObserver | None = None
 
     def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is not None or item.default not in ("", None):
+                _check_type(item.name, str(item.type), value)
         for name in ("connect_timeout", "reconnect_wait", "ping_interval", "timeout"):
             if not getattr(self, name) > 0:
                 raise OptionsError(f"{name}: more than 0 seconds, not {getattr(self, name)}")
@@ -161,6 +165,23 @@ class ConnectSettings(TypedDict, total=False):
     on_api_call: ApiObserver | None
 
 
+def _check_type(name: str, kind: str, value: object) -> None:
+    """OptionsError if a plain option has another type. Values may be secret: none is repeated."""
+    if kind not in _PLAIN:
+        return
+    types, right = _PLAIN[kind]
+    if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+        raise OptionsError(f"{name} must be {right}, not {type(value).__name__}")
+
+
+# The types of options as annotated, and what they are for people.
+_PLAIN: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "str": ((str,), "a text"),
+    "bool": ((bool,), "True or False"),
+    "int": ((int,), "a whole number"),
+    "int | None": ((int,), "a whole number or None"),
+    "float": ((int, float), "a number of seconds"),
+}
 _NAMES = frozenset(item.name for item in fields(ConnectOptions))
 
 

@@ -32,10 +32,11 @@ def duration_ns(name: str, value: object) -> int:
         nanoseconds = _text_ns(name, value)
     elif isinstance(value, int) and not isinstance(value, bool):
         nanoseconds = value * SECOND_NS
-    elif isinstance(value, float) and not math.isnan(value):
-        nanoseconds = round(value * SECOND_NS) if math.isfinite(value * SECOND_NS) else None
-        if nanoseconds is None:
-            nanoseconds = DURATION_NS_MAX + 1 if value > 0 else -1
+    elif isinstance(value, float) and math.isfinite(value):
+        whole, part = divmod(value, 1)  # a product of large numbers would not be exact
+        nanoseconds = int(whole) * SECOND_NS + round(part * SECOND_NS)
+    elif value == math.inf:
+        nanoseconds = DURATION_NS_MAX + 1
     if nanoseconds is None:
         raise OptionsError(f"{name} must be a duration {RIGHT}, not {value!r}; numbers are seconds")
     if nanoseconds < 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What went through a connection since it was made; bytes are headers and payloads."""
+    """The traffic of a connection since it was created; bytes count headers and payloads."""
 
     in_messages: int
     in_bytes: int

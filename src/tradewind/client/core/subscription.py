@@ -65,7 +65,7 @@ class Subscription(InboxOwner):
 
     @property
     def subject(self) -> str:
-        """What it subscribes to."""
+        """The subject of the subscription."""
         return self._inbox.subject
 
     @property
@@ -105,7 +105,7 @@ class Subscription(InboxOwner):
 
     @property
     def messages_max(self) -> int:
-        """It ends after this many messages; 0 means never."""
+        """The number of messages after which the subscription ends; 0 means never."""
         return self._inbox.messages_max
 
     @property

@@ -30,6 +30,7 @@ from tradewind.client.api_errors import (
 )
 from tradewind.client.core.duration_input import DurationInput, duration_ns
 from tradewind.client.core.message import Msg
+from tradewind.client.core.openings import opening
 from tradewind.client.errors import (
     BadAnswerError,
     BucketNotFoundError,
@@ -117,16 +118,17 @@ class KeyValue:
 
         >>> fruit = [key async for key in bucket.keys("fruit.*")]
         """
-        async with await self.watch(*filters, ignore_deletes=True, meta_only=True) as watcher:
+        async with self.watch(*filters, ignore_deletes=True, meta_only=True) as watcher:
             async for entry in watcher.initial():
                 yield entry.key
 
     async def history(self, *filters: str, meta_only: bool = False) -> AsyncIterator[Entry]:
-        """All entries that are kept of these keys, oldest first, with the markers of deletions."""
-        async with await self.watch(*filters, history=True, meta_only=meta_only) as watcher:
+        """Iterate over all entries stored for these keys, oldest first, deletions included."""
+        async with self.watch(*filters, history=True, meta_only=meta_only) as watcher:
             async for entry in watcher.initial():
                 yield entry
 
+    @opening
     async def watch(
         self,
         *filters: str,
@@ -138,11 +140,11 @@ class KeyValue:
     ) -> Watcher[Entry]:
         """Follow all keys, or those that match one of the patterns.
 
-        It begins with the last entry of each key; with `history` with all that are kept, with
-        `updates_only` with none, with `from_revision` with those from that revision on.
-        `ignore_deletes` leaves out the markers of deletions, `meta_only` the values.
+        The watch begins with the last entry of each key; with `history` with all stored entries,
+        with `updates_only` with none, with `from_revision` with those from that revision on.
+        `ignore_deletes` omits the markers of deletions, `meta_only` the values.
 
-        >>> async with await bucket.watch("fruit.>") as watcher:
+        >>> async with bucket.watch("fruit.>") as watcher:
         ...     async for entry in watcher:
         ...         print(entry.key, entry.operation, entry.value)
         """
@@ -245,7 +247,7 @@ class KeyValue:
         Newer markers than `older_than` (seconds or a timedelta) stay, for those who watch.
         """
         least_ns = duration_ns("older_than", older_than)
-        async with await self.watch(meta_only=True) as watcher:
+        async with self.watch(meta_only=True) as watcher:
             markers = [entry async for entry in watcher.initial() if entry.is_deleted]
         if not markers:
             return 0

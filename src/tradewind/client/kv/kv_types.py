@@ -24,7 +24,7 @@ _FILTER = re.compile(r"[-/_=.*>a-zA-Z0-9]+")
 
 
 class Operation(StrEnum):
-    """What an entry stands for. Of a purged key nothing older is left."""
+    """The change that an entry records. PURGE also removed all older entries of the key."""
 
     PUT = "PUT"
     DELETE = "DEL"
@@ -75,12 +75,12 @@ class KvStatus(BucketStatus, frozen=True):
 
     @property
     def history(self) -> int:
-        """How many values of a key are kept."""
+        """The number of values stored per key."""
         return self.info.config.max_msgs_per_subject
 
     @property
     def marker_ttl(self) -> float:
-        """How long markers of expired keys are kept; 0: there are none."""
+        """The seconds after which markers of expired keys are removed; 0: there are no markers."""
         return self.info.config.subject_delete_marker_ttl / SECOND_NS
 
     @property

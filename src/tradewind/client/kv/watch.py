@@ -32,14 +32,14 @@ IDLE_SECONDS: Final = 2.0
 class Watcher(Generic[Item]):
     """An async iterator over the changes of a bucket. Made by `watch`.
 
-    >>> async with await bucket.watch("fruit.*") as watcher:
+    >>> async with bucket.watch("fruit.*") as watcher:
     ...     async for entry in watcher.initial():
     ...         print("there is", entry.key)
     ...     async for entry in watcher:
     ...         print("changed:", entry.key)
 
-    Iterating without `initial` returns both. It ends with `stop`, or with an error if the bucket is
-    removed.
+    Iterating without `initial` returns both. The iteration ends with `stop`, or with an error if
+    the bucket is deleted.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Watcher(Generic[Item]):
         return not self._is_initial and not self._initial_ready
 
     def initial(self) -> InitialItems[Item]:
-        """An iterator over what was there when the watch began; it ends behind the last of it."""
+        """Iterate over the entries that existed when the watch began, and end after the last one."""
         return InitialItems(self)
 
     async def take_some(self, count_max: int) -> list[Item]:
@@ -128,7 +128,7 @@ class Watcher(Generic[Item]):
 
 
 class InitialItems(Generic[Item]):
-    """What was there when a watch began."""
+    """The entries that existed when a watch began."""
 
     def __init__(self, watcher: Watcher[Item]) -> None:
         self._watcher = watcher

@@ -38,7 +38,7 @@ class ObjectOptions(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ObjectInfo(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The description of an object. Of a deleted one only the name is left.
+    """The description of an object. Only the name is left of a deleted object.
 
     `mtime` is when it was stored, as RFC 3339 text; `modified` is the same as a datetime.
     """

@@ -28,6 +28,7 @@ from tradewind.client.api_errors import (
     StreamWrongLastSequenceError,
 )
 from tradewind.client.core.message import Msg
+from tradewind.client.core.openings import opening
 from tradewind.client.core.replies import nuid
 from tradewind.client.errors import (
     BucketNotFoundError,
@@ -113,6 +114,7 @@ class ObjectStore:
             if deleted or not info.deleted:
                 yield info
 
+    @opening
     async def watch(
         self, *, updates_only: bool = False, ignore_deletes: bool = False
     ) -> Watcher[ObjectInfo]:

@@ -25,7 +25,7 @@ GRACE_SECONDS: Final = 30.0
 
 
 class RunSettings(TypedDict, total=False):
-    """What `consumer.run` takes beside the handler.
+    """The settings of `consumer.run`, besides the handler.
 
     `concurrency` (8) handlers run at a time; up to `buffer` (as many again) further messages wait
     in this process. `retry` says what follows an exception, `timeout` how long a handler may take.

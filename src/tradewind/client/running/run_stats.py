@@ -15,7 +15,7 @@ DURATIONS_MAX: Final = 1000
 
 @dataclass(slots=True)
 class RunStats:
-    """What a run has done. received = succeeded + skipped + failed + undecodable + given_back +
+    """The statistics of a run. received = succeeded + skipped + failed + undecodable + given_back +
     duplicates + held, except for messages of an order that are retried inside the process: each of
     their failures counts.
     """

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from tradewind.client.core.message import Msg
+from tradewind.client.core.openings import opening
 from tradewind.client.errors import NoRespondersError, OptionsError, ServiceError
 from tradewind.client.events import ErrorEvent
 from tradewind.client.services.service_types import ServiceInfo, ServicePing, ServiceStats
@@ -52,6 +53,7 @@ class Services:
         self.prefix = prefix
         self._connection = connection
 
+    @opening
     async def add(
         self,
         name: str,

@@ -25,7 +25,7 @@ class EndpointInfo(Struct, frozen=True, kw_only=True):
 
 
 class EndpointStats(Struct, frozen=True, kw_only=True):
-    """What an endpoint has done since the service started or its counters were reset.
+    """The statistics of an endpoint since the service started or its counters were reset.
 
     Times are nanoseconds. `data` is what the service's own `stats_handler` gave.
     """
@@ -68,7 +68,7 @@ class ServiceInfo(
 class ServiceStats(
     Struct, tag_field="type", tag=TYPE_PREFIX + "stats_response", frozen=True, kw_only=True
 ):
-    """An instance and what it has done."""
+    """An instance and its statistics."""
 
     name: str
     id: str

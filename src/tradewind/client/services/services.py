@@ -237,7 +237,7 @@ class Group:
 class Service(Group):
     """A running instance of a service; made by `connection.services.add`.
 
-    >>> async with await connection.services.add("shop", version="1.0.0") as service:
+    >>> async with connection.services.add("shop", version="1.0.0") as service:
     ...     await service.add_endpoint("price", lambda request: request.respond(b"3"))
     """
 
@@ -287,11 +287,11 @@ class Service(Group):
         return self._stopping or self._connection.is_closed
 
     def ping(self) -> ServicePing:
-        """What it answers to a ping."""
+        """The response of the service to a ping."""
         return ServicePing(name=self.name, id=self.id, version=self.version, metadata=self.metadata)
 
     def info(self) -> ServiceInfo:
-        """What it is, and all its endpoints."""
+        """The description of the service, and all its endpoints."""
         return ServiceInfo(
             name=self.name,
             id=self.id,
@@ -302,7 +302,7 @@ class Service(Group):
         )
 
     def stats(self) -> ServiceStats:
-        """What its endpoints have done."""
+        """The statistics of all endpoints."""
         return ServiceStats(
             name=self.name,
             id=self.id,

@@ -38,9 +38,9 @@ _BUCKET = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class BucketSettings(TypedDict, total=False):
-    """What key-value buckets and object stores have in common.
+    """The settings that key-value buckets and object stores have in common.
 
-    `ttl` is how long anything is kept: seconds, a timedelta or a text such as "7d"; 0: forever.
+    `ttl` is the maximum age of the content: seconds, a timedelta or a text such as "7d"; 0: forever.
     `max_bytes` bounds the whole bucket; -1: no limit. `storage` is "file" or "memory".
     """
 
@@ -57,8 +57,8 @@ class BucketSettings(TypedDict, total=False):
 class KvSettings(BucketSettings, total=False):
     """The settings of a key-value bucket; `BucketSettings` has the rest.
 
-    `history` is how many values of a key are kept, 1 to 64. `allow_ttl` switches on values with a
-    time to live of their own; `marker_ttl` does too, and is how long markers tell watchers about
+    `history` is the number of values stored per key, 1 to 64. `allow_ttl` switches on values with a
+    time to live of their own; `marker_ttl` does too, and is how long markers notify watchers of
     keys that expired (the server raises shorter times to live to it, unless history is 1).
     `mirror` names a bucket of which this is a read-only copy, `sources` buckets whose values are
     copied into this one.

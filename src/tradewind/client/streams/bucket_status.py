@@ -26,22 +26,22 @@ class BucketStatus(Struct, frozen=True):
 
     @property
     def description(self) -> str:
-        """What it is for."""
+        """The description of the bucket."""
         return self.info.config.description
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What its maker added, and what the server adds."""
+        """The metadata of the bucket, including what the server adds."""
         return self.info.config.metadata
 
     @property
     def ttl(self) -> float:
-        """How long its content is kept; 0: forever."""
+        """The maximum age of the content in seconds; 0: no limit."""
         return self.info.config.max_age / SECOND_NS
 
     @property
     def storage(self) -> StorageType:
-        """Where it is kept."""
+        """Where the content is stored: in files or in memory."""
         return self.info.config.storage
 
     @property

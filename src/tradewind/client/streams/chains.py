@@ -57,7 +57,7 @@ class Chains:
         self, stream: str, *, seq: int = 0, index: int | None = None, size: int = 0
     ) -> ChainProof:
         """That the entry of a message (or an entry by its index) is in the tree of `size` entries,
-        that of the last checkpoint unless it is given. It is checked before it is returned.
+        that of the last checkpoint unless it is given. The client checks the proof.
         """
         if (seq == 0) == (index is None):
             raise OptionsError("inclusion_proof: specify seq or index")
@@ -81,7 +81,7 @@ class Chains:
     async def prove(self, stream: str, seq: int) -> MessageProof:
         """A document that proves one message by the last checkpoint, which is made if needed.
 
-        `tradewind.chain.proofs.check_proof` checks it, without a server.
+        `tradewind.chain.check_proof` checks it, without a server.
         """
         message = await self.message(stream, seq)
         if message is None:
@@ -122,7 +122,7 @@ class Chains:
     ) -> ChainReport:
         """Read a stream and hold every message against its chain.
 
-        `checkpoints` that were kept elsewhere must fit; with `keys` only these public keys count.
+        `checkpoints` that were stored elsewhere must fit; with `keys` only these public keys count.
         With `origin`, the messages are held against the chain of that server's stream, as for a
         mirror. `last`: only this many of the last entries. `on_progress` gets how many entries are
         done, and of how many.

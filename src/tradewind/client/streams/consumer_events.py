@@ -34,7 +34,7 @@ class ConsumerDeleted(ConsumerEvent):
 
 @dataclass(frozen=True, slots=True)
 class NoResponders(ConsumerEvent):
-    """Nobody takes requests for the consumer at the moment; they are repeated."""
+    """No server accepts requests for the consumer at the moment; they are repeated."""
 
     def __str__(self) -> str:
         return "no server accepts requests for the consumer"
@@ -61,7 +61,7 @@ class Resumed(ConsumerEvent):
 
 @dataclass(frozen=True, slots=True)
 class Recreated(ConsumerEvent):
-    """An ordered consumer was recreated, to start behind `last_sequence`."""
+    """An ordered consumer was recreated, to start after `last_sequence`."""
 
     reason: str
     last_sequence: int

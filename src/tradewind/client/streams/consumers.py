@@ -12,6 +12,7 @@ from typing import TypedDict, Unpack
 
 from tradewind.api.consumer_types import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from tradewind.client.core.message import Msg
+from tradewind.client.core.openings import opening
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import OptionsError
 from tradewind.client.running.consumer_run import ConsumerRun
@@ -37,11 +38,11 @@ HEARTBEAT_MAX = 15.0
 
 
 class GroupOptions(TypedDict, total=False):
-    """For consumers with priority groups: the group, and when this client wants messages.
+    """The options for consumers with priority groups: the group, and when this client gets messages.
 
-    With the policy "overflow" only from `min_pending` messages or `min_ack_pending` unacknowledged
-    ones on; with "prioritized" behind those with a lower `priority` (0 to 9). With "pinned_client"
-    one reader gets everything until it stops asking; others wait.
+    With the policy "overflow", only from `min_pending` messages or `min_ack_pending` unacknowledged
+    ones on; with "prioritized", after clients with a lower `priority` (0 to 9). With
+    "pinned_client", one client gets everything until it stops asking; others wait.
     """
 
     group: str
@@ -77,7 +78,7 @@ class Consumer:
         return self._info
 
     async def info(self) -> ConsumerInfo:
-        """Configuration and state now."""
+        """Return the current configuration and state."""
         self._info = await self._source.info()
         return self._info
 
@@ -97,6 +98,7 @@ class Consumer:
             if not batch.is_ended or batch.pending_messages:
                 await batch.stop()
 
+    @opening
     async def fetch(
         self,
         max_messages: int | None = None,
@@ -106,13 +108,14 @@ class Consumer:
         no_wait: bool = False,
         **options: Unpack[GroupOptions],
     ) -> FetchedMessages:
-        """Ask for messages once: an async iterator over those that come in time.
+        """Request messages once, and iterate over those that arrive in time.
 
-        It ends after `max_messages` (100 unless bytes are limited), when the next one would pass
-        `max_bytes`, or after `expires` seconds; with `no_wait` when there are no more right now.
-        Whoever leaves it early calls `stop` (or uses `async with`), so that others get the rest.
+        The iteration ends after `max_messages` (100 unless bytes are limited), when the next one
+        would exceed `max_bytes`, or after `expires` seconds; with `no_wait` when there are no more
+        right now. Leaving the loop early gives the rest back to the consumer; after `await`, call
+        `stop`.
 
-        >>> async for message in await consumer.fetch(5):
+        >>> async for message in consumer.fetch(5):
         ...     message.ack()
         """
         if max_messages is None:
@@ -127,6 +130,7 @@ class Consumer:
         )
         return FetchedMessages(self._source, settings, max_messages)
 
+    @opening
     async def consume(
         self,
         max_messages: int | None = None,
@@ -139,14 +143,15 @@ class Consumer:
         on_status: StatusHandler | None = None,
         **options: Unpack[GroupOptions],
     ) -> ConsumerMessages:
-        """Read for ever: an async iterator, unless a `callback` gets the messages.
+        """Read without end: an async iterator, unless a `callback` gets the messages.
 
-        At most `max_messages` (500 unless bytes are limited) or `max_bytes` are on their way or
-        unread; more are asked for when that sinks to the `threshold`, a share of them. `on_status`
-        is called with what `status()` of the result gives too: missed heartbeats and so on.
+        At most `max_messages` (500 unless bytes are limited) or `max_bytes` are requested or
+        unread; more are requested when that number falls to the `threshold`, a share of the
+        maximum. `on_status` is called with the events of `status()`: missed heartbeats and so on.
 
-        >>> async for message in await consumer.consume():
-        ...     message.ack()
+        >>> async with consumer.consume() as messages:
+        ...     async for message in messages:
+        ...         message.ack()
         """
         if max_messages is None:
             max_messages = BATCH_MAX if max_bytes else MESSAGES_MAX
@@ -187,7 +192,7 @@ class Consumer:
         return WindowMessages(self._source, options, size, batch, on_resumed)
 
     async def delete(self) -> bool:
-        """Remove the consumer."""
+        """Delete the consumer."""
         return await Consumers(self._api).delete(self.stream, self.name)
 
     def __repr__(self) -> str:
@@ -201,7 +206,7 @@ class ConsumerAccess:
         self._api = api
 
     async def get(self, stream: str, name: str) -> Consumer:
-        """A pull consumer that exists; ConsumerNotFoundError if it does not."""
+        """Return an existing pull consumer; ConsumerNotFoundError if there is none."""
         info = await self._api.call(ConsumerInfo, "consumer_info", stream, name)
         if info.config.deliver_subject:
             raise OptionsError(
@@ -223,7 +228,7 @@ class ConsumerAccess:
     ) -> OrderedConsumer:
         """Read a stream in order, without acknowledgements; nothing is made before it is read.
 
-        >>> async for message in await js.consumers.ordered("ORDERS").consume():
+        >>> async for message in js.consumers.ordered("ORDERS").consume():
         ...     print(message.metadata.stream_sequence)
         """
         filters = [filter_subjects] if isinstance(filter_subjects, str) else list(filter_subjects)
@@ -252,8 +257,9 @@ def consume_options(
     options: GroupOptions | None = None,
 ) -> PullOptions:
     """The requests of a consumption."""
+    check_positive(expires=expires)
     heartbeat = min(expires / 2, HEARTBEAT_MAX) if idle_heartbeat is None else idle_heartbeat
-    check_positive(expires=expires, idle_heartbeat=heartbeat)
+    check_positive(idle_heartbeat=heartbeat)
     if heartbeat * 2 > expires:
         raise OptionsError(
             f"idle_heartbeat: at most half of expires ({expires:g} s), not {heartbeat:g} s"

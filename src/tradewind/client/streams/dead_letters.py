@@ -59,27 +59,27 @@ class StoredDeadLetter:
 
     @property
     def origin_consumer(self) -> str:
-        """Who has given it up."""
+        """The consumer that gave the message up."""
         return self._said("Consumer")
 
     @property
     def origin_subject(self) -> str:
-        """What its subject was."""
+        """The original subject of the message."""
         return self._said("Subject")
 
     @property
     def origin_seq(self) -> int:
-        """What its sequence was."""
+        """The original sequence of the message."""
         return _number(self._said("Sequence"))
 
     @property
     def reason(self) -> str:
-        """max_deliver or term."""
+        """Why it was given up: "max_deliver" or "term"."""
         return self._said("Reason")
 
     @property
     def detail(self) -> str:
-        """What a client has said when it terminated the message."""
+        """The reason that a client gave when it terminated the message."""
         return self._said("Detail")
 
     @property
@@ -112,7 +112,7 @@ class StoredDeadLetter:
         return _number(self.headers.get(REDRIVEN_HEADER, ""))
 
     def own_headers(self) -> Headers:
-        """What its publisher has given it; ids and other demands on the stream are left out."""
+        """The headers of its publisher, without ids and other options for the stream."""
         kept = Headers()
         for name, value in self.headers.fields():
             if not name.startswith((HEADER_PREFIX, ORIGINAL_PREFIX)) and name != REDRIVEN_HEADER:
@@ -123,7 +123,7 @@ class StoredDeadLetter:
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
     """Which dead letters are wanted: where they come from, why, and what their subject was, which
-    may be a pattern. What is empty does not matter.
+    may be a pattern. Empty fields match everything.
     """
 
     origin: str = ""
@@ -142,7 +142,7 @@ class LetterFilter:
 
 
 class DeadLetters:
-    """Those of an account. Made by `js.dead_letters`.
+    """The dead letters of an account. Made by `js.dead_letters`.
 
     >>> async for letter in js.dead_letters.letters("DEAD", consumer="billing"):
     ...     print(letter.seq, letter.reason, letter.origin_subject)

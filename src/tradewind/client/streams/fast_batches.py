@@ -78,12 +78,12 @@ class FastBatch:
 
     @property
     def acknowledged(self) -> int:
-        """How many of them the server has told to be stored."""
+        """How many of them the server has acknowledged as stored."""
         return self._acknowledged
 
     @property
     def failures(self) -> list[tuple[str, Exception]]:
-        """What was refused, with the subject; the first hundred, see `skips_failures`."""
+        """The refused messages: subject and error of the first hundred, see `skips_failures`."""
         return list(self._failures)
 
     async def add(
@@ -111,7 +111,7 @@ class FastBatch:
     async def close(self) -> PubAck | None:
         """End the batch without another message; None if there was none at all.
 
-        It goes to the subject of the message before it, and is not stored.
+        The end is sent to the subject of the last message, and is not stored.
         """
         if self._count == 0 or self._is_closed:
             await self._leave()

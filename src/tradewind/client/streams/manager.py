@@ -119,7 +119,7 @@ class JetStreamManager:
         self.templates = StreamTemplates(self.api)
 
     async def account_info(self) -> AccountInfo:
-        """What the account uses and may use."""
+        """Return the usage and the limits of the account."""
         return await self.api.call(AccountInfo, "account_info")
 
 
@@ -203,7 +203,7 @@ class Streams:
         return msgspec.structs.replace(info, state=state)
 
     async def delete(self, stream: str) -> bool:
-        """Remove a stream with its messages and consumers."""
+        """Delete a stream with its messages and consumers."""
         return (await self._api.call(_Done, "stream_delete", stream)).success
 
     async def purge(
@@ -240,8 +240,8 @@ class Streams:
         """Remove the messages to which all that is given applies, and say which those were.
 
         `newest`: only this many of the newest of them. `header`: a name, or a name and a value.
-        `keep_for`: how long `undo` can bring them back. `dry_run` only says what would go. Needs a
-        tradewind-server.
+        `keep_for`: how long `undo` can restore them. `dry_run` only reports what would be removed.
+        Requires a tradewind-server.
         """
         match = (header, None) if isinstance(header, str) else header
         request = StreamTruncateRequest(
@@ -264,8 +264,8 @@ class Streams:
         *,
         timeout: float = TRUNCATE_SECONDS,
     ) -> int:
-        """Bring back what the latest truncation has removed, or the one with this id; returns how
-        many messages that are. The stream takes no messages meanwhile.
+        """Restore the messages that the latest truncation removed, or the one with this id; returns
+        how many. The stream accepts no messages meanwhile.
         """
         answer = await self._api.call(
             StreamUndoResponse, "stream_undo", stream, body={"id": truncation}, timeout=timeout
@@ -296,7 +296,7 @@ class Streams:
         direct: bool = False,
     ) -> StoredMsg:
         """One message of a stream: by sequence, the last of a subject, or the next of a subject at
-        or behind `seq`. NoMessageFoundError if there is none.
+        or after `seq`. NoMessageFoundError if there is none.
 
         `direct` asks whichever server has a copy (the stream needs allow_direct).
         """
@@ -387,7 +387,7 @@ class Consumers:
         return await self._api.call(ConsumerInfo, "consumer_info", stream, consumer)
 
     async def delete(self, stream: str, consumer: str) -> bool:
-        """Remove a consumer."""
+        """Delete a consumer."""
         return (await self._api.call(_Done, "consumer_delete", stream, consumer)).success
 
     async def pause(
@@ -400,7 +400,7 @@ class Consumers:
         return await self._pause(stream, consumer, {"pause_until": to_time(until)})
 
     async def resume(self, stream: str, consumer: str) -> ConsumerPauseResponse:
-        """Go on after a pause."""
+        """End a pause now."""
         return await self._pause(stream, consumer, None)
 
     async def unpin(self, stream: str, consumer: str, group: str) -> None:

@@ -15,6 +15,7 @@ from tradewind.api.consumer_types import AckPolicy, ConsumerConfig, ConsumerInfo
 from tradewind.api.request_types import ConsumerAction
 from tradewind.client.api_errors import JetStreamApiError
 from tradewind.client.core.message import Msg
+from tradewind.client.core.openings import opening
 from tradewind.client.core.replies import nuid
 from tradewind.client.core.subscription import MessageHandler
 from tradewind.client.errors import (
@@ -36,6 +37,7 @@ from tradewind.client.streams.pulled import (
     RETRY_WAIT_MAX,
     ConsumerMessages,
     PullOptions,
+    check_positive,
 )
 from tradewind.durations import SECOND_NS
 
@@ -194,6 +196,7 @@ class OrderedConsumer:
         self._consuming: OrderedMessages | None = None
         self._reading: OrderedMessages | None = None
 
+    @opening
     async def consume(
         self,
         max_messages: int = MESSAGES_MAX,
@@ -203,10 +206,11 @@ class OrderedConsumer:
         callback: MessageHandler | None = None,
         on_status: StatusHandler | None = None,
     ) -> OrderedMessages:
-        """Read for ever: an async iterator, unless a `callback` gets the messages.
+        """Read without end: an async iterator, unless a `callback` gets the messages.
 
         See `Consumer.consume`.
         """
+        check_positive(max_messages=max_messages, expires=expires, idle_heartbeat=idle_heartbeat)
         self._check_free("consume", self._reading)
         options = PullOptions(expires=expires, idle_heartbeat=min(idle_heartbeat, expires / 2))
         self._consuming = await self._open(options, max_messages, callback, on_status)
@@ -222,6 +226,7 @@ class OrderedConsumer:
         self, max_messages: int = 100, *, expires: float = EXPIRES
     ) -> AsyncIterator[Msg]:
         """The next messages: an async iterator over those that come within `expires` seconds."""
+        check_positive(max_messages=max_messages, expires=expires)
         self._check_free("fetch and next", self._consuming)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + expires

@@ -224,12 +224,12 @@ class FetchedMessages(PulledMessages):
 class ConsumerMessages(PulledMessages):
     """The messages of `consume`: an async iterator that asks for more before it runs dry.
 
-    >>> async with await consumer.consume() as messages:
+    >>> async with consumer.consume() as messages:
     ...     async for message in messages:
     ...         message.ack()
 
-    It continues after reconnects and restarts of the server. It ends with `stop`, `drain`, the end
-    of the connection, or an error if the consumer is deleted.
+    The messages continue after reconnects and restarts of the server, and end with `stop`, `drain`,
+    the end of the connection, or an error if the consumer is deleted.
     """
 
     def __init__(
@@ -298,5 +298,5 @@ def too_large(max_bytes: int) -> ConsumerGoneError:
 def check_positive(**values: float) -> None:
     """An error that names the first argument that is not above 0."""
     for name, value in values.items():
-        if not value > 0:
-            raise OptionsError(f"{name}: more than 0, not {value}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise OptionsError(f"{name} must be a number above 0, not {value!r}")

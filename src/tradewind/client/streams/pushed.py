@@ -29,7 +29,8 @@ PUSH_HEARTBEAT_NS = 5 * SECOND_NS
 class PushedMessages(DeliveredMessages):
     """The messages of a push consumer; made by `js.subscribe_push`.
 
-    It ends with `stop`, `drain`, the end of the connection, or an error if the consumer is gone.
+    The messages end with `stop`, `drain`, the end of the connection, or an error if the consumer is
+    deleted.
     """
 
     info: ConsumerInfo

@@ -1,4 +1,4 @@
-"""Templates: subjects whose first publish makes a stream. Needs a tradewind-server.
+"""Templates: subjects whose first publish creates a stream. Requires a tradewind-server.
 
 Owns the calls of that part of the API.
 """
@@ -43,7 +43,7 @@ class StreamTemplates:
         dry_run: bool = False,
         **settings: Unpack[StreamTemplateSettings],
     ) -> None:
-        """Make or change a template; `settings` are those of the streams, as for `streams.add`.
+        """Create or change a template; `settings` are those of the streams, as for `streams.add`.
 
         >>> await templates.put("k8s", match="k8s.*.>", stream="k8s_{1}", max_age="7d")
         """
@@ -59,7 +59,7 @@ class StreamTemplates:
         await self._api.call(TemplatePutResponse, "template_put", name, body=body)
 
     async def delete(self, name: str) -> None:
-        """Remove a template; the streams that it has made stay."""
+        """Delete a template; the streams that it created stay."""
         await self._api.call(TemplatePutResponse, "template_delete", name)
 
     async def list(self) -> Sequence[TemplateStatus]:
@@ -67,6 +67,6 @@ class StreamTemplates:
         return (await self._api.call(TemplateListResponse, "template_list")).templates
 
     async def try_subject(self, subject: str) -> TemplateTryResponse:
-        """What a first publish to this subject would do."""
+        """Return what a first publish to this subject would do."""
         body = {"subject": subject}
         return await self._api.call(TemplateTryResponse, "template_try", body=body)

@@ -41,7 +41,7 @@ _SUBJECT = ENDPOINT_BY_NAME["commit"].subject_for()
 
 
 class Transaction:
-    """What happens together. Made by `js.transaction`; `result` is there when it is committed."""
+    """Operations that happen together. Made by `js.transaction`; `result` is set by the commit."""
 
     result: CommitResponse | None
 

@@ -118,7 +118,7 @@ class Watches:
         last = (await jetstream.manager.streams.info(kv.stream)).state.last_seq
         known = watch.changes[-1].revision if watch.changes else 0
         start = max(last - CHANGES_BEFORE, known) + 1
-        async with await kv.watch(keys, from_revision=start) as watcher:
+        async with kv.watch(keys, from_revision=start) as watcher:
             watch.problem = None
             if watcher.is_current:
                 watch.begun.set()
