@@ -40,8 +40,8 @@ class ApiStruct(Struct, frozen=True, kw_only=True, omit_defaults=True):
 def always(value: Any) -> Any:
     """The default of a field that is written even when it has this value.
 
-    msgspec leaves out plain defaults and empty lists and maps made by `list` and `dict`, but
-    nothing that another factory made.
+    msgspec omits plain defaults and empty lists and maps made by `list` and `dict`, but nothing
+    that another factory made.
     """
     return field(default_factory=lambda: value)
 
@@ -56,7 +56,7 @@ def _empty_list() -> list[Any]:
 
 
 def encode(value: object) -> bytes:
-    """The JSON of a type or of plain values, byte for byte as Go's encoder writes it."""
+    """Encode a type or plain values as JSON, byte for byte as Go's encoder writes it."""
     data = _ENCODER.encode(value)
     for character, escape in _ESCAPES:
         if character in data:

@@ -15,7 +15,7 @@ from tradewind.api.times import ZERO_TIME
 
 
 class RetentionPolicy(StrEnum):
-    """When messages may be removed."""
+    """The condition for removing messages."""
 
     LIMITS = "limits"
     INTEREST = "interest"
@@ -23,21 +23,21 @@ class RetentionPolicy(StrEnum):
 
 
 class DiscardPolicy(StrEnum):
-    """What gives way when a limit is reached."""
+    """The messages that are discarded when a limit is reached."""
 
     OLD = "old"
     NEW = "new"
 
 
 class StorageType(StrEnum):
-    """Where messages are kept."""
+    """The storage of messages."""
 
     FILE = "file"
     MEMORY = "memory"
 
 
 class Compression(StrEnum):
-    """How blocks are compressed on disk."""
+    """The compression of blocks on disk."""
 
     NONE = "none"
     S2 = "s2"
@@ -55,7 +55,7 @@ class PersistMode(StrEnum):
 
 
 class Placement(ApiStruct, frozen=True, kw_only=True):
-    """Which servers of a cluster should hold it."""
+    """The servers of a cluster that should hold a stream."""
 
     cluster: str = ""
     tags: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class SubjectTransform(ApiStruct, frozen=True, kw_only=True):
 
 
 class RePublish(ApiStruct, frozen=True, kw_only=True):
-    """Stored messages are published again."""
+    """Where stored messages are published again."""
 
     src: str = ""
     dest: str = always("")
@@ -78,7 +78,7 @@ class RePublish(ApiStruct, frozen=True, kw_only=True):
 
 
 class ExternalStream(ApiStruct, frozen=True, kw_only=True):
-    """How a stream of another account or domain is reached."""
+    """The way to a stream of another account or domain."""
 
     api: str = always("")
     deliver: str = always("")
@@ -161,7 +161,7 @@ class LostStreamData(ApiStruct, frozen=True, kw_only=True):
 
 
 class StreamState(ApiStruct, frozen=True, kw_only=True):
-    """What a stream holds."""
+    """The content of a stream."""
 
     messages: Uint64 = always(0)
     bytes: Uint64 = always(0)
@@ -178,7 +178,7 @@ class StreamState(ApiStruct, frozen=True, kw_only=True):
 
 
 class PeerInfo(ApiStruct, frozen=True, kw_only=True):
-    """A server that holds a copy."""
+    """A server that holds a replica."""
 
     name: str = always("")
     current: bool = always(False)
@@ -210,7 +210,7 @@ class ErrorDetail(ApiStruct, frozen=True, kw_only=True):
 
 
 class StreamSourceInfo(ApiStruct, frozen=True, kw_only=True):
-    """How far a mirror or source has come."""
+    """The progress of a mirror or source."""
 
     name: str = always("")
     external: ExternalStream | None = None

@@ -39,8 +39,8 @@ class RecoveryError(TradewindError):
 
 
 def patiently(step: Callable[[], None], say: Callable[[str], None]) -> None:
-    """Begin a step anew while a server is away or a cluster elects a leader: publishers may be
-    waiting for its end.
+    """Run a step, and repeat it while a server is away or a cluster elects a leader: publishers may
+    be waiting for its end.
     """
     deadline = 0.0
     while True:
@@ -58,7 +58,7 @@ def patiently(step: Callable[[], None], say: Callable[[str], None]) -> None:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
-    """Look again and again; False when the time is over."""
+    """Check a condition repeatedly; False after the time limit."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:

@@ -1,6 +1,6 @@
-"""The C side of sets of sequences: what the store calls without holding the interpreter lock.
+"""The C interface of sets of sequences: what the store calls without holding the interpreter lock.
 
-Declared as a struct inside whatever owns it; `sequences_init` before use, `sequences_free` after.
+Declared as a struct inside its owner; `sequences_init` before use, `sequences_free` after.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t
@@ -73,12 +73,12 @@ cdef inline int height_of(const SequenceTree* tree, uint32_t link) noexcept nogi
 
 
 cdef inline int lean(const SequenceTree* tree, uint32_t link) noexcept nogil:
-    """How much higher the left side is."""
+    """The difference in height between the left and the right side."""
     return height_of(tree, at(tree, link).left) - height_of(tree, at(tree, link).right)
 
 
 cdef inline void refresh(SequenceTree* tree, SequenceNode* node) noexcept nogil:
-    """Compute what a node knows about those below it."""
+    """Recompute what a node knows about the nodes below it."""
     cdef int left = height_of(tree, node.left)
     cdef int right = height_of(tree, node.right)
     node.height = <uint16_t>((left if left > right else right) + 1)

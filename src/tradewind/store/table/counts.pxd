@@ -1,4 +1,4 @@
-"""How many messages there are; the code and the explanation are in counts.pyx."""
+"""The numbers of messages; the code and the explanation are in counts.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.table.message_store cimport MessageStore

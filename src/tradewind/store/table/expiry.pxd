@@ -1,4 +1,4 @@
-"""What expires when; the code and the explanation are in expiry.pyx."""
+"""Expiry of messages; the code and the explanation are in expiry.pyx."""
 
 from libc.stdint cimport int64_t, uint64_t
 from tradewind.store.table.message_store cimport MessageStore

@@ -12,7 +12,7 @@ from tradewind.store.table.subject_index cimport SubjectEntry, SubjectFilter, Su
 
 cdef class MessageStore:
     cdef readonly str name
-    cdef public StoreListener listener      # told of every removal; None: nobody
+    cdef public StoreListener listener      # notified of every removal; or None
     cdef readonly list blocks               # in order; the last one takes the appends
     cdef readonly Block last
     cdef Block recent                       # one of `blocks`, the last that was read, or None

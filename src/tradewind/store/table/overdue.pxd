@@ -1,4 +1,4 @@
-"""What limits have left to remove; the code and the explanation are in overdue.pyx."""
+"""Pending removals by limits; the code and the explanation are in overdue.pyx."""
 
 from libc.stdint cimport uint64_t
 from tradewind.store.table.message_store cimport MessageStore
