@@ -34,7 +34,7 @@ _PERCENT: Final = re.compile(r"[0-9]{1,3}%", re.ASCII)
 _EXPONENTIAL: Final = re.compile(
     r"exponential\s+(\S+)\s+x([0-9]{1,3}(?:\.[0-9]{1,3})?)\s+max\s+(\S+)", re.ASCII
 )
-_FORMS: Final = '"5s", "1s,10s,1m" or "exponential 1s x2 max 5m", optionally followed by "jitter 10%"'
+_FORMS: Final = '"5s", "1s,10s,1m" or "exponential 1s x2 max 5m", optionally with "jitter 10%"'
 _FIELD_START: Final = f"\r\n{REASON_FIELD}:".lower().encode()
 
 

@@ -501,8 +501,8 @@ cdef class Ingest(Participant):
             self.store.append(subject, subject_size, header, header_size, payload, payload_size,
                               timestamp, ttl_ns)
         except StoreError:
-            # If only the removal of another message failed, it is stored: a publisher that repeats it,
-            # because it was refused, must not have it stored twice.
+            # If only the removal of another message failed, it is stored: a publisher that repeats
+            # it, because it was refused, must not have it stored twice.
             if self.store.last_seq == seq:
                 self._note_stored(seq, size, id)
             raise

@@ -281,7 +281,7 @@ def test_the_time_goes_on_over_a_restart() -> None:
         ),
         ({"deny_purge": True}, {"newest": 1}, "the configuration of the stream has deny_purge"),
         ({"deny_delete": True}, {"newest": 1}, "the configuration of the stream has deny_delete"),
-        ({"storage": "memory"}, {"newest": 1, "keep_for": 1}, "requires a stream with file storage"),
+        ({"storage": "memory"}, {"newest": 1, "keep_for": 1}, "requires a stream with file"),
         ({"retention": "workqueue"}, {"newest": 1, "keep_for": 1}, "only with limits retention"),
     ],
     ids=range(13),
