@@ -23,7 +23,7 @@ Duration = Annotated[int, Meta(extra={"go": "time.Duration"})]
 Time = Annotated[str, Meta(extra={"go": "time.Time"})]
 
 _ENCODER: Final = msgspec.json.Encoder(order="deterministic")
-# These can only stand inside strings, so replacing them cannot break the document.
+# These characters only occur inside strings, so replacing them cannot break the document.
 _ESCAPES: Final = (
     (b"<", b"\\u003c"),
     (b">", b"\\u003e"),

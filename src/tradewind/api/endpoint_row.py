@@ -16,7 +16,7 @@ from tradewind.api.errors import BAD_REQUEST, NOT_EMPTY_REQUEST
 from tradewind.api.requests import decode_lenient, decode_request, holds_json, is_empty_request
 
 PREFIX: Final = "$JS.API."
-# What only this server has.
+# The API that only this server has.
 OWN_PREFIX: Final = "$TW.API."
 PREVIEW_PREFIX: Final = "$JS."
 
@@ -24,7 +24,7 @@ PREVIEW_PREFIX: Final = "$JS."
 class Body(Enum):
     """How an endpoint treats the body of a request."""
 
-    # Also of what only a cluster can do, which is refused before.
+    # Also for requests that only a cluster can serve, which are refused before.
     IGNORED = auto()
     # Refused with 10038 unless it is empty.
     NONE = auto()
@@ -36,7 +36,7 @@ class Body(Enum):
     ALWAYS = auto()
     # Read without strictness, and refused if it is not JSON.
     LENIENT = auto()
-    # Of a form of its own, which its handler reads.
+    # The body has a form of its own, which its handler reads.
     OWN = auto()
 
 
@@ -56,7 +56,7 @@ class Beside(Enum):
     # Requests that follow each other and create things of one kind.
     NEW_STREAMS = "stream"
     NEW_CONSUMERS = "consumer"
-    # It has an order of its own: its handler gets the message as it came.
+    # The endpoint has an order of its own: its handler gets the message as it came.
     ALL = "all"
 
 
@@ -90,16 +90,16 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     request: type[ApiStruct] | None = None
     # None: it answers with messages instead of JSON.
     response: type[ApiStruct] | None = None
-    # Whatever runs it, as `module:function`. None has what only a cluster can do, and what each
-    # stream or consumer hears for itself.
+    # The handler, as `module:function`. Empty for requests that only a cluster can serve, and for
+    # those that each stream or consumer receives itself.
     handler: str = ""
     audit: Audit = Audit.ALWAYS
     beside: Beside = Beside.NONE
-    # It finds fault with the body before it looks at the API level that a request demands.
+    # The body is checked before the API level that a request demands.
     reads_body_first: bool = False
-    # It looks for its stream before it finds fault with the body.
+    # The stream is looked up before the body is checked.
     finds_stream_first: bool = False
-    # It changes nothing, so that a client may send it again.
+    # The request changes nothing, so that a client may send it again.
     is_read: bool = False
     # For the system account, which `dispatch` itself answers if anybody; others get no answer.
     is_system: bool = False
@@ -107,7 +107,7 @@ class ApiEndpoint(msgspec.Struct, frozen=True):
     # Other requests that a client must be allowed to make: the names of their rows, for the same
     # stream and consumer. For an endpoint that nats-server does not have, this is said in any case.
     needs: tuple[str, ...] | None = None
-    # It needs more, which depends on the body: its handler asks (`jetstream.deeds`) for these.
+    # More permissions depend on the body: the handler checks (`jetstream.deeds`) for these.
     needs_by_body: tuple[str, ...] = ()
     preview: tuple[PreviewForm, ...] = ()
 

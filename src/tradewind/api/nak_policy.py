@@ -22,7 +22,7 @@ NAK_PREFIX: Final = "tradewind.nak."
 DELAY_KEY: Final = "tradewind.nak.delay"
 BACKOFF_KEY: Final = "tradewind.nak.backoff"
 REASON_FIELD: Final = "Tradewind-Nak-Reason"
-# What a policy may have of each.
+# The limits of a policy.
 STEPS_MAX: Final = 100
 CLASSES_MAX: Final = 100
 FACTOR_MAX: Final = 100

@@ -35,7 +35,7 @@ from tradewind.api.stream_types import (
 from tradewind.api.times import ZERO_TIME
 
 TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
-# What the official server calls the version of the features that it knows.
+# The official server's name for the version of the features that it knows.
 API_LEVEL: Final = 5
 
 

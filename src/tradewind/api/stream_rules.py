@@ -402,7 +402,7 @@ def _with_republish(config: StreamConfig, *, pedantic: bool) -> StreamConfig:
         source = ">"
     transform = config.subject_transform
     if source == destination == ">" and transform and [transform.src] == config.subjects:
-        # It follows the transform, so it is not a cycle.
+        # The subject follows the transform, so there is no cycle.
         if pedantic:
             raise PEDANTIC(err="implicit republish based on subject transform")
         source = destination = transform.dest

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 NS_PER_SECOND: Final = 1_000_000_000
-# What Go writes for a time that was never set, and its nanoseconds since 1970.
+# Go's text for a time that was never set, and its nanoseconds since 1970.
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"
 ZERO_TIME_NS: Final = -62_135_596_800 * NS_PER_SECOND
 _LAST_TIME_NS: Final = 253_402_300_800 * NS_PER_SECOND - 1

@@ -211,7 +211,7 @@ def _records(file: BinaryIO, path: str, *, is_last: bool) -> Iterator[ChainRecor
         try:
             found, end = read_records(data)
         except RecordError as error:
-            # What is before the wrong one is still said.
+            # The lines before the wrong one are still returned.
             yield from read_records(data[: error.offset])[0]
             raise CorruptRecord(path, offset + error.offset, error.reason) from None
         yield from found

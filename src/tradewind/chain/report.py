@@ -66,9 +66,9 @@ class ChainReport(msgspec.Struct, kw_only=True):
     signers: list[str] = []
     covered_size: int = 0
     proved_sequence: int = 0
-    # Stored behind the last entry, so nothing is said about them.
+    # Stored after the last entry, so nothing is known about them.
     uncovered: int = 0
-    # Of a copy: what it has not, or not any more, for reasons of its own; what only it still has.
+    # For a copy: messages that it lacks for reasons of its own; messages that only it still has.
     not_copied: int = 0
     kept: int = 0
     faults: list[ChainFault] = []

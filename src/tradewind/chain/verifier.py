@@ -439,7 +439,7 @@ class ChainVerifier:
             return
         self._misfits += 1
         if self._misfit is None:
-            # What was changed is below it, and every later one shows the same.
+            # The change is below it, and every later one shows the same.
             self._misfit = (checkpoint.size, place)
             self._explain_suspects(is_misfit=True)
             self._first_wrong = min(self._first_wrong, self._trusted_sequence + 1)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tradewind.api.stream_types import StreamConfig, StreamInfo
     from tradewind.sync import Connection
 
-# A mirror that is so far behind at most is worth a pause.
+# A mirror whose lag is at most this is worth a pause.
 NEAR_MESSAGES: Final = 1000
 WAIT_SECONDS: Final = 600.0
 ACK_SECONDS: Final = 30.0
@@ -211,7 +211,7 @@ class ChangeOver:
 
     def _transfer(self) -> None:
         giver = self.giver
-        # What was published right before the freeze may still be on its way to the disk.
+        # Messages published right before the freeze may still be on their way to the disk.
         wait_readable(giver.connection, giver.stream, self.journal.frozen_seq)
         self._wait_for_mirror(0, "the mirror did not receive the last messages")
         state = self.taker.info().state
@@ -297,7 +297,7 @@ class ChangeOver:
         wanted = {each.name: each for each in journal.consumers}
         if journal.kind is not RecoveryKind.LOST:
             for now in map(known_consumer, self.giver.durables()):
-                # What was acknowledged during the pause need not come again.
+                # Messages acknowledged during the pause need not be redelivered.
                 known = wanted.setdefault(now.name, now)
                 known.floor = max(known.floor, now.floor)
             journal.consumers = list(wanted.values())
@@ -357,7 +357,7 @@ class ChangeOver:
         if info.config.mirror is None:
             raise RecoveryError(f"stream {self.journal.stream} is no longer a mirror")
         error = info.mirror.error if info.mirror is not None else None
-        # It may pass, as while the servers connect; said if the time is over.
+        # The problem may pass, as while the servers connect; reported after the time limit.
         self._problem = "" if error is None else error.description
         last = self.giver.info().state.last_seq
         if info.state.last_seq > last:

@@ -143,7 +143,7 @@ class Failback(ChangeOver):
     def _remirror(self) -> None:
         journal, standby = self.journal, self.standby
         info, origin_info = standby.find(), self.origin.info()
-        # What was recorded before is of another time, and maybe of another history.
+        # Earlier records are of another time, and maybe of another history.
         records = Records(standby.connection)
         records.record(self.origin, origin_info, journal.origin, time.time_ns())
         if info is not None and info.config.mirror is not None:

@@ -44,7 +44,7 @@ class Records:
 
     def __init__(self, standby: Connection) -> None:
         self._standby = standby
-        # What was written or read last, so that what has not changed is not written again.
+        # The records last written or read, so that unchanged ones are not written again.
         self._consumers: dict[str, dict[str, KnownConsumer]] = {}
 
     @property

@@ -19,7 +19,7 @@ from tradewind.client.errors import (
 from tradewind.errors import TradewindError
 
 POLL_SECONDS: Final = 0.2
-# What a server that restarts and a cluster without a leader answer, and for how long that may be.
+# The errors of a restarting server and of a cluster without a leader, and how long they may last.
 AWAY: Final = (
     ClusterNotAvailableError,
     DisconnectedError,

@@ -88,7 +88,7 @@ class SavedFile:
         self.messages = 0
 
     def __enter__(self) -> Self:
-        # What an interrupted attempt has left is written again.
+        # The file of an interrupted attempt is written again.
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         self._file = os.fdopen(os.open(self._aside, flags, 0o600), "wb")
         self._write(self._head)

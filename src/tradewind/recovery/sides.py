@@ -31,7 +31,7 @@ PAUSE: Final = timedelta(days=3650)
 SUBJECTS_ASKED_MAX: Final = 100
 # Fields of a configuration that belong to a server, or that a mirror may not have.
 NOT_MIRRORED: Final = ("subjects", "mirror", "sources", "duplicate_window", "placement")
-# What a mirror may not have, and a stream that takes its place gets from the stream it replaces.
+# Settings that a mirror cannot have, and that its successor gets from the stream it replaces.
 GAINED: Final = (
     "duplicate_window",
     "allow_atomic",
@@ -166,7 +166,7 @@ class StreamSide:
                     "own by this name",
                     f"remove or rename it: tradewind consumer rm {self.stream} {known.name}",
                 )
-            # Left behind by an attempt that was given up.
+            # Left by an attempt that was given up.
             self.consumers.delete(self.stream, known.name)
             there = None
         config: dict[str, Any] = {**known.config, "name": known.name}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tradewind.store.contract import MessageCopy
 
-# What says something of a sum cannot also demand or replace something.
+# A message with a sum cannot also have requirements, or replace others.
 _FORBIDDEN: Final = (
     header_fields.ROLLUP,
     header_fields.EXPECTED_STREAM,

@@ -61,7 +61,7 @@ cdef enum:
     ODD_BODY_BYTES_MAX = 131_072
     # ... and one that only the decoder with all details of Go can judge.
     CLOSELY_BYTES_MAX = 8192
-    # What it costs to parse a byte.
+    # The cost of parsing a byte.
     PLAIN_BYTE_WORK = 8
     ODD_BYTE_WORK = 64
     # A receiver with more output than this is given time to read.
@@ -643,7 +643,7 @@ cdef class DirectGet:
             seq = self.find_next(batch)
             if batch.is_late:
                 return True
-            # Behind what is visible there may be one that has taken the place of another.
+            # After the visible messages there may be one that has replaced another.
             if seq == 0 or seq > (batch.visible if batch.last_seq else self.ingest.readable()) \
                     or self.store.read(seq, &record) != 0:
                 batch.is_over = True

@@ -80,7 +80,7 @@ cdef bint take_number(const char** at, const char* end, uint64_t* value) noexcep
         at[0] += 1
     if at[0] == start or (start[0] == 48 and at[0] - start > 1):
         return False
-    # Anything that continues like a number is not a plain one.
+    # A text that continues like a number is not a plain one.
     return at[0] < end and at[0][0] != 46 and (at[0][0] | 32) != 101
 
 

@@ -68,9 +68,9 @@ class Accept(msgspec.Struct, frozen=True):
     skip: bool = False
     # For a counter: what is stored instead, and the sum.
     count: Count | None = None
-    # What is stored instead of its own header; None: that.
+    # The header to store instead of the message's own one, or None.
     header: bytes | None = None
-    # It is a schedule.
+    # The timing of a schedule.
     timing: Timing | None = None
     # The subject of a schedule that goes with it.
     ends: bytes = b""

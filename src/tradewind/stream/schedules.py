@@ -87,7 +87,7 @@ class Schedules:
             try:
                 self._run(seq, due_ns, now_ns)
             except Exception:
-                # What is not done is due still.
+                # Runs that were not published are still due.
                 for left_seq, left_ns in due:
                     self._store.schedules.add(left_seq, left_ns)
                 raise

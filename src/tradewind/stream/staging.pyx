@@ -34,7 +34,7 @@ from tradewind.stream.publish_checks import Publish, whole_number
 ID_BYTES_MAX = PART_ID_MAX
 
 cdef enum:
-    # What open batches may hold in memory, in one stream and in all. nats-server has no such
+    # The memory that open batches may use, in one stream and in all. nats-server has no such
     # limits. A batch is stored in one block, and blocks are read up to 64 MiB.
     STAGED_BYTES_MAX = 33554432
     STAGED_TOTAL_BYTES_MAX = 268435456

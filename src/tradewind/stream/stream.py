@@ -66,10 +66,10 @@ if TYPE_CHECKING:
 IDS_LATE_NS = 1_000_000_000
 # Ids that have left the window go in steps.
 IDS_EXPIRED_PER_STEP = 16_384
-# So many messages are looked at for ids before others have their turn.
+# This many messages are searched for ids before others have their turn.
 IDS_PER_STEP = 5_000
 
-# What one step of a purge may spend on looking for messages.
+# The work that one step of a purge may spend on the search for messages.
 PURGE_WORK_NS: Final = 2_000_000
 
 
@@ -343,7 +343,7 @@ class Stream:
                 self.failed(error)
                 return None
             if self.files.failure is not None or self.files.is_fenced:
-                # What it has not kept is not acknowledged.
+                # Messages that are not durable are not acknowledged.
                 self.failed(self.files.failure or StoreError("closed during a transaction"))
                 return finish
         self.ingest.acknowledge_through(self.store.last_seq)

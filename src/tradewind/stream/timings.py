@@ -65,7 +65,7 @@ class Timing(msgspec.Struct, frozen=True):
             return later(_rounded_ns(after_ns), self.every_ns)
         after_s = min(after_ns // SECOND_NS, _LAST_SECOND)
         found = self.cron.next_after(after_s, self.zone)
-        # It was found when the message came; a zone may have changed its rules since.
+        # The zone was known when the message was stored; its rules may have changed since.
         return found * SECOND_NS if found is not None else 2**63 - 1
 
     def text_of(self, time_ns: int) -> bytes:

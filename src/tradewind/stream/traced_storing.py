@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 DESTINATION: Final = b"Nats-Trace-Dest"
 DISABLED: Final = b"trace disabled"
 
-# What nats-server finds only when it stores: a message that is only traced does not meet it.
+# Errors that nats-server finds only when it stores: a message that is only traced has none.
 _LATE: Final = (errors.STREAM_STORE_FAILED.err_code, errors.MESSAGE_TTL_INVALID.err_code)
 # Texts of some errors in traces; others have the text of the answer, or their number as well.
 _WORDS: Final = {

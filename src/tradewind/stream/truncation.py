@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tradewind.store.contract import MessageCopy
     from tradewind.store.table.message_store import MessageStore
 
-# What one step may look at: the loop serves everybody else after it.
+# The messages that one step may examine: the loop serves all others after it.
 LOOKED_AT_PER_STEP: Final = 1000
 BYTES_PER_STEP: Final = 1024 * 1024
 # ... and may spend on looking for them.

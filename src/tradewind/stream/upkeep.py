@@ -101,7 +101,7 @@ class Upkeep:
         self._discarded: deque[tuple[int, int]] = deque()
         self._mark_expired = mark_expired
         self.keeper: ExpiryKeeper | None = None
-        # What ages below this sequence is gone, or its keeper has it.
+        # Aging messages below this sequence are removed, or retained by the keeper.
         self._aged_to = 0
         self._held_until_ns = 0  # nothing expires before that, because a marker was not stored
         self._corrects_from = 0  # timers of messages from here on may be wrong; 0: they are not
@@ -226,7 +226,7 @@ class Upkeep:
         if store.limits.age_max_ns <= 0:
             return None
         aging = store.aging_at(self._aged_to, now_ns)
-        # What never ages is passed over once.
+        # Messages that never age are skipped once.
         self._aged_to = aging[0] if aging is not None else store.last_seq + 1
         return aging
 
@@ -328,7 +328,7 @@ class Upkeep:
         try:
             purged = self.purge_step(roll_up.steps, chosen)
         except StoreError:
-            roll_up.steps = None  # it is tried again from the beginning
+            roll_up.steps = None  # try again from the beginning
             raise
         self._spare -= max(purged or 0, 1)
         return purged is None or purged < size

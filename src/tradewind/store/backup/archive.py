@@ -29,7 +29,7 @@ CONSUMER_PREFIX: Final = b"consumers/"
 NAME_BYTES_MAX: Final = 1024 * 1024
 # The state of a consumer with a million messages that wait for their acknowledgements.
 METADATA_BYTES_MAX: Final = 64 * 1024 * 1024
-# That of a stream is a dozen numbers.
+# The state of a stream is a dozen numbers.
 STATE_BYTES_MAX: Final = 64 * 1024
 _NUMBER_BYTES_MAX: Final = 10
 _NUMBER_MAX: Final = (1 << 64) - 1

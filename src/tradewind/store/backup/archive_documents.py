@@ -18,7 +18,7 @@ from tradewind.store.format.layout import SEQUENCE_MAX
 from tradewind.store.format.varint import U64_MASK
 
 TIME_NS_MAX: Final = (1 << 63) - 1
-# What is decoded in one go, which holds the interpreter lock.
+# The bytes decoded in one go, which holds the interpreter lock.
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 SLICE_BYTES: Final = 64 * 1024
 # Fields of a consumer, and of its state.

@@ -33,7 +33,7 @@ cdef inline size_t past_blanks(const char* data, size_t size, size_t at) noexcep
 
 
 cdef inline size_t past_string(const char* data, size_t size, size_t at) noexcept nogil:
-    # Behind the string that begins at `at`; NOWHERE if there is none, or it has no end.
+    # The position after the string at `at`; NOWHERE if there is none, or it has no end.
     if at >= size or data[at] != QUOTE:
         return NOWHERE
     at += 1
@@ -43,7 +43,7 @@ cdef inline size_t past_string(const char* data, size_t size, size_t at) noexcep
 
 
 cdef size_t past_value(const char* data, size_t size, size_t at) noexcept nogil:
-    # The comma or bracket behind the value that begins at `at`; NOWHERE if there is none.
+    # The comma or bracket after the value that begins at `at`; NOWHERE if there is none.
     cdef size_t depth = 0
     while at < size:
         if data[at] == QUOTE:

@@ -43,7 +43,7 @@ _SIZES: Final = {
     f"msgs/{TIMERS_FILE}": INDEX_BYTES_MAX,
 }
 _KEPT: Final = (META_FILE, _ERRORS)
-# So much of a block says whether it is compressed, and how large it is then.
+# This much of a block shows whether it is compressed, and how large it is then.
 _BLOCK_HEAD_BYTES: Final = 24
 _SIZE_AT: Final = 4
 

@@ -42,7 +42,7 @@ _KINDS: Final = {
     b"L": "a long name",
     b"S": "a sparse file",
 }
-# What an extended header may say. All but the name is passed over.
+# The allowed keys of an extended header. All but the name are ignored.
 _NAME_KEY: Final = b"path"
 _KEYS: Final = frozenset(
     (_NAME_KEY, b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname", b"gname")

@@ -376,7 +376,7 @@ cdef class Syncer:
             entry.expected = entry.waiters
             entry.waiters -= min(entry.carried, entry.waiters)
             entry.carried = 0
-            # Also if the store failed on the way from there, at removing a block.
+            # Even if the store failed meanwhile, while removing a block.
             self._keep(entry, job.round, now_ns - job.waiting_since_ns)
         if entry.has_failed or not entry.is_attached:
             return 0
@@ -393,7 +393,7 @@ cdef class Syncer:
         numbers.sync_ns += job.run_ns
         numbers.histogram[bisect_left(HISTOGRAM_NS, job.run_ns)] += 1
         if commit.last_seq and not commit.has_chores:
-            # Of messages, for which publishers wait; a single slow one means little.
+            # Only commits of messages, for which publishers wait; a single slow one means little.
             self._sync_ns += (job.run_ns - self._sync_ns) // (8 if self._sync_ns else 1)
         return 0
 

@@ -29,7 +29,7 @@ from tradewind.store.format.meta import meta_sum
 if TYPE_CHECKING:
     from tradewind.store.files.disk import Disk, DiskFile
 
-# Of how many creations at once the disk can make one; each has up to three files open.
+# The most creations that are made together; each has up to three files open.
 TOGETHER_MAX: Final = 64
 # Parts of a group that are written and synced side by side.
 LOTS: Final = 4

@@ -75,9 +75,9 @@ FILE_MODE = 0o600
 # The official server's name for a file that is about to replace another one.
 TEMPORARY_SUFFIX = ".tmp"
 BLOCK_FILES_MAX = 16_384
-# What a system says of bytes that it cannot get from the disk, now or for ever.
+# The errors for bytes that cannot be read from the disk, now or for ever.
 UNREADABLE = (errno.EIO, errno.ENODATA, errno.EUCLEAN, errno.EBADMSG, errno.EREMOTEIO)
-# What it means that a sync ends with one of these, see `file_sync`.
+# The meaning of these errors of a sync, see `file_sync`.
 NAME_LOST = {
     errno.ENOENT: "the file was removed or moved away",
     errno.ESTALE: "another file has taken its place",
@@ -293,7 +293,7 @@ class Disk(Protocol):
                     file.sync()
             self.rename(aside, path)
         except StoreError:
-            # What is left over would take the very room that was missing.
+            # The rest of the file would take the very room that was missing.
             with suppress(StoreError):
                 self.remove(aside)
             raise

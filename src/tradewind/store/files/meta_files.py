@@ -52,7 +52,7 @@ def write_meta(disk: Disk, folder: str, data: bytes, key_text: str) -> None:
             files[-1].write(content, 0)
         disk.together([*(file.sync for file in files), partial(disk.sync_directory, folder)])
     except StoreError:
-        # What is left over would take the very room that was missing.
+        # The rest of the files would take the very room that was missing.
         for name in (META_SUM_FILE, META_FILE):
             with suppress(StoreError):
                 disk.remove(_aside(folder, name))

@@ -90,7 +90,7 @@ cdef class BlockFile:
                 with nogil:
                     written = pwrite(self._descriptor, data, size, offset)
         if written != <ssize_t>size:
-            # Whatever failed fails again here, where its error is raised.
+            # A failed call fails again here, where its error is raised.
             self._held.write(<const unsigned char[:size]><const unsigned char*>data, offset)
         return 0
 

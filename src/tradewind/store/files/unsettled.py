@@ -29,7 +29,7 @@ class Unsettled:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        # What a commit has to sync, by path. Every publish looks here: no call is made for that.
+        # Creations to be synced, by path. Every publish reads this table directly, without a call.
         self.waiting: dict[str, Creation] = {}
         self._settling: Settling | None = None
 

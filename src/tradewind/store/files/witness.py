@@ -56,7 +56,7 @@ class Testimony(msgspec.Struct, frozen=True):
         return Testimony(self.serial, BLOCK_NUMBER_MAX, self.last_seq, SEQUENCE_MAX)
 
 
-# Of a new stream.
+# The testimony of a new stream.
 FIRST_TESTIMONY: Final = Testimony(1, 1, 0, RESERVE_MIN)
 
 

@@ -50,7 +50,7 @@ class AckLogFile:
         file = self._file
         assert file is not None, "a log that is written was created"
         if not self.size:
-            # Also if the disk has refused it before: nothing counts in a log without it.
+            # Even if the disk has refused it before: nothing counts in a log without it.
             header = log_header(self.number)
             file.write(header, 0)
             self.size = len(header)

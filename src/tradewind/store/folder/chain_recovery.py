@@ -485,7 +485,7 @@ class _Opening:
         chained = (seq for seq in sorted(back) if seq <= self._chain.links.last_seq)
         self._add(RETURN, PURGED, _ranges_of(chained))
         for first, last in exchanged.gone:
-            # What is still there has stayed: the undo was cut off, or has failed.
+            # Messages that still exist have stayed: the undo was interrupted, or has failed.
             is_live = self._table.is_live
             for low, high in _ranges_of(seq for seq in range(first, last + 1) if not is_live(seq)):
                 self._chain.links.remove(low, high, EXPIRED)

@@ -191,7 +191,7 @@ class ConsumerStates:
         for change in self._writing:
             change.is_deleted = change.is_deleted or change.consumer == consumer
         if self._committing is not None:
-            # Its folder is about to go: that must not end the commit for the others.
+            # The folder is about to be removed: that must not end the commit for the others.
             self._committing.given_up.add(f"{self._folder}/{consumer}")
         self._in_flight.pop(consumer, None)
         self._written.pop(consumer, None)

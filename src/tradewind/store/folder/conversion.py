@@ -82,7 +82,7 @@ def wrap_anew(vault: StreamVault, consumers: list[str], consumers_folder: str) -
     disk.sync_directory(blocks.folder)
     for consumer in consumers:
         folder = f"{consumers_folder}/{consumer}"
-        with suppress(StoreError):  # it is named when the consumer is opened
+        with suppress(StoreError):  # the error is reported when the consumer is opened
             sealer = vault.consumer(consumer, folder)
             if sealer is not None:
                 path = f"{folder}/{META_KEY_FILE}"
@@ -120,7 +120,7 @@ def convert(vault: StreamVault, meta: bytes, consumers: list[str], consumers_fol
 def convert_consumers(vault: StreamVault, consumers: list[str], consumers_folder: str) -> None:
     """Convert the consumers that are not encrypted yet, or with another cipher."""
     for consumer in consumers:
-        with suppress(StoreError):  # what cannot be read is named when the consumer is opened
+        with suppress(StoreError):  # read errors are reported when the consumer is opened
             _convert_consumer(vault, consumer, f"{consumers_folder}/{consumer}")
 
 

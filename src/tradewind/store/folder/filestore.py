@@ -122,7 +122,7 @@ class FileStore(SyncTarget):
         self.is_fenced = False
         self._fenced_blocks: list[Block] = []
         self.chain: StreamChain | None = None
-        # What its folder owes to the disk, if the stream does not wait for that.
+        # Unsynced creations in its folder, if the stream does not wait for the disk.
         self.unsettled: Unsettled | None = None
 
     def attach_chain(self, chain: StreamChain | None) -> None:

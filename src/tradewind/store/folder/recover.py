@@ -126,7 +126,7 @@ class Recovery:
             if block_name != name and block_name in names and block_numbers([block_name]):
                 self._disk.remove(f"{self._messages}/{name}")
         said = read_testimony(self._disk, self._folder, self._name)
-        # It is not written again before it was asked.
+        # The witness is not rewritten before it was read.
         store.chores.adopt_testimony(None if said is None else said.held())
         # The commit that has said so had synced all that lies before this block.
         self._synced_before = said.block if said is not None else 0
@@ -174,7 +174,7 @@ class Recovery:
 
         tail = self._tail or StoreTail(store.table.last_seq)
         tail.tell_cut = lambda seq: self._tell_cut(store, seq, "a checkpoint of its chain covers")
-        # Also what a start has found that was cut off before the chain could say it.
+        # Including the findings of a start that was interrupted before the chain recorded them.
         tail.lost = [*self.report.lost]
         for report in self._evidence.earlier():
             tail.lost += report.lost
@@ -227,7 +227,7 @@ class Recovery:
             self._tell_missing_end(store, said, is_gone=is_gone)
             store.table.skip(said.reserved_seq, store.table.last_timestamp)
             store.commit()
-        # It says that everything before the last block is on disk.
+        # The witness states that everything before the last block is on disk.
         store.chores.secure()
         store.chores.secured()
         store.chores.renew_testimony(said.serial)
@@ -496,7 +496,7 @@ class Recovery:
             if block is not None and same_messages(entry, block):
                 continue
             if block is None and 0 < limits.age_max_ns <= now_ns - entry.last_time_ns:
-                continue  # it went because it was too old
+                continue  # removed because it was too old
             # A floor that was said since then speaks for all below it.
             known = (seq for seq in known_live(entry) if seq >= store.table.limit_floor)
             live = (seq for seq in known if seq not in deleted)

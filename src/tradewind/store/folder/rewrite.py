@@ -344,7 +344,7 @@ class Rewriter:
             self._again(rewrite)
             return
         if block.patched and not block.is_patched_with(rewrite.plain.obj):
-            # It was found to be damaged after the copy was begun.
+            # The block was found to be damaged after the copy was begun.
             rewrite.discard()
             self._again(rewrite)
             return

@@ -73,7 +73,7 @@ def convert_stream(
         if vault.key.kind is ring.kind and not (has_blocks and is_mixed(vault)):
             convert_consumers(vault, consumers, consumers_folder)
             return vault, None
-    # Whatever a crash has left is settled by those who know these bytes.
+    # The remains of a crash are resolved with the old keys, which fit these bytes.
     store, report = open_now(vault)
     store.close()
     if store.failure is not None:

@@ -175,7 +175,7 @@ def put_back(stream: StreamFolder, name: ShelfName, staging: StreamFolder, now_n
     disk = stream.disk
     try:
         _merge(stream, name, staging, now_ns)
-        # What it says of the number of blocks is not true for the new ones.
+        # The recorded number of blocks is not true for the new ones.
         with suppress(MissingFile):
             disk.remove(f"{stream.path}/{WITNESS_FILE}")
         disk.sync_directory(stream.path)
@@ -263,7 +263,7 @@ def _ttl_ns(header: bytes) -> int:
     try:
         return parse_ttl_ns(value)
     except ValueError:
-        return 0  # it was stored like this, and never expired
+        return 0  # stored like this, it never expired
 
 
 def _opened(folder: StreamFolder, now_ns: int = 0) -> FileStore:

@@ -342,7 +342,7 @@ class CheckpointWrite:
         self.line = checkpoints.encode(self.checkpoint)
         path = f"{chain.folder}/{CHECKPOINTS}"
         with disk.open(path, writes=True) if disk.exists(path) else disk.create(path) as file:
-            # What a try that has failed may have left.
+            # A failed attempt may have left more.
             if file.size > self.lines_bytes:
                 file.truncate(self.lines_bytes)
             file.write(self.line + b"\n", self.lines_bytes)

@@ -89,7 +89,7 @@ LOCK_FILE = "tradewind.lock"
 SHELF_PREFIX = "tradewind.purged."
 CHAIN_KEY = "tradewind.chain"  # of the metadata: the rules are in `tradewind.api.chains`
 UNFINISHED_SUM = META_SUM_FILE + TEMPORARY_SUFFIX
-# What the sum of a consumer is called from its deletion until its folder is gone.
+# The name of a consumer's sum from its deletion until its folder is removed.
 DELETED_SUM = "meta.sum.deleted"
 
 
@@ -144,9 +144,7 @@ class StreamFolder:
         *,
         converts: bool = True,
     ) -> None:
-        """`ring` has the keys for encryption; files are converted to its cipher only if
-        `converts`.
-        """
+        """`ring` has the keys for encryption; files are re-encrypted only if `converts`."""
         if problem := account_name_problem(account):
             raise StoreError(f"account name {account!r} {problem}")
         if problem := name_problem(stream):
@@ -165,9 +163,9 @@ class StreamFolder:
         self._ring = ring
         self._converts = converts
         self._vault: StreamVault | None = None
-        # What `read_meta` has found, for the opening that follows.
+        # The result of `read_meta`, for the opening that follows.
         self._found: tuple[StreamMeta, FoundMeta] | None = None
-        # Who only reads a stream, or a copy of it, leaves its chain alone.
+        # Readers of a stream, or of a copy of it, leave its chain alone.
         self.is_chained = False
         self.clock: Callable[[], int] = time.time_ns  # the time of removals in it
         # Whether creations and deletions here do not wait for the disk.
@@ -269,9 +267,7 @@ class StreamFolder:
         )
 
     def read_meta(self) -> StreamMeta:
-        """Read the configuration. CorruptRecord, NotReadable or MissingFile give the reason if
-        there is none.
-        """
+        """Read the configuration. CorruptRecord, NotReadable or MissingFile if there is none."""
         self._found = self._find_meta()
         return self._found[0]
 
@@ -289,9 +285,7 @@ class StreamFolder:
         return meta, found
 
     def _read_vault(self) -> StreamVault | None:
-        """Read the keys of the stream; None: it is not encrypted. NotReadable without a main
-        key.
-        """
+        """Read the keys of the stream; None: not encrypted. NotReadable without a main key."""
         if not is_encrypted(self.disk.list_directory(self.path)):
             return None
         if self._ring is None:
@@ -406,9 +400,7 @@ class StreamFolder:
         )
 
     def begin(self, meta: StreamMeta, *, max_payload_bytes: int = 0, **settings: Any) -> FileStore:
-        """Open the store of the stream that `creation` has made; the owner commits it if it is
-        dirty.
-        """
+        """Open the store that `creation` made; the owner commits it if it is dirty."""
         self._seal_states()
         settings = self._settings(meta, max_payload_bytes, settings)
         folder = f"{self.path}/{MESSAGES_FOLDER}"
@@ -488,9 +480,7 @@ class StreamFolder:
         self.remove_retired()
 
     def retire(self) -> None:
-        """Rename the folder, the quick half of `delete`: nothing is found afterwards, which is
-        durable if not lazy.
-        """
+        """Rename the folder, the quick half of `delete`; the name is durable unless lazy."""
         retired = self._free_name()
         self.disk.rename(self.path, retired)
         self._retired.append(retired)
@@ -504,9 +494,7 @@ class StreamFolder:
         return bool(self._retired)
 
     def remove_retired(self) -> None:
-        """Remove the renamed folder, the slow half of `delete`. A new stream of this name is not
-        touched.
-        """
+        """Remove the renamed folder, the slow half of `delete`; spares a new stream of its name."""
         if self.is_lazy and self._retired:
             # If the folder is found under its old name, all of it must be there.
             self.disk.sync_directory(self.path.rpartition("/")[0])
@@ -515,9 +503,7 @@ class StreamFolder:
             self._retired.pop()
 
     def _free_name(self) -> str:
-        """A free name beside those of earlier streams of this name, which may still be being
-        removed.
-        """
+        """A free name beside those of earlier streams of this name that are being removed."""
         paths = map(self._retired_path, count())
         return next(path for path in paths if not self.disk.exists(path))
 
@@ -676,9 +662,7 @@ class StreamFolder:
         self.disk.remove_tree(self._consumer_folder(consumer))
 
     def consumers(self) -> tuple[list[StoredConsumer], list[SkippedFolder]]:
-        """All consumers that can be read, and the folders of the others, which are left
-        unchanged.
-        """
+        """All consumers that can be read, and the folders of the others, which stay unchanged."""
         found: list[StoredConsumer] = []
         skipped: list[SkippedFolder] = []
         if not self.disk.exists(self._consumers):
@@ -697,9 +681,7 @@ class StreamFolder:
         return found, skipped
 
     def _is_consumer_unfinished(self, folder: str) -> bool:
-        """Whether a creation or deletion was cut off here; the next creation reuses what is
-        left.
-        """
+        """Whether a creation or deletion was cut off here; the next creation reuses the rest."""
         names = self.disk.list_directory(folder)
         if META_SUM_FILE in names:
             return False
@@ -735,8 +717,8 @@ class StoreRoot:
         self._lock.release()
 
     def check_writable(self) -> None:
-        """StoreError if the disk takes no changes, because it is mounted read-only or has found an
-        error in itself; not every file system of the second kind reports that.
+        """StoreError if the disk is read-only or has found an error in itself, as far as it reports
+        that.
         """
         with suppress(MissingFile), self.disk.open(f"{self.folder}/{LOCK_FILE}", writes=True):
             pass
@@ -770,9 +752,7 @@ class StoreRoot:
         ]
 
     def _may_be_directory(self, path: str) -> bool:
-        """Whether a path may be a folder; true also if the disk fails, which the opening
-        reports.
-        """
+        """Whether a path may be a folder; true also for disk errors, which the opening reports."""
         try:
             return self.disk.is_directory(path)
         except DiskFault:

@@ -19,7 +19,7 @@ from tradewind.store.format.timing_wheel import TimingWheel
 if TYPE_CHECKING:
     from tradewind.store.folder.filestore import FileStore
 
-# That of nats-server holds subjects, and is plain also in an encrypted stream.
+# nats-server's file holds subjects, and is plain even in an encrypted stream.
 SEALED_SCHEDULES_FILE = "tradewind.sched"
 
 

@@ -103,7 +103,7 @@ cdef enum:
 # The first words of both: SHA-256 begins with them, BLAKE3 too.
 cdef uint32_t* START = [
     0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19]
-# Which word of a block each place of the seven rounds of BLAKE3 takes.
+# The word of a block that each place of the seven rounds of BLAKE3 takes.
 cdef uint8_t SCHEDULE[7][16]
 cdef uint8_t* PERMUTATION = [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8]
 

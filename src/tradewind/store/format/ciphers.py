@@ -32,7 +32,7 @@ Buffer = bytes | bytearray | memoryview
 
 SEED_BYTES: Final = 32
 TAG_BYTES: Final = 16
-# What never reached the disk are sectors of zeros; of those none is a ciphertext.
+# Bytes that never reached the disk are sectors of zeros, which no ciphertext has.
 SECTOR_BYTES: Final = 512
 _NO_SECTOR: Final = bytes(SECTOR_BYTES)
 _WORDS: Final = struct.Struct("<4I")

@@ -176,6 +176,6 @@ def _read_redelivered(reader: ByteReader, state: ConsumerState) -> None:
     for _ in range(reader.count("number redelivered", _REDELIVERED_BYTES_MIN)):
         offset = reader.uvarint("redelivered sequence")
         redeliveries = reader.uvarint("redeliveries")
-        # What is at the floor is acknowledged, so the official server skips it too.
+        # The message at the floor is acknowledged, so the official server skips it too.
         if offset and redeliveries:
             state.redelivered[offset + state.ack_floor.stream_seq & U64_MASK] = redeliveries

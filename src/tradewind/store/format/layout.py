@@ -82,10 +82,10 @@ Position = tuple[int, int]
 
 NAME_BYTES_MAX: Final = 255
 BLOCK_NUMBER_MAX: Final = 0xFFFF_FFFF
-# Of names that servers make up.
+# The digits of generated names.
 DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-# Of a record.
+# The parts of a record.
 LENGTH_BYTES: Final = 4
 SEQUENCE_OFFSET: Final = 4
 TIME_OFFSET: Final = 12

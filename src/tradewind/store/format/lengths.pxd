@@ -27,7 +27,7 @@ cdef enum:
     NOWHERE = 0xFFFFFFFF                # no offset of a block
 
 ctypedef struct Segment:
-    uint64_t end                        # behind its mark; the end of the block if it has none
+    uint64_t end                        # after its mark; the end of the block if it has none
     uint64_t wrong                      # the offset of a record with a wrong length, or NOWHERE
     uint64_t sum
     bint is_proved                      # the mark says that every length in it is right

@@ -54,7 +54,7 @@ cdef bint sequences_next_absent(
 # False if the set is empty.
 cdef bint sequences_last(const SequenceTree* tree, uint64_t* found) noexcept nogil
 
-# What the codec needs to put nodes together itself.
+# Functions with which the codec links nodes itself.
 
 cdef extern from *:
     int __builtin_popcountll(unsigned long long) nogil

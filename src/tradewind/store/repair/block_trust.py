@@ -170,7 +170,7 @@ class BlockTrust:
         if damage.offset >= self._sizes.get(block.number, 1 << 32) and not damage.missing:
             return True  # after the end that the next block knows of
         if self.hole is not None and (block.number, damage.offset) >= self.hole:
-            return True  # nothing behind a write that was cut off was promised, whatever is left
+            return True  # nothing after a write that was cut off was promised, whatever is left
         if self.synced is not None:
             return damage.unfinished and (block.number, damage.offset) >= self.synced
         return damage.torn and damage.unfinished and block is last and not damage.claimed

@@ -107,7 +107,7 @@ def contradicts(index: StreamIndex, blocks: list[Block], damaged: set[int]) -> b
     for block in blocks:
         entry = listed.get(block.number)
         if is_cut and block.live_msgs == 0 and block.last_seq <= index.last_seq:
-            continue  # a start that was cut off has begun it behind the one that is gone
+            continue  # an interrupted start has begun it after the missing one
         if block.number > index.blocks[-1].number:
             return True
         if block.live_msgs == 0:

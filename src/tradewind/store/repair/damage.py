@@ -147,8 +147,8 @@ class DamageFolder:
 
     def _save_pieces(self, name: str, block: Block, pieces: list[DamageEntry]) -> None:
         parts: list[bytes] = []
-        # Of an encrypted block the evidence is as it was on disk, with the key beside it: what is
-        # written in its place has another one.
+        # The evidence of an encrypted block is as it was on disk, with the key beside it: its
+        # replacement has another one.
         cipher = block.file.cipher
         if cipher is not None:
             key = self._disk.read_file(block.path.removesuffix(BLOCK_SUFFIX) + KEY_SUFFIX)

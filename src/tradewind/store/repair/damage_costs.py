@@ -82,7 +82,7 @@ def block_costs(
         lost = _of_gap(gap, first_behind, room, spoken)
         room -= len(lost)
         if not (lost or gap[0].before_seq or first_behind):
-            # Nobody knows what the end held; its numbers are not given out again.
+            # The content of the end is unknown; its numbers are not assigned again.
             costs.used_up = after_seq + max(room, 1)
         for damage in gap:
             costs.lost[damage.offset] = lost
@@ -131,7 +131,7 @@ def _of_mixed(
     present = sorted([*live, *misplaced])
     low = min(damage.after_seq for damage in report.damage)
     ends = [low, *present, first_behind or present[-1] + 1]
-    # What lies far from the messages of this block went before, or was skipped.
+    # Sequences far from the messages of this block were removed before, or skipped.
     records = sum(damage.size for damage in report.damage if not damage.out_of_order)
     records //= RECORD_BYTES_MIN
     gaps = sorted((range(left + 1, right) for left, right in pairwise(ends)), key=len)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 # How much is read with one commit; one block at least.
 STEP_BYTES = 8 * 1024 * 1024
-# What is good of damaged blocks is kept in memory up to this size; the rest is looked for again.
+# The intact content of damaged blocks is held in memory up to this size; the rest is read again.
 PATCHED_BYTES_MAX = 64 * 1024 * 1024
 
 

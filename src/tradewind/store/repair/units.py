@@ -151,7 +151,7 @@ def _half_by_header(
 
 
 def _is_whole(unit: _Unit, there: set[int]) -> bool:
-    # The sequence behind the last part that is there can only be the end of the unit, erased.
+    # The sequence after the last part that is there can only be the end of the unit, erased.
     last_seq = unit.last_seq or unit.places[-1].seq + 1
     return all(seq in there for seq in range(unit.first_seq, last_seq + 1))
 

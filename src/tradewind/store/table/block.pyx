@@ -96,7 +96,7 @@ cdef class Block:
             return self._take(s2.salvage_block(bytes(raw))[0])
         self.owned = isinstance(self.mapped.obj, PlainCopy)
         if self.owned and self.written:
-            # What a failed write has left behind is written again, possibly as something else.
+            # The bytes of a failed write are written again, possibly as others.
             self.mapped = self.mapped[:self.written]
         view = self.mapped
         if view.shape[0]:

@@ -11,7 +11,7 @@ from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_
 from tradewind.store.table.subject_index cimport SubjectEntry
 
 cdef enum:
-    # What it costs to turn to a block, and to look at so many messages of it.
+    # The costs of turning to a block, and of examining this many messages of it.
     BLOCK_WORK = 4096
     GROUP_WORK = 256
     # ... and if its index has to be read first.

@@ -27,7 +27,7 @@ cdef extern from "<endian.h>" nogil:
 cdef enum:
     MESSAGE_KIND = 1
     REMOVAL_KIND = 2
-    # Of the records and bodies, see `tradewind.chain.chain_entries`.
+    # The layout of records and bodies, see `tradewind.chain.chain_entries`.
     MESSAGE_RECORD = 41
     MESSAGE_HEAD = 54
     OTHER_HEAD = 5

@@ -14,7 +14,7 @@ from tradewind.store.table.subject_index cimport SubjectEntry
 from tradewind.errors import CorruptRecord
 
 cdef enum:
-    # What it costs to turn to a block, and to read its index; see `bounded_walk`.
+    # The costs of turning to a block, and of reading its index; see `bounded_walk`.
     BLOCK_WORK = 4096
     LOAD_WORK = 2_000_000
 

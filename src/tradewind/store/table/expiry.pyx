@@ -24,7 +24,7 @@ from tradewind.store.format.timing_wheel cimport (
 from tradewind.store.format.message_ttl import parse_ttl_ns
 
 cdef enum:
-    # Timers that had not to be looked at yet; so many are set anew at once.
+    # Timers that are not due yet; this many are set again at once.
     LOOKS_MAX = 10_000
 
 

@@ -48,7 +48,7 @@ from tradewind.store.table.keeper import MemoryKeeper
 
 cdef enum:
     # A larger gap in the sequences starts a new block instead of filling an index, and so does a
-    # message that is this far behind the first one of its block: gaps are bits there.
+    # message that is this far after the first one of its block: gaps are bits there.
     GAP_ROLL_MIN = 65536
     SPAN_ROLL_MIN = 4194304
     EVICTION_CHECK_LOADS = 8
@@ -59,7 +59,7 @@ cdef enum:
     # A block that is smaller, in a store with more, takes stamps in any order.
     RUN_BYTES_MIN = 65536
     RUN_BLOCKS_MAX = 1024
-    # So many subjects are freed in one step.
+    # This many subjects are freed in one step.
     FREED_PER_STEP = 65536
     # Why messages go, as in `tradewind.chain.chain_entries`.
     REASON_DELETED = 1
@@ -375,9 +375,7 @@ cdef class MessageStore:
             write_mark(self, MARK_UNIT, count)
 
     def end_unit(self):
-        """Return to the ordinary block size. If not all messages were stored, later ones are not
-        part of the unit.
-        """
+        """Return to the ordinary block size; after a failure, close the unit with a mark."""
         if self.unit_end and self.keeps_tombstones and self.last_seq < self.unit_last_seq:
             write_mark(self, MARK_UNIT, 0)
         self.unit_end = 0
@@ -483,9 +481,7 @@ cdef class MessageStore:
         return 0
 
     cdef object keeper(self, const Record* record):
-        """The object that keeps the result of `read` in place while it is held. None: it may
-        move.
-        """
+        """The object that keeps the result of `read` in place while held. None: it may move."""
         cdef Block block = self.reading
         if block.mapped_data <= record.start < block.mapped_data + block.mapped_size:
             return block.mapped
@@ -569,9 +565,7 @@ cdef class MessageStore:
             else SubjectFilter(self.index, patterns)
 
     def next_message(self, patterns, uint64_t seq):
-        """The first message at or after `seq` that passes (patterns, or a filter); NotFoundError at
-        the end.
-        """
+        """The first message at or after `seq` that passes; NotFoundError at the end."""
         cdef SubjectFilter chosen = self.filter(patterns)
         cdef uint64_t found = self.next_matching(seq, chosen)
         if found == 0:
@@ -723,7 +717,7 @@ cdef class MessageStore:
         except CorruptRecord:
             return forget_damaged(self, block, seq, tombstone)
         if tombstone and self.keeps_tombstones:
-            # Whatever can fail comes first: memory and disk must agree about this message.
+            # Calls that can fail come first: memory and disk must agree about this message.
             mark_floor(self)
             self.prepare_room(RECORD_MIN, self.last_seq)
             self.load_index(block)
@@ -801,8 +795,8 @@ cdef class MessageStore:
         return True
 
     def purge(self, bytes pattern=b"", *, uint64_t below=0, uint64_t keep=0):
-        """Delete matching messages, those below a sequence, or all but the newest `keep`; returns
-        how many.
+        """Delete matching messages, below a sequence, or all but the newest `keep`; returns how
+        many.
         """
         return sum(self.purge_steps(pattern, below=below, keep=keep))
 
@@ -897,9 +891,7 @@ cdef class MessageStore:
         return before - self.msgs
 
     def begin_limits(self):
-        """Apply the limits in steps, except for expiry: call `limit_step` until it returns
-        false.
-        """
+        """Apply the limits in steps, except expiry: call `limit_step` until it returns false."""
         begin_limits(self)
 
     def begin_trimming(self):
@@ -941,7 +933,7 @@ cdef class MessageStore:
             if seq == 0 or leaves_marker(self, seq):
                 break
             message = None if expired is None else self.get(seq)
-            # What a time to live removes does not follow from the limits, nor does a gap.
+            # Removals by a time to live do not follow from the limits, nor do gaps.
             self.forget_message(seq, seq != self.first_seq or not is_too_old(self, now_ns))
             count += 1
             if expired is not None:
@@ -967,9 +959,7 @@ cdef class MessageStore:
         return 0 if self.read_only else next_timed_out(self, now_ns)
 
     def put_off(self, uint64_t seq, int64_t until_ns):
-        """Postpone the check of a message whose time to live has passed, because it is still
-        needed.
-        """
+        """Postpone the check of an expired message, because it is still needed."""
         if timers_add(&self.timers.table, seq, until_ns) != 0:
             raise MemoryError
 

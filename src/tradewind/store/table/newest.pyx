@@ -21,17 +21,18 @@ from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_
 from tradewind.store.table.subject_ends cimport note_lasts, unknown_lasts
 
 cdef enum:
-    # So many messages are looked at for the newest of a pattern before its subjects are.
+    # This many messages are searched for the newest of a pattern before its subjects are.
     LOOK_BACK_MAX = 65536
-    # What it costs to turn to a block, to read its index, to find the end of a subject in blocks,
-    # and to ask a subject; the unit is about a nanosecond, as with `SubjectFilter.work`.
+    # The costs of turning to a block, of reading its index, of finding the end of a subject in
+    # blocks, and of examining a subject; the unit is about a nanosecond, as with
+    # `SubjectFilter.work`.
     BLOCK_WORK = 4096
     LOAD_WORK = 2_000_000
     END_WORK = 65536
     SUBJECT_WORK = 8
     # More than this are sorted only when they are asked for.
     SORTED_MAX = 10_000
-    # So many last messages of subjects are looked for one by one.
+    # This many last messages of subjects are searched for one by one.
     FEW_UNKNOWN = 64
     LASTS_TRIES = 3
     # For `wanted`.

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint64_t
 from tradewind.store.table.message_store cimport MessageStore
 
-# All limits are to be looked at, whatever was under way.
+# All limits are to be checked, whatever was in progress.
 cdef int begin_limits(MessageStore store) except -1
 # The limit of messages per subject alone.
 cdef int begin_trimming(MessageStore store) except -1

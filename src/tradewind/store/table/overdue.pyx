@@ -23,7 +23,7 @@ from tradewind.store.table.record_index cimport NO_RECORD, RecordIndex, records_
 from tradewind.store.table.subject_index cimport SubjectEntry, SubjectIndex
 
 cdef enum:
-    # So many looks at a number in memory cost about as much as one removal.
+    # This many reads of a number in memory cost about as much as one removal.
     LOOKS_PER_REMOVAL = 16
     # Building the index of a block of this many bytes costs as much as one.
     LOADED_BYTES_PER_REMOVAL = 256
@@ -56,7 +56,7 @@ cdef inline void spend(uint64_t* budget, uint64_t cost) noexcept nogil:
 
 cdef bint remove_overdue(MessageStore store, uint64_t* budget) except -1:
     if store.has_open_damage:
-        # Totals may count lost messages; when all is counted the subjects are looked at anew.
+        # Totals may count lost messages; when all is counted the subjects are checked again.
         store.trims = False
     if store.trims and not store.trims_messages and find_excess(store, budget):
         store.trims_messages = True
@@ -78,7 +78,7 @@ cdef bint find_excess(MessageStore store, uint64_t* budget) except -1:
     cdef uint32_t first, last
     cdef uint64_t count
     if store.trim_epoch != index.epoch:
-        store.trim_epoch = index.epoch      # they have other numbers now
+        store.trim_epoch = index.epoch      # the subjects are renumbered
         store.trim_id = 0
     first = last = store.trim_id
     count = min(budget[0], <uint64_t>index.entry_count) * LOOKS_PER_REMOVAL

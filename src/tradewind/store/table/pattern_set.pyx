@@ -99,7 +99,7 @@ cdef class PatternSet:
             raise MemoryError
         for pattern in self.patterns:
             self.widths[token_count(pattern, <size_t>len(pattern)) - 1] += 1
-        # Those that end in a place, and those that end later.
+        # Patterns that end in a place, and patterns that end later.
         for place in range(self.places, 0, -1):
             self.widths[place - 1] += self.widths[place]
         return total

@@ -15,7 +15,7 @@ from tradewind.store.table.marks cimport MARK_FLOOR, write_mark
 from tradewind.store.table.subject_index cimport SubjectEntry
 
 cdef enum:
-    # So many first messages of subjects are looked for one by one.
+    # This many first messages of subjects are searched for one by one.
     UNKNOWN_MAX = 16
     REASON_PURGED = 2       # as in `tradewind.chain.chain_entries`
 

@@ -10,7 +10,7 @@ cdef enum:
     READS_IN_ROW_MIN = 256
     READS_ELSEWHERE_MAX = 2048
 
-# Of all streams; Linux allows a process about 65,000.
+# The mappings of all streams; Linux allows a process about 65,000.
 MAPPINGS_MAX = 16384
 
 

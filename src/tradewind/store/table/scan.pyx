@@ -29,13 +29,13 @@ cdef enum:
     HASHED_BYTES_MAX = 1073741824
 
 cdef uint32_t SHORT_BYTES = 4096
-# So much is walked over before other threads may run.
+# This many bytes are scanned before other threads may run.
 cdef uint64_t BREATH_BYTES = 262144
 # More zeros side by side than the numbers in a record have.
 cdef uint32_t HOLE_BYTES = 24
-# What a disk writes wholly or not at all.
+# The unit that a disk writes wholly or not at all.
 cdef uint64_t SECTOR_BYTES = 512
-# How far behind the one before it a sequence may be whose checksum is wrong.
+# How far after the one before it a sequence may be whose checksum is wrong.
 cdef uint64_t CLAIM_GAP_MAX = 1048576
 
 
@@ -51,7 +51,7 @@ class Damage:
     at_start: bool = False          # no message of this block is in front of them
     # Sequences of what look like whole records with a wrong checksum.
     claimed: list = field(default_factory=list)
-    # They look like what a write leaves that was cut off or arrived in parts.
+    # The bytes look like a write that was cut off or arrived in parts.
     unfinished: bool = False
     out_of_order: bool = False      # an intact message after one with a higher sequence
     missing: int = 0                # so many bytes after it were cut off

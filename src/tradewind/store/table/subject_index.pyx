@@ -29,8 +29,8 @@ cdef enum:
     RENUMBER_IDS_MIN = 65536
     # More patterns than this are not checked one by one.
     PATTERNS_LISTED_MAX = 4
-    # What it costs to enter a token of a pattern, and to check a subject at all; the unit is a word
-    # of 64 patterns, about a nanosecond.
+    # The costs of entering a token of a pattern, and of checking a subject at all; the unit is a
+    # word of 64 patterns, about a nanosecond.
     TOKEN_WORK = 64
     SUBJECT_WORK = 64
     # ... and to put a subject in its place in the order of names.
@@ -38,11 +38,11 @@ cdef enum:
     # Fewer subjects than this are checked one by one, as are those of more patterns.
     NARROW_SUBJECTS_MIN = 1024
     NARROW_PATTERNS_MAX = 256
-    # So many subjects are asked whether a filter matches few; it does if at most one in so many
-    # begins as one of its patterns does.
+    # This many subjects are sampled to find out whether a filter matches few; it does if at most
+    # one in this many begins as one of its patterns does.
     SAMPLE_SIZE = 64
     NARROW_SHARE = 8
-    # So many are freed at once when all are forgotten.
+    # This many are freed at once when all are forgotten.
     FREED_MIN = 4096
     # ... and with each that is new.
     FREED_PER_SUBJECT = 4
@@ -257,7 +257,7 @@ cdef class SubjectIndex:
             if entry == NULL:
                 raise MemoryError
             if index == 0:
-                self.put_in_order(<uint64_t>-1)     # those that follow are added to it
+                self.put_in_order(<uint64_t>-1)     # later ones are added to it
             elif self.order.ordered and not is_before(previous, entry):
                 order_free(&self.order)
             previous = entry

@@ -23,7 +23,7 @@ cdef enum:
     DECIMAL_BYTES_MAX = 24
     # After a renumbering the subjects are collected again, but not for ever.
     RESTARTS_MAX = 3
-    # What it costs to examine a subject; see `SubjectFilter.work`.
+    # The cost of examining a subject; see `SubjectFilter.work`.
     SUBJECT_WORK = 64
 
 ctypedef struct Row:
