@@ -435,8 +435,8 @@ class OsFile(DiskFile):
         return memoryview(mapping)
 
     def _mapping(self, size: int) -> FileMapping:
-        """Map the file read-only if its file system, having stopped itself, maps no writable one
-        (ext4).
+        """Map the file, reopened read-only if needed: an ext4 that has stopped itself requires
+        that.
         """
         try:
             return FileMapping(self._descriptor, size)
